@@ -1,0 +1,90 @@
+"""Gibbs sampling with error bars that can be trusted.
+
+Bound how much each variable of a discrete graphical model influences each other one, turn that into a
+certified bound on the bias of any Gibbs scan before sampling, and choose scans for the variables you care about.
+
+>>> import dobrushin as db
+>>> model = db.Ising.grid(10, 10, couplings=0.2)
+>>> result = db.shortest_scan(model, targets=[0], tolerance=0.01)
+>>> len(result.scan), result.variation.value <= 0.01
+(10, True)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dobrushin import exact, plots
+    from dobrushin._influence import Influence, influence
+    from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+    from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+    from dobrushin._scan import Scan
+    from dobrushin._variation import Variation, variation
+    from dobrushin.errors import ArgumentError, BudgetError, ToleranceError, VacuousBoundWarning
+
+__version__ = "0.1.0"
+
+# Names are loaded on first use, so that `dobrushin --help` waits for neither Numba nor SciPy.
+_HOME = {
+    "ArgumentError": "errors",
+    "BudgetError": "errors",
+    "FactorGraph": "_models",
+    "Influence": "_influence",
+    "Ising": "_models",
+    "Model": "_models",
+    "PairwiseMRF": "_models",
+    "Potts": "_models",
+    "Scan": "_scan",
+    "ScanResult": "_optimize",
+    "SpinMRF": "_models",
+    "ToleranceError": "errors",
+    "VacuousBoundWarning": "errors",
+    "Variation": "_variation",
+    "greedy_scan": "_optimize",
+    "influence": "_influence",
+    "optimize": "_optimize",
+    "shortest_scan": "_optimize",
+    "variation": "_variation",
+}
+_MODULES = ("exact", "plots")
+
+__all__ = [
+    "ArgumentError",
+    "BudgetError",
+    "FactorGraph",
+    "Influence",
+    "Ising",
+    "Model",
+    "PairwiseMRF",
+    "Potts",
+    "Scan",
+    "ScanResult",
+    "SpinMRF",
+    "ToleranceError",
+    "VacuousBoundWarning",
+    "Variation",
+    "exact",
+    "greedy_scan",
+    "influence",
+    "optimize",
+    "plots",
+    "shortest_scan",
+    "variation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"dobrushin.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"dobrushin.{name}")
+    else:
+        raise AttributeError(f"module 'dobrushin' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,174 @@
+"""From what users have (arrays, sparse matrices, dicts of edges, networkx graphs) to symmetric CSR couplings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from dobrushin import _validate as check
+from dobrushin.errors import ArgumentError
+
+
+class Couplings(NamedTuple):
+    """Symmetric couplings without zeros, and the labels of the variables (None: 0..n-1)."""
+
+    matrix: Any
+    labels: Sequence[Hashable] | None
+
+
+def is_graph(value: object) -> bool:
+    """Whether this is a networkx graph (found by its face, so that networkx stays optional)."""
+    return hasattr(value, "nodes") and hasattr(value, "edges") and hasattr(value, "is_directed")
+
+
+def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n: int) -> Any:
+    """Symmetric CSR matrix of couplings given once per unordered pair."""
+    index = np.int32 if n < 2**31 and 2 * len(i) < 2**31 else np.int64
+    rows = np.concatenate([i, j]).astype(index, copy=False)
+    columns = np.concatenate([j, i]).astype(index, copy=False)
+    matrix = sparse.coo_array((np.concatenate([weights, weights]), (rows, columns)), shape=(n, n)).tocsr()
+    return _freeze(matrix)
+
+
+def read_couplings(value: Any, function: str, per_variable: Any = None, weight: str = "weight") -> Couplings:
+    """Couplings from any accepted form; `per_variable` (fields or unaries) may name further variables."""
+    if isinstance(value, Mapping):
+        labels, pairs, weights = _read_mapping(value, function, per_variable)
+        return Couplings(symmetric(pairs[:, 0], pairs[:, 1], weights, labels[0]), labels[1])
+    if is_graph(value):
+        return _read_graph(value, function, weight)
+    return Couplings(_read_matrix(value, function), None)
+
+
+def read_node_attribute(graph: Any, name: str, default: Any) -> list[Any]:
+    """An attribute of every node of a networkx graph, in node order."""
+    return [data.get(name, default) for _, data in graph.nodes(data=True)]
+
+
+def name_variables(
+    keys: Sequence[tuple[Hashable, ...]], function: str, argument: str, per_variable: Any
+) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
+    """Number, labels and positions of the variables that index tuples speak of.
+
+    Non-negative whole numbers are positions (so variables in between exist too); any other labels are
+    numbered in order of appearance.
+    """
+    names: dict[Hashable, int] = {}
+    for key in keys:
+        for name in key:
+            names.setdefault(name, len(names))
+    if isinstance(per_variable, Mapping):
+        for name in per_variable:
+            names.setdefault(name, len(names))
+    if all(isinstance(name, Integral) and not isinstance(name, bool) and name >= 0 for name in names):
+        n = 1 + max((int(name) for name in names), default=-1)  # type: ignore[call-overload]
+        if per_variable is not None and not isinstance(per_variable, Mapping) and np.ndim(per_variable) >= 1:
+            size = len(per_variable)
+            if n > size:
+                raise ArgumentError(function, argument, f"among the {size} variables that are given", n - 1)
+            n = size
+        return n, None, None
+    return len(names), tuple(names), names
+
+
+def per_label(value: Mapping[Any, Any], model_labels: Sequence[Hashable], fill: Any, function: str, name: str) -> Any:
+    """An array over variables from a dict over labels."""
+    lookup = None if isinstance(model_labels, range) else {label: i for i, label in enumerate(model_labels)}
+    found = check.positions(list(value), model_labels, lookup, function, name) if value else np.empty(0, dtype=np.int64)
+    array = np.array([fill] * len(model_labels), dtype=np.float64)
+    for i, entry in zip(found, value.values(), strict=True):
+        row = check.real_array(entry, function, name)
+        if row.shape != array[i].shape:
+            raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", f"shape {row.shape}")
+        array[i] = row
+    return array
+
+
+def _read_mapping(value: Mapping[Any, Any], function: str, per_variable: Any) -> tuple[Any, Any, Any]:
+    for key in value:
+        if not isinstance(key, tuple) or len(key) != 2 or key[0] == key[1]:
+            raise ArgumentError(function, "couplings", "a dict whose keys are pairs of distinct labels", key)
+        if (key[1], key[0]) in value:
+            raise ArgumentError(function, "couplings", "given once for each unordered pair", key, "both orders")
+    n, labels, lookup = name_variables(list(value), function, "couplings", per_variable)
+    pairs = np.array(
+        [(a, b) if lookup is None else (lookup[a], lookup[b]) for a, b in value], dtype=np.int64
+    ).reshape(-1, 2)
+    weights = np.empty(len(value))
+    for k, (key, entry) in enumerate(value.items()):
+        weights[k] = _scalar(entry, function, "couplings", f"key {key!r}")
+    return (n, labels), pairs, weights
+
+
+def _read_graph(graph: Any, function: str, weight: str) -> Couplings:
+    if graph.is_directed() or graph.is_multigraph():
+        raise ArgumentError(function, "couplings", "an undirected simple graph", type(graph).__name__)
+    labels = list(graph.nodes)
+    position = {label: i for i, label in enumerate(labels)}
+    ends, weights = [], []
+    for a, b, data in graph.edges(data=True):
+        if a == b:
+            raise ArgumentError(function, "couplings", "a graph without self-loops", (a, b))
+        if weight not in data:
+            raise ArgumentError(function, "couplings", f"a graph whose edges all have the attribute {weight!r}", (a, b))
+        ends.append((position[a], position[b]))
+        weights.append(_scalar(data[weight], function, "couplings", f"edge {(a, b)!r}"))
+    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    return Couplings(symmetric(pairs[:, 0], pairs[:, 1], np.array(weights, dtype=float), len(labels)), labels)
+
+
+def _read_matrix(value: ArrayLike, function: str) -> Any:
+    if sparse.issparse(value):
+        matrix = sparse.csr_array(value).astype(np.float64)
+        matrix.sum_duplicates()
+    else:
+        dense = check.real_array(value, function, "couplings")
+        if dense.ndim != 2:
+            raise ArgumentError(
+                function, "couplings", "a square matrix, a dict of edges or a networkx graph", f"shape {dense.shape}"
+            )
+        matrix = sparse.csr_array(dense)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ArgumentError(function, "couplings", "a square matrix", f"shape {matrix.shape}")
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    bad = ~np.isfinite(matrix.data)
+    if bad.any():
+        k = int(np.argmax(bad))
+        raise ArgumentError(
+            function, "couplings", "finite", matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
+        )
+    if (loop := (rows == matrix.indices) & (matrix.data != 0)).any():
+        k = int(np.argmax(loop))
+        raise ArgumentError(function, "couplings", "zero on the diagonal", matrix.data[k], f"index {(rows[k],) * 2}")
+    difference = sparse.coo_array(matrix - matrix.T)
+    if (uneven := difference.data != 0).any():
+        k = int(np.argmax(uneven))
+        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        pair = (float(matrix[i, j]), float(matrix[j, i]))
+        raise ArgumentError(
+            function, "couplings", "symmetric (a triangle A becomes A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
+        )
+    return _freeze(matrix)
+
+
+def _freeze(matrix: Any) -> Any:
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    for array in (matrix.data, matrix.indices, matrix.indptr):
+        array.setflags(write=False)
+    return matrix
+
+
+def _scalar(value: Any, function: str, argument: str, where: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise ArgumentError(function, argument, "finite numbers", value, where)
+    return number

@@ -1,0 +1,65 @@
+"""Groups of variables as joint variables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._models.base import Model
+from dobrushin._models.factors import FactorGraph
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Joint states of one group, and entries of one factor's table after merging.
+STATE_LIMIT = 2**16
+TABLE_LIMIT = 2**24
+
+
+def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
+    """The factor graph in which each group is one variable; see `Model.merge`."""
+    graph = model.to_factor_graph()
+    members = _read_groups(model, groups)
+    sizes = np.array([graph.cardinalities[group].prod() for group in members], dtype=np.int64)
+    home = np.empty(model.n_variables, dtype=np.int64)  # the joint variable that each variable belongs to
+    stride = np.ones(model.n_variables, dtype=np.int64)  # and its stride in the joint state
+    for g, group in enumerate(members):
+        home[group] = g
+        for v, after in zip(group[-2::-1], group[:0:-1], strict=True):
+            stride[v] = stride[after] * graph.cardinalities[after]
+
+    merged: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    for k in range(graph.n_factors):
+        scope, table = graph.factor(k)
+        joint = tuple(sorted({int(home[v]) for v in scope}))
+        shape = tuple(int(sizes[g]) for g in joint)
+        if (entries := float(np.prod(shape, dtype=float))) > TABLE_LIMIT:
+            raise BudgetError("The table of a merged factor", entries, TABLE_LIMIT, "entries", "Make smaller groups.")
+        axes = np.indices(shape, sparse=True)
+        own = tuple((axes[joint.index(home[v])] // stride[v]) % graph.cardinalities[v] for v in scope)
+        expanded = np.broadcast_to(table[own], shape)
+        merged[joint] = merged[joint] + expanded if joint in merged else expanded
+    labels = [
+        tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members
+    ]
+    return FactorGraph(sizes, merged.items(), labels)
+
+
+def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:
+    """Members of every joint variable, singles included, ordered by their first member."""
+    where = f"{type(model).__name__}.merge"
+    taken = np.zeros(model.n_variables, dtype=bool)
+    first_of: dict[int, NDArray[np.int64]] = {}
+    for k, group in enumerate(groups):
+        found = check.positions(group, model.labels, model._lookup, where, "groups")
+        if taken[found].any():
+            shared = model.labels[int(found[taken[found]][0])]
+            raise ArgumentError(where, "groups", "disjoint", shared, f"group {k}")
+        if (states := float(model.cardinalities[found].prod(dtype=float))) > STATE_LIMIT:
+            raise BudgetError(f"Group {k}", states, STATE_LIMIT, "joint states", "Make smaller groups.")
+        taken[found] = True
+        first_of[int(found.min())] = found
+    for i in np.flatnonzero(~taken):
+        first_of[int(i)] = np.array([i])
+    return [first_of[i] for i in sorted(first_of)]

@@ -1,0 +1,75 @@
+"""What can go wrong, one class per thing a caller may want to catch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dobrushin._optimize import ScanResult
+
+
+class ArgumentError(ValueError):
+    """An argument that cannot be used: which one, why, and the first offending value.
+
+    Attributes
+    ----------
+    argument : str
+        Name of the argument.
+    value : object
+        The offending value.
+    """
+
+    def __init__(self, function: str, argument: str, requirement: str, value: object, where: str = "") -> None:
+        self.argument = argument
+        self.value = value
+        place = f" at {where}" if where else ""
+        super().__init__(
+            f"The '{argument}' argument of dobrushin.{function} must be {requirement}. Got {_short(value)}{place}."
+        )
+
+
+class BudgetError(RuntimeError):
+    """An exact computation that would need more than its stated limit.
+
+    Attributes
+    ----------
+    required, limit : float
+        What it would take and what was allowed, in `unit`.
+    unit : str
+        What `required` and `limit` count.
+    """
+
+    def __init__(self, what: str, required: float, limit: float, unit: str, remedy: str) -> None:
+        self.required = required
+        self.limit = limit
+        self.unit = unit
+        super().__init__(f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}. {remedy}")
+
+
+class ToleranceError(RuntimeError):
+    """No scan that meets the tolerance was found.
+
+    Attributes
+    ----------
+    tolerance : float
+        What was asked for.
+    best : ScanResult
+        The best certified scan that was found.
+    """
+
+    def __init__(self, tolerance: float, reached: float, best: ScanResult, why: str) -> None:
+        self.tolerance = tolerance
+        self.best = best
+        super().__init__(
+            f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
+            f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
+        )
+
+
+class VacuousBoundWarning(UserWarning):
+    """A bound that holds but says nothing, because it is not below the trivial one."""
+
+
+def _short(value: Any) -> str:
+    text = repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
+    return text if len(text) <= 80 else text[:77] + "..."
