@@ -1,0 +1,125 @@
+"""Backward greedy scans (MATH section 5).
+
+The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far; the
+next one to prepend is the variable with the largest d. Its L1 norm is the variation of the scan built so far.
+Only variables that were touched have a number, and only they are in the heap.
+"""
+
+import numpy as np
+
+from dobrushin._compile import kernel
+
+DONE, NEED_ROW, FULL = 0, 1, 2
+
+
+@kernel
+def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters):
+    """Prepend steps until the norm of d is at most `tolerance` or there are `limit` steps.
+
+    counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh].
+    place is 1 + the place in the heap, 0 for variables that are not in it.
+    """
+    size, steps = counters[0], counters[1]
+    status = FULL
+    while True:
+        if state[0] < 0.5 * state[1] or state[0] <= tolerance:
+            # The running norm loses digits as it shrinks.
+            total = 0.0
+            for p in range(size):
+                total += d[heap[p]]
+            state[0] = total
+            state[1] = total
+        if state[0] <= tolerance:
+            status = DONE
+            break
+        if steps >= limit:
+            break
+        i = heap[0]
+        if not has_row[i]:
+            status = NEED_ROW
+            break
+        x = d[i]
+        d[i] = 0.0
+        state[0] -= x
+        _sift_down(0, size, ids, d, heap, place)
+        for e in range(begin[i], end[i]):
+            j = columns[e]
+            if x * C_bar[e] > 0.0:
+                d[j] += x * C_bar[e]
+                state[0] += x * C_bar[e]
+                if place[j] == 0:
+                    heap[size] = j
+                    place[j] = size + 1
+                    size += 1
+                _sift_up(place[j] - 1, ids, d, heap, place)
+        order[steps] = i
+        steps += 1
+        norms[steps] = state[0]
+    counters[0] = size
+    counters[1] = steps
+    return status
+
+
+@kernel
+def push_all(ids, d, heap, place, count):
+    """Heap of the variables 0 to count - 1."""
+    for j in range(count):
+        heap[j] = j
+        place[j] = j + 1
+        _sift_up(j, ids, d, heap, place)
+
+
+@kernel
+def _sift_up(p, ids, d, heap, place):
+    i = heap[p]
+    while p > 0:
+        q = (p - 1) // 2
+        other = heap[q]
+        if not (d[i] > d[other] or (d[i] == d[other] and ids[i] < ids[other])):
+            break
+        heap[p] = other
+        place[other] = p + 1
+        p = q
+    heap[p] = i
+    place[i] = p + 1
+
+
+@kernel
+def _sift_down(p, size, ids, d, heap, place):
+    i = heap[p]
+    while True:
+        q = 2 * p + 1
+        if q >= size:
+            break
+        if q + 1 < size:
+            a, b = heap[q], heap[q + 1]
+            if d[b] > d[a] or (d[b] == d[a] and ids[b] < ids[a]):
+                q += 1
+        other = heap[q]
+        if not (d[other] > d[i] or (d[other] == d[i] and ids[other] < ids[i])):
+            break
+        heap[p] = other
+        place[other] = p + 1
+        p = q
+    heap[p] = i
+    place[i] = p + 1
+
+
+@kernel
+def suffix_norms(order, begin, end, columns, C_bar, d):
+    """Norm of d pulled back through the last k steps, k = 0, ..., T: the variation of each suffix by itself."""
+    norms = np.empty(order.size + 1)
+    total = d.sum()
+    norms[0] = total
+    for k in range(order.size):
+        i = order[order.size - 1 - k]
+        x = d[i]
+        d[i] = 0.0
+        total -= x
+        for e in range(begin[i], end[i]):
+            d[columns[e]] += x * C_bar[e]
+            total += x * C_bar[e]
+        if total < 0.5 * norms[0]:
+            total = d.sum() if k % 64 == 0 else total
+        norms[k + 1] = total
+    return norms

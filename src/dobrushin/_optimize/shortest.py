@@ -1,0 +1,188 @@
+"""The shortest scan that can be found for a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._influence import Influence, row_source
+from dobrushin._kernels.greedy import suffix_norms
+from dobrushin._models import Model
+from dobrushin._objective import read_objective
+from dobrushin._optimize.dogs import descent_on
+from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.result import ScanResult
+from dobrushin._scan import Scan
+from dobrushin._variation import Variation, evaluate
+from dobrushin.errors import ToleranceError
+
+# Without max_steps the search ends here, or earlier when doubling the length no longer helps.
+_MOST_STEPS = 10**8
+_FIRST_LOOK = 1000
+
+
+def shortest_scan(
+    influence: Influence | Model,
+    targets: Any = None,
+    weights: Any = None,
+    *,
+    tolerance: float,
+    criterion: str = "sum",
+    polish: int = 1,
+    max_steps: int | None = None,
+) -> ScanResult:
+    """Find the shortest scan whose certified bound is at most a tolerance.
+
+    Parameters
+    ----------
+    influence : Influence or Model
+        Of a model only the rows near the targets are ever computed, so that the time depends on the length of
+        the scan and not on the size of the model.
+    targets, weights
+        As for `variation`.
+    tolerance : float
+    criterion : {"sum", "max"}
+        Whether the tolerance is for the variation (the sum of the targets' bounds, which bounds their joint law) or
+        for the largest of the bounds (each marginal by itself).
+    polish : int
+        Rounds of DoGS on each attempt to make the scan shorter; 0 for none.
+    max_steps : int, optional
+        Give up at this length. Without it, give up when doubling the length no longer helps.
+
+    Returns
+    -------
+    ScanResult
+
+    Raises
+    ------
+    ToleranceError
+        When no such scan was found; it carries the best one.
+
+    Notes
+    -----
+    Backward greedy: with d the weights pulled back through the steps chosen so far, prepend i = argmax d_i and pull
+    back, x = d_i, d_i = 0, d_j += x C_ij, until the L1 norm of d, which is the variation, is at most the tolerance.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> found = db.shortest_scan(million, targets=[0], tolerance=0.01)
+    >>> len(found.scan), round(found.variation.value, 4)
+    (10, 0.0096)
+    """
+    source = row_source(influence, "shortest_scan")
+    objective = read_objective(source, targets, weights, "shortest_scan")
+    tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
+    check.choice(criterion, ("sum", "max"), "shortest_scan", "criterion")
+    polish = check.count(polish, "shortest_scan", "polish", 0)
+    limit = _MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
+
+    def measure(bound: Variation) -> float:
+        return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())
+
+    def certify(order: NDArray[np.int64]) -> ScanResult:
+        scan = Scan(order)
+        return ScanResult(scan, evaluate(source, scan, objective))
+
+    search = BackwardGreedy(source, objective)
+    reach = _reach_sum if criterion == "sum" else _reach_max
+    found = reach(search, certify, measure, tolerance, limit, len(objective.positions))
+    if found is None:
+        _give_up(search, certify, measure, tolerance, limit)
+    assert found is not None
+    if polish:
+        found = _shorten(found, search, certify, measure, tolerance, polish)
+    return found
+
+
+Certify = Callable[[NDArray[np.int64]], ScanResult]
+Measure = Callable[[Variation], float]
+
+
+def _reach_sum(
+    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int, targets: int
+) -> ScanResult | None:
+    """Grow the scan until its certificate holds: the norm of the greedy search is almost that certificate."""
+    del targets
+    goal, look = tolerance, _FIRST_LOOK
+    while True:
+        reached = search.extend(goal, min(limit, look))
+        if reached:
+            found = certify(search.order(max(search.steps, 1)) if search.steps else search.first())
+            if measure(found.variation) <= tolerance:
+                return found
+            goal = search.norm * (1 - 1e-9)
+        elif search.steps >= limit or _stagnates(search.norms):
+            return None
+        else:
+            look *= 2
+
+
+def _reach_max(
+    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int, targets: int
+) -> ScanResult | None:
+    """Grow by a quarter at a time until every bound holds, then bisect; shorter scans are ends of longer ones."""
+    short, long = 0, min(limit, targets)
+    while True:
+        search.extend(0.0, long)
+        found = certify(search.order(long) if search.steps >= long else search.order())
+        if measure(found.variation) <= tolerance:
+            break
+        if long >= limit or search.steps < long or (long > 8 * _FIRST_LOOK and _stagnates(search.norms)):
+            return None
+        short, long = long, min(limit, long + long // 4 + 1)
+    while long - short > 1:
+        middle = (short + long) // 2
+        trial = certify(search.order(middle))
+        if measure(trial.variation) <= tolerance:
+            found, long = trial, middle
+        else:
+            short = middle
+    return found
+
+
+def _stagnates(norms: NDArray[np.float64]) -> bool:
+    half = len(norms) // 2
+    return bool(norms[half:].min() > 0.999 * norms[:half].min())
+
+
+def _shorten(
+    found: ScanResult, search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, polish: int
+) -> ScanResult:
+    """DoGS makes the scan better than it need be, so that its first steps can go; again until nothing goes."""
+    matrix = search.matrix()
+    descend = descent_on(matrix, search.has_row[: search.size])
+    order = search.local(found.scan.order)
+    while len(order) > 1:
+        better = order
+        for _ in range(polish):
+            better = descend(Scan(better), search.weights(), -np.inf)[0].order
+        norms = suffix_norms(better, matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data, search.weights())
+        fits = int(np.argmax(norms <= tolerance)) if (norms <= tolerance).any() else len(order)
+        trial = certify(search.ids[better[-max(1, min(fits, len(order) - 1)) :]])
+        if measure(trial.variation) > tolerance:
+            # One step less than the norm allows: polished once more at that length, it may still do.
+            shorter = order[1:] if fits >= len(order) else better[-max(1, fits) :]
+            for _ in range(polish):
+                shorter = descend(Scan(shorter), search.weights(), -np.inf)[0].order
+            trial = certify(search.ids[shorter])
+            if measure(trial.variation) > tolerance:
+                break
+        found, order = trial, search.local(trial.scan.order)
+    return found
+
+
+def _give_up(search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int) -> None:
+    best = certify(search.order(int(np.argmin(search.norms[1:])) + 1))
+    why = (
+        f"It may take more than {limit} steps: raise max_steps."
+        if search.steps >= limit
+        else "Longer scans were no better: the influence on the variables near the targets is too strong. Try a "
+        "sharper influence (method='best' or 'exact'), fewer targets or a larger tolerance."
+    )
+    raise ToleranceError(tolerance, measure(best.variation), best, why)

@@ -1,0 +1,378 @@
+"""Scans: which variable each step of a Gibbs sampler updates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin import _validate as check
+from dobrushin._kernels.levels import levels
+from dobrushin._models.base import Model, frozen
+from dobrushin.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """`steps` steps through a cycle of positions, from its place `first`."""
+
+    cycle: range | NDArray[np.int64]
+    first: int
+    steps: int
+
+    def order(self) -> NDArray[np.int64]:
+        """The positions, step by step."""
+        return np.resize(np.roll(np.asarray(self.cycle, dtype=np.int64), -self.first), self.steps)
+
+    def cut(self, lo: int, hi: int) -> Cycle:
+        """Steps lo to hi."""
+        return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
+
+    def counts(self) -> NDArray[np.float64]:
+        """How often each position occurs."""
+        whole, rest = divmod(self.steps, len(self.cycle))
+        cycle = np.asarray(self.cycle, dtype=np.int64)
+        size = self.size()
+        counts = whole * np.bincount(cycle, minlength=size)
+        counts += np.bincount(np.roll(cycle, -self.first)[:rest], minlength=size)
+        return counts
+
+    def size(self) -> int:
+        """One more than the largest position."""
+        return 1 + int(self.cycle[-1] if isinstance(self.cycle, range) else self.cycle.max())
+
+
+@dataclass(frozen=True)
+class Draw:
+    """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
+
+    n: int
+    probabilities: NDArray[np.float64] | None
+    steps: int
+
+    def vector(self) -> NDArray[np.float64]:
+        """Probability of each position."""
+        return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
+
+    def cut(self, lo: int, hi: int) -> Draw:
+        """Steps lo to hi."""
+        return Draw(self.n, self.probabilities, hi - lo)
+
+    def counts(self) -> NDArray[np.float64]:
+        """Expected number of occurrences of each position."""
+        return self.steps * self.vector()
+
+    def size(self) -> int:
+        """Number of positions."""
+        return self.n
+
+
+Segment = Cycle | Draw
+
+
+class Scan:
+    """An order in which a Gibbs sampler updates variables, fixed or random.
+
+    Parameters
+    ----------
+    order : array of int
+        Positions of the variables, first step first.
+
+    Notes
+    -----
+    A scan is the sequence of probability vectors q_1, ..., q_T of the paper; a fixed order has q_t = e_{i_t}.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> scan = db.Scan([0, 1, 2]) + db.Scan.systematic(3, steps=5)
+    >>> scan.order
+    array([0, 1, 2, 0, 1, 2, 0, 1])
+    >>> scan[-3:], len(scan), scan.counts()
+    (Scan(steps=3, order=[2 0 1]), 8, array([3, 3, 2]))
+    >>> len(db.Scan.systematic(10**6, steps=10**8))
+    100000000
+    """
+
+    def __init__(self, order: ArrayLike) -> None:
+        array = np.asarray(order)
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            raise ArgumentError("Scan", "order", "a sequence of positions", order)
+        check.all_entries(array >= 0, array, "Scan", "order", "non-negative")
+        if not array.size:
+            raise ArgumentError("Scan", "order", "at least one step", order)
+        cycle = frozen(array.astype(np.int64))
+        self._segments: tuple[Segment, ...] = (Cycle(cycle, 0, len(cycle)),)
+
+    @classmethod
+    def systematic(cls, n: int, steps: int) -> Scan:
+        """Go through variables 0 to n-1 again and again, starting with 0.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Scan.systematic(3, steps=7).order
+        array([0, 1, 2, 0, 1, 2, 0])
+        """
+        n = check.count(n, "Scan.systematic", "n")
+        return cls._of((Cycle(range(n), 0, check.count(steps, "Scan.systematic", "steps")),))
+
+    @classmethod
+    def uniform(cls, n: int, steps: int) -> Scan:
+        """Each step updates one of n variables, drawn uniformly.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Scan.uniform(4, steps=10)
+        Scan(steps=10, uniform over 4)
+        """
+        n = check.count(n, "Scan.uniform", "n")
+        return cls._of((Draw(n, None, check.count(steps, "Scan.uniform", "steps")),))
+
+    @classmethod
+    def random(cls, probabilities: ArrayLike, steps: int) -> Scan:
+        """Each step updates a variable drawn with the given probabilities.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Scan.random([0.5, 0.25, 0.25], steps=8).counts()
+        array([4., 2., 2.])
+        """
+        q = check.real_array(probabilities, "Scan.random", "probabilities")
+        if q.ndim != 1 or not q.size:
+            raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
+        check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
+        if abs(q.sum() - 1) > 1e-9:
+            raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", f"the sum {q.sum()!r}")
+        return cls._of((Draw(len(q), frozen(q.copy()), check.count(steps, "Scan.random", "steps")),))
+
+    @classmethod
+    def _of(cls, segments: tuple[Segment, ...]) -> Scan:
+        scan = cls.__new__(cls)
+        scan._segments = segments
+        return scan
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The pieces that the scan is kept as."""
+        return self._segments
+
+    @property
+    def is_random(self) -> bool:
+        """Whether some step draws its variable."""
+        return any(isinstance(segment, Draw) for segment in self._segments)
+
+    @property
+    def size(self) -> int:
+        """One more than the largest position that can be updated."""
+        return max(segment.size() for segment in self._segments)
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Positions of the updated variables, first step first; only for fixed orders."""
+        parts = []
+        for segment in self._segments:
+            if isinstance(segment, Draw):
+                raise ArgumentError("Scan.order", "scan", "a fixed order, not a random one", self)
+            parts.append(segment.order())
+        return np.concatenate(parts)
+
+    def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
+        """The vector q_t of step `t` (counted from 0) over `n` variables."""
+        q = np.zeros(self.size if n is None else n)
+        for segment in self._segments:
+            if t < segment.steps:
+                if isinstance(segment, Draw):
+                    q[: segment.n] = segment.vector()
+                else:
+                    q[segment.cycle[(segment.first + t) % len(segment.cycle)]] = 1.0
+                return q
+            t -= segment.steps
+        raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
+
+    def counts(self, n: int | None = None) -> NDArray[Any]:
+        """How often each variable is updated (for random scans: on average).
+
+        Parameters
+        ----------
+        n : int, optional
+            Number of variables; default one more than the largest position.
+        """
+        n = self.size if n is None else check.count(n, "Scan.counts", "n", self.size)
+        total = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
+        for segment in self._segments:
+            counts = segment.counts()
+            total[: len(counts)] += counts
+        return total
+
+    def levels(self, model: Model) -> NDArray[np.int64]:
+        """Level of each step: steps of one level act on variables that are not neighbours, so they commute.
+
+        Updating level by level gives the same law as updating step by step (and the same draws, if the random
+        numbers belong to the steps).
+
+        Parameters
+        ----------
+        model : Model
+
+        Returns
+        -------
+        array of int
+            For each step the number of steps on the longest chain of dependent steps before it.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Scan.systematic(4, steps=8).levels(db.Ising({(0, 1): 0.1, (1, 2): 0.1, (2, 3): 0.1}))
+        array([0, 1, 2, 3, 2, 3, 4, 5])
+        """
+        if not isinstance(model, Model):
+            raise ArgumentError("Scan.levels", "model", "a model", model)
+        start, neighbor = model._adjacency
+        self.check_fits(model.n_variables, "Scan.levels")
+        return levels(self.order, start, neighbor, model.n_variables)
+
+    def check_fits(self, n: int, function: str) -> None:
+        """Fail if a step updates a variable that a model of `n` variables does not have."""
+        if self.size <= n:
+            return
+        requirement = f"of positions from 0 to {n - 1}"
+        for segment in self._segments:
+            if isinstance(segment, Draw) and segment.n > n:
+                raise ArgumentError(function, "scan", f"over {n} variables", f"{segment.n} variables")
+        order = self.order
+        step = int(np.argmax(order >= n))
+        raise ArgumentError(function, "scan", requirement, int(order[step]), f"step {step}")
+
+    def __len__(self) -> int:
+        return sum(segment.steps for segment in self._segments)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order.tolist())
+
+    def __add__(self, other: object) -> Scan:
+        if not isinstance(other, Scan):
+            return NotImplemented
+        return Scan._of(self._segments + other._segments)
+
+    def __getitem__(self, key: int | slice) -> Any:
+        if not isinstance(key, slice):
+            t = int(key) + (len(self) if key < 0 else 0)
+            if not 0 <= t < len(self):
+                raise IndexError(f"step {key} of a scan of {len(self)} steps")
+            return int(self[t : t + 1].order[0])
+        lo, hi, stride = key.indices(len(self))
+        if stride != 1:
+            return Scan(self.order[key])
+        pieces, before = [], 0
+        for segment in self._segments:
+            a, b = max(lo - before, 0), min(hi - before, segment.steps)
+            if a < b:
+                pieces.append(segment.cut(a, b))
+            before += segment.steps
+        if not pieces:
+            raise ArgumentError("Scan", "slice", "at least one step", key)
+        return Scan._of(tuple(pieces))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scan) or len(self) != len(other) or self.is_random != other.is_random:
+            return NotImplemented if not isinstance(other, Scan) else False
+        if not self.is_random:
+            return bool((self.order == other.order).all())
+        ends = np.unique(np.concatenate([np.cumsum([s.steps for s in scan._segments]) for scan in (self, other)]))
+        n, start = max(self.size, other.size), 0
+        for end in ends:
+            mine, yours = self[start:end], other[start:end]
+            if mine.is_random != yours.is_random:
+                return False
+            if mine.is_random and (mine.step_probabilities(0, n) != yours.step_probabilities(0, n)).any():
+                return False
+            if not mine.is_random and (mine.order != yours.order).any():
+                return False
+            start = end
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an .npz file (the name is used as given).
+
+        Examples
+        --------
+        >>> import dobrushin as db, tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "scan.npz"
+        >>> db.Scan.systematic(5, steps=10**7).save(path)
+        >>> len(db.Scan.load(path)), path.stat().st_size < 2000
+        (10000000, True)
+        """
+        arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
+        for k, segment in enumerate(self._segments):
+            if isinstance(segment, Cycle):
+                arrays[f"{k}.cycle"] = np.array([segment.first, segment.steps], dtype=np.int64)
+                systematic = isinstance(segment.cycle, range)
+                arrays[f"{k}.order"] = np.array(len(segment.cycle)) if systematic else segment.cycle
+            else:
+                arrays[f"{k}.draw"] = np.array([segment.n, segment.steps], dtype=np.int64)
+                if segment.probabilities is not None:
+                    arrays[f"{k}.probabilities"] = segment.probabilities
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Scan:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            if str(arrays.pop("format")) != "dobrushin scan 1":
+                raise KeyError("format")
+            segments: list[Scan] = []
+            while arrays:
+                k = len(segments)
+                if f"{k}.cycle" in arrays:
+                    first, steps = (int(v) for v in arrays.pop(f"{k}.cycle"))
+                    order = arrays.pop(f"{k}.order")
+                    cycle = Scan.systematic(int(order), 1) if order.ndim == 0 else cls(order)
+                    base = cycle._segments[0]
+                    if not isinstance(base, Cycle) or not 0 <= first < len(base.cycle) or steps < 1:
+                        raise ValueError
+                    segments.append(cls._of((Cycle(base.cycle, first, steps),)))
+                else:
+                    n, steps = (int(v) for v in arrays.pop(f"{k}.draw"))
+                    q = arrays.pop(f"{k}.probabilities", None)
+                    segments.append(cls.uniform(n, steps) if q is None else cls.random(q, steps))
+            return cls._of(tuple(segment._segments[0] for segment in segments))
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
+        except (KeyError, ValueError, IndexError, EOFError, TypeError):
+            raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
+
+    def __repr__(self) -> str:
+        words = []
+        for segment in self._segments[:4]:
+            if isinstance(segment, Draw):
+                words.append(f"{'uniform' if segment.probabilities is None else 'random'} over {segment.n}")
+            elif isinstance(segment.cycle, range):
+                start = f" from {segment.first}" if segment.first else ""
+                words.append(f"systematic over {len(segment.cycle)}{start}")
+            else:
+                shown = segment.cut(0, min(segment.steps, 8)).order()
+                words.append(f"order=[{' '.join(map(str, shown))}{' ...' if segment.steps > 8 else ''}]")
+        more = ", ..." if len(self._segments) > 4 else ""
+        return f"Scan(steps={len(self)}, {' + '.join(words)}{more})"
+
+
+def as_scan(scan: Any, function: str) -> Scan:
+    """The scan itself, or that of a `ScanResult`."""
+    scan = getattr(scan, "scan", scan)
+    if isinstance(scan, Scan):
+        return scan
+    raise ArgumentError(function, "scan", "a Scan or a ScanResult", scan)
