@@ -6,13 +6,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 from scipy import sparse
 from scipy.special import logsumexp
 
 import dobrushin as db
 from dobrushin import _elimination
 from dobrushin._elimination import clique_tree, eliminate, log_partition
+from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]
 
@@ -276,13 +276,21 @@ def test_min_fill_equals_its_definition():
 
 
 def test_the_cheaper_tree_is_taken():
-    # A sweep through a grid is narrow, a sweep through a tree is not.
-    grid = db.Ising.grid(14, 14, 0.1)
+    def memories(model):
+        graph, sizes = graph_of(model), model.cardinalities.tolist()
+        return [
+            tree_of(model, find_order(graph, sizes, math.inf)).memory
+            for find_order in (_elimination._sweep, _elimination._min_fill)
+        ]
+
+    square, strip = db.Ising.grid(14, 14, 0.1), db.Ising.grid(8, 200, 0.1)
+    sweep, min_fill = memories(square)
+    assert clique_tree(square).memory == sweep < min_fill
+    sweep, min_fill = memories(strip)
+    assert sweep > min_fill == clique_tree(strip).memory
+    # A sweep through a tree is so wide that it is refused.
     tree = db.Ising({(i, (i - 1) // 2): 0.1 for i in range(1, 2**12)})
-    assert clique_tree(grid).width == 14
     assert clique_tree(tree).width == 1
-    sizes = [2] * 14**2
-    assert tree_of(grid, _elimination._min_fill(graph_of(grid), sizes, math.inf)).memory > clique_tree(grid).memory
 
 
 # -- memory --------------------------------------------------------------------------------------------------------
@@ -300,7 +308,7 @@ def test_the_memory_is_what_was_foretold():
 
 
 def test_the_limit_is_sharp():
-    model = db.Potts.grid(3, 4, states=3, couplings=0.4)
+    model = db.PairwiseMRF(np.zeros((12, 3)), [(i, i + 1) for i in range(11)], np.eye(3))
     memory = clique_tree(model).memory
     assert eliminate(model, memory_limit=memory).memory == memory
     with pytest.raises(db.BudgetError, match="Raise 'memory_limit'") as refusal:
@@ -308,6 +316,14 @@ def test_the_limit_is_sharp():
     assert refusal.value.required == memory
     assert refusal.value.limit == memory - 1
     assert refusal.value.unit == "bytes"
+
+
+def test_cliques_inside_others_do_not_count():
+    # As many bytes again are in cliques that are not kept.
+    pairs = [(6 * k + a, 6 * k + b) for k in range(50) for a, b in itertools.combinations(range(6), 2)]
+    model = db.Ising(dict.fromkeys(pairs, 0.1))
+    memory = 8 * (50 * (2**6 + 1) + 2 * 2**6)
+    assert clique_tree(model, memory_limit=memory).memory == memory
 
 
 def test_a_large_clique_is_refused_before_anything_is_allocated():
@@ -321,8 +337,31 @@ def test_a_large_clique_is_refused_before_anything_is_allocated():
             eliminate(model, memory_limit=1e300)
         assert tracemalloc.get_traced_memory()[1] < 2**24
         tracemalloc.stop()
+
+
+def test_a_dense_model_is_refused_at_once():
+    # Counting the missing edges of this one would take minutes.
+    n = 2000
+    couplings = np.ones((n, n)) - np.eye(n)
+    couplings[:1000, :999] = couplings[:999, :1000] = 0
+    with pytest.raises(db.BudgetError) as refusal:
+        clique_tree(db.Ising(couplings))
+    assert refusal.value.required == 2**32
+
+
+def test_density_is_judged_by_what_every_order_needs():
+    for n in range(1, 8):
+        model = db.Ising(np.ones((n, n)) - np.eye(n))
+        for limit in range(8 * 2**n, 8 * 2**n + 8):
+            _elimination._refuse_dense(graph_of(model), limit)
+        with pytest.raises(db.BudgetError):
+            _elimination._refuse_dense(graph_of(model), 8 * 2**n - 1)
+    # A clique with a long tail, and one whose members have many neighbours that have none.
+    tail = {**dict.fromkeys(itertools.combinations(range(6), 2), 0.1), **{(i, i + 1): 0.1 for i in range(5, 40)}}
     with pytest.raises(db.BudgetError):
-        clique_tree(db.Ising(np.triu(np.ones((2000, 2000)), 1) + np.triu(np.ones((2000, 2000)), 1).T))
+        _elimination._refuse_dense(graph_of(db.Ising(tail)), 8 * 2**6 - 1)
+    star = {(0, i): 0.1 for i in range(1, 3000)}
+    _elimination._refuse_dense(graph_of(db.Ising(star)), 8 * 2**2)
 
 
 def test_a_huge_grid_is_refused_on_sight_of_a_piece(monkeypatch):

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 import dobrushin as db
+from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]
 

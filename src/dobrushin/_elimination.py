@@ -94,30 +94,49 @@ def clique_tree(model: Model, memory_limit: float = MEMORY_LIMIT) -> CliqueTree:
 
     One order sweeps through the model from end to end (reverse Cuthill-McKee: best on grids and strips), the other
     takes the variable that adds the fewest edges (min-fill: best on trees and irregular graphs), and is looked for
-    only if the first needs more than a megabyte. `BudgetError` if both need more than `memory_limit` bytes. Each
-    gives up at the first clique that is too large; so that huge models are refused in seconds, min-fill is first
-    tried on a piece of 4096 variables around one of the highest degree, and refuses the model if it refuses the piece.
+    only if the first needs more than a megabyte. `BudgetError` if both need more than `memory_limit` bytes.
+
+    So that hopeless models are refused in seconds, a model with a subgraph of too many neighbours everywhere (which no
+    order can take apart) is refused at once, each search gives up at the first clique that is too large, and on large
+    models min-fill is first tried on a piece of 4096 variables around one of the highest degree: if it refuses the
+    piece it refuses the model. The last two say nothing about trees that other orders might give.
     """
     start, indices = model._adjacency
     n = model.n_variables
     parts = (np.ones(len(indices)), indices.astype(np.int32), start.astype(np.int32))
     graph = sparse.csr_array(parts, shape=(n, n))
     sizes = model.cardinalities.tolist()
+    limit = min(memory_limit, _MOST_BYTES)
+
     best: CliqueTree | None = None
     refusals = []
     for find_order in (_sweep, _min_fill):
-        limit = min(memory_limit, _MOST_BYTES) if best is None else best.memory
         try:
             tree = _build(graph, sizes, find_order(graph, sizes, limit), limit)
         except BudgetError as refusal:
             refusals.append(refusal)
             continue
-        best = tree
+        best, limit = tree, tree.memory
         if best.memory <= _GOOD_ENOUGH:
             break
     if best is None:
         raise min(refusals, key=lambda refusal: refusal.required)
     return best
+
+
+def _refuse_dense(graph: Any, limit: float) -> None:
+    """Refuse a graph in which some variables all have so many neighbours among themselves that no order is good enough.
+
+    The first of them to be eliminated forms a clique with all its neighbours, of at least 2 states each.
+    """
+    degree = max(0, math.floor(math.log2(limit / 8)))
+    core = np.ones(graph.shape[0])
+    while core.any():
+        inside = core * (graph @ core >= degree)
+        if (inside == core).all():
+            _refuse(8 * 2 ** (degree + 1), limit)
+            return
+        core = inside
 
 
 def _sweep(graph: Any, _sizes: list[int], _limit: float) -> list[int]:
@@ -164,7 +183,10 @@ def _min_fill(graph: Any, sizes: list[int], limit: float) -> list[int]:
                         neighbors[a].add(b)
                         neighbors[b].add(a)
         for u in ring:
-            missing[u] = _missing_edges(neighbors, u)
+            if added:
+                missing[u] = _missing_edges(neighbors, u)
+            else:  # The ring was complete already: u only loses its pairs of v and somebody outside the ring.
+                missing[u] -= len(neighbors[u]) - (len(ring) - 1)
         for u in changed:
             heapq.heappush(heap, (missing[u], u))
     return order
@@ -192,7 +214,7 @@ def _build(graph: Any, sizes: list[int], order: list[int], limit: float) -> Cliq
             cliques.append([v, *later[v]])
             summed.append(1)
         if later[v] and len(later[v]) == len(later[later[v][0]]) + 1:
-            heir.setdefault(later[v][0], homes[v])
+            heir[later[v][0]] = homes[v]
 
     # A clique hands up to the home of the first variable that it does not sum out, which itself ends later.
     by_end = sorted(range(len(cliques)), key=lambda c: rank[cliques[c][summed[c] - 1]])

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin import _validate as check
 from dobrushin._kernels.levels import levels
-from dobrushin._models.base import Model, frozen
+from dobrushin._arrays import frozen
+from dobrushin._models.base import Model
 from dobrushin.errors import ArgumentError
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin import _validate as check
+from dobrushin._arrays import frozen
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.variation import forward, forward_random
 from dobrushin._models import Model
@@ -45,14 +46,14 @@ class Problem:
         for segment in scan.segments:
             if isinstance(segment, Cycle):
                 used = segment if segment.steps >= len(segment.cycle) else Cycle(segment.order(), 0, segment.steps)
-                order = self._local(np.asarray(used.cycle, dtype=np.int64))
+                order = frozen(self._local(np.asarray(used.cycle, dtype=np.int64)))
                 forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
                 roundings += (width + 1) * segment.steps
             else:
                 q = np.zeros(len(self.positions))
                 support = np.flatnonzero(segment.vector())
                 q[self._local(support)] = segment.vector()[support]
-                forward_random(q, segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+                forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
                 roundings += (width + 5) * segment.steps
         return roundings
 
@@ -73,28 +74,31 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
         rows = source.rows(updated)
         positions = np.union1d(updated, rows.columns)
         own = np.searchsorted(positions, updated)
-        columns = np.searchsorted(positions, rows.columns)
+        columns = np.searchsorted(positions, rows.columns).astype(rows.columns.dtype)
         start = _spread(rows.start, own, len(positions))
     cap = np.ones(len(positions))
     cap[own] = rows.cap
-    local_error = np.full(len(positions), error) if np.ndim(error) == 0 else error[positions]
-    return Problem(n, positions, start, columns, rows.values, cap, local_error, initial)
+    local_error = np.full(len(positions), float(error)) if np.ndim(error) == 0 else error[positions]
+    parts = (start, columns, rows.values, cap, local_error)
+    return Problem(n, positions, *(frozen(part) for part in parts), initial)
 
 
 def _updated(scan: Scan, n: int) -> NDArray[np.int64]:
-    parts = []
+    """Positions that the scan can update, sorted."""
+    parts: list[NDArray[np.int64]] = []
     for segment in scan.segments:
         if isinstance(segment, Draw):
             parts.append(np.flatnonzero(segment.vector()))
-        elif isinstance(segment.cycle, range) and segment.steps >= len(segment.cycle):
-            parts.append(np.arange(len(segment.cycle)))
+        elif segment.steps < len(segment.cycle):
+            parts.append(segment.order())
         else:
-            parts.append(segment.order() if segment.steps < len(segment.cycle) else segment.cycle)
-    if len(parts) == 1 and len(parts[0]) == n and isinstance(scan.segments[0], Cycle | Draw):
-        whole = scan.segments[0]
-        if isinstance(whole, Draw) or isinstance(whole.cycle, range):
-            return parts[0]
-    return np.unique(np.concatenate(parts))
+            parts.append(np.asarray(segment.cycle, dtype=np.int64))
+    if sum(map(len, parts)) < n // 8:
+        return np.unique(np.concatenate(parts))
+    seen = np.zeros(n, dtype=np.bool_)
+    for part in parts:
+        seen[part] = True
+    return np.flatnonzero(seen)
 
 
 def _spread(start: NDArray[np.int64], own: NDArray[np.int64], n: int) -> NDArray[np.int64]:

@@ -40,7 +40,7 @@ def spin_rows(
     """Theorem 6 (tightened unless method is "paper"), and enumeration under a budget."""
     kernels.spin_rows(
         positions, model._term_start, model._term_of, model._scope_start, model._scope, model._strengths,
-        model.fields, start, columns.astype(np.int64), method == "paper", values, cap,
+        model.fields, start, columns, method == "paper", values, cap,
     )  # fmt: skip
     theorem[:] = kernels.THM6 if method == "paper" else kernels.THM6_TIGHT
     if method != "paper":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._arrays import frozen
 from dobrushin.errors import BudgetError
 
 # Per row: with method="best" larger rows fall back on a closed form, with method="exact" they are an error.
@@ -33,7 +34,7 @@ def enumerable(
     if method == "exact" and (over := cost > EXACT).any():
         r = int(np.argmax(over))
         over_budget(labels[int(positions[r])], float(cost[r]), EXACT)
-    return np.flatnonzero(cost <= (EXACT if method == "exact" else BEST))
+    return frozen(np.flatnonzero(cost <= (EXACT if method == "exact" else BEST)))
 
 
 def over_budget(label: object, cost: float, limit: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._arrays import frozen
 from dobrushin._influence import budget
 from dobrushin._kernels import influence as kernels
 from dobrushin._models import FactorGraph
@@ -43,9 +44,9 @@ def _enumerate(
 ) -> None:  # fmt: skip
     k_own, k_other, f_start, m_start, m_of, m_stride, own_stride, base = packed
     rows = budget.enumerable(model.labels, positions, k_own, start, k_other, method)
-    no_unary = np.zeros(int(k_own.max()))  # single-variable factors are factors here
+    no_unary = frozen(np.zeros(int(k_own.max())))  # single-variable factors are factors here
     kernels.enumerated_rows(
-        rows, k_own, np.zeros(len(k_own), dtype=np.int64), no_unary, start, k_other, f_start, m_start, m_of,
+        rows, k_own, frozen(np.zeros(len(k_own), dtype=np.int64)), no_unary, start, k_other, f_start, m_start, m_of,
         m_stride, own_stride, base, model._table, values, theorem, cap,
     )  # fmt: skip
 
@@ -68,7 +69,8 @@ def _pack(model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.in
     key = np.repeat(np.arange(len(positions)), np.diff(start)) * n + columns
     place = np.searchsorted(key, member_row[other] * n + variable[other]) - start[member_row[other]]
     m_start = np.concatenate([[0], np.cumsum(sizes - 1)])
-    return (
+    parts = (
         model.cardinalities[positions], model.cardinalities[columns], f_start, m_start, place,
         model._stride[member][other], model._factor_stride[slot], model._table_start[factor],
     )  # fmt: skip
+    return tuple(frozen(part) for part in parts)

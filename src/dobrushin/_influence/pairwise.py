@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._arrays import frozen
 from dobrushin._influence import budget
 from dobrushin._kernels import influence as kernels
 from dobrushin._models import PairwiseMRF, Potts
@@ -40,7 +41,7 @@ def potts_rows(
     entry = np.arange(start[-1]) + np.repeat(first - start[:-1], np.diff(start))
     strength = model.couplings.data[entry]
     if method == "paper":
-        kernels.potts_rows(start, strength, True, values, cap)
+        kernels.potts_rows(frozen(strength), values)
         theorem[:] = kernels.THM4
         return
     k = model._states
@@ -64,6 +65,9 @@ def _bound(
     own_stride: NDArray[np.int64], other_stride: NDArray[np.int64], table: NDArray[np.float64], method: str,
     values: NDArray[np.float64], theorem: NDArray[np.uint8], cap: NDArray[np.float64],
 ) -> None:  # fmt: skip
+    k_own, unary_start, unary, start, k_other, base, own_stride, other_stride, table = (
+        frozen(part) for part in (k_own, unary_start, unary, start, k_other, base, own_stride, other_stride, table)
+    )
     kernels.pairwise_rows(
         k_own, unary_start, unary, start, k_other, base, own_stride, other_stride, table, method == "paper",
         values, theorem, cap,
@@ -74,6 +78,7 @@ def _bound(
     # Each edge is a factor with one other member: the neighbour of the same number.
     place = np.arange(len(k_other)) - np.repeat(start[:-1], np.diff(start))
     kernels.enumerated_rows(
-        rows, k_own, unary_start, unary, start, k_other, start, np.arange(len(k_other) + 1), place, other_stride,
+        rows, k_own, unary_start, unary, start, k_other, start, frozen(np.arange(len(k_other) + 1)), frozen(place),
+        other_stride,
         own_stride, base, table, values, theorem, cap,
     )  # fmt: skip

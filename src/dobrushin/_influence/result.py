@@ -13,7 +13,7 @@ from scipy.sparse import linalg
 
 from dobrushin import _validate as check
 from dobrushin._influence.rows import THEOREMS, Rows
-from dobrushin._models.base import frozen
+from dobrushin._arrays import frozen
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
@@ -143,22 +143,19 @@ class Influence:
         return THEOREMS[self._theorem[span][found[0]]] if len(found) else None
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
-        """Rows of the bound, for the stages that follow."""
+        """Rows of the bound at increasing positions, for the stages that follow."""
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]
             raise ArgumentError("influence", "rows", "None, or include every variable that is updated", label)
         if len(positions) == self.n_variables:
             start = self._matrix.indptr.astype(np.int64)
             return Rows(start, self._matrix.indices, self._matrix.data, self._theorem, self._cap)
-        sizes = np.diff(self._matrix.indptr)[positions] if len(positions) > 64 else self._sizes(positions)
+        first = self._matrix.indptr[positions]
+        sizes = self._matrix.indptr[positions + 1] - first
         start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        entry = np.arange(start[-1]) + np.repeat(self._matrix.indptr[positions] - start[:-1], sizes)
+        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
         indices, data, theorem = self._matrix.indices[entry], self._matrix.data[entry], self._theorem[entry]
         return Rows(start, indices, data, theorem, self._cap[positions])
-
-    def _sizes(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        sizes: NDArray[Any] = self._matrix.indptr[positions + 1] - self._matrix.indptr[positions]
-        return sizes
 
     # -- how strong it is as a whole ---------------------------------------------------------
 

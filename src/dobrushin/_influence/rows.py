@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._arrays import frozen
 from dobrushin._influence.binary import ising_rows, spin_rows
 from dobrushin._influence.factors import factor_rows
 from dobrushin._influence.pairwise import pairwise_rows, potts_rows
@@ -54,12 +55,13 @@ class RowSource(Protocol):
 
 
 def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> Rows:
-    """The rows at `positions`, by the smallest bound that `method` allows."""
-    start, columns = _neighborhoods(model, positions)
+    """The rows at `positions` (increasing), by the smallest bound that `method` allows."""
+    positions = frozen(positions)
+    start, columns = (frozen(part) for part in _neighborhoods(model, positions))
     parts = (np.zeros(len(columns)), np.zeros(len(columns), dtype=np.uint8), np.ones(len(positions)))
     if len(columns) or method != "paper":
         _BOUNDS[type(model)](model, positions, start, columns, method, *parts)
-    return Rows(start, columns, *parts)
+    return Rows(start, columns, *(frozen(part) for part in parts))
 
 
 class ModelRows:
@@ -92,9 +94,9 @@ def _neighborhoods(model: Model, positions: NDArray[np.int64]) -> tuple[NDArray[
     first, sizes = start[positions].astype(np.int64), (start[positions + 1] - start[positions]).astype(np.int64)
     out_start = np.zeros(len(positions) + 1, dtype=np.int64)
     np.cumsum(sizes, out=out_start[1:])
-    if len(positions) == model.n_variables and len(columns) == out_start[-1]:
-        return out_start, columns
-    return out_start, columns[np.arange(out_start[-1]) + np.repeat(first - out_start[:-1], sizes)]
+    if len(positions) < model.n_variables:
+        columns = columns[np.arange(out_start[-1]) + np.repeat(first - out_start[:-1], sizes)]
+    return out_start, columns.astype(np.int32 if model.n_variables < 2**31 else np.int64, copy=False)
 
 
 _BOUNDS: dict[type[Model], Any] = {

@@ -1,104 +1,139 @@
 """DoGS, the paper's Algorithm 2 with its errata, and forward greedy scans (MATH sections 2 and 5).
 
-r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are kept in a tournament tree.
+r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
+every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
 """
 
 import numpy as np
 
 from dobrushin._compile import kernel
 
-
-@kernel
-def _play(i, key, tree, leaves):
-    """Replay the matches of variable i; stop where another winner stays."""
-    node = (leaves + i) >> 1
-    while node > 0:
-        a, b = tree[2 * node], tree[2 * node + 1]
-        winner = a if key[a] >= key[b] else b
-        if tree[node] == winner and winner != i:
-            break
-        tree[node] = winner
-        node >>= 1
+B, R, D = 0, 1, 2  # columns of the array `at`: what is known of a variable lies together in memory
 
 
 @kernel
-def _play_all(key, tree, leaves):
-    for i in range(leaves):
-        tree[leaves + i] = i
-    for node in range(leaves - 1, 0, -1):
-        a, b = tree[2 * node], tree[2 * node + 1]
-        tree[node] = a if key[a] >= key[b] else b
+def _tree(n):
+    """Room for n leaves, all -inf: the nodes, level by level, and where each level begins."""
+    base = np.zeros(24, dtype=np.int64)
+    depth, size = 0, n
+    while size > 1:
+        size = (size + 7) // 8
+        base[depth + 1] = base[depth] + 8 * size
+        depth += 1
+    return np.full(base[depth] + 8, -np.inf), base, depth
+
+
+@kernel
+def _largest_child(node, low):
+    return max(
+        max(max(node[low], node[low + 1]), max(node[low + 2], node[low + 3])),
+        max(max(node[low + 4], node[low + 5]), max(node[low + 6], node[low + 7])),
+    )
+
+
+@kernel
+def _build(node, base, depth, n):
+    """All nodes from their leaves."""
+    size = n
+    for level in range(depth):
+        size = (size + 7) // 8
+        for p in range(size):
+            node[base[level + 1] + p] = _largest_child(node, base[level] + 8 * p)
+
+
+@kernel
+def _set(i, value, node, base, depth):
+    """Change leaf i; stop at the first level whose largest value stays."""
+    old = node[i]
+    node[i] = value
+    for level in range(depth):
+        i >>= 3
+        now = node[base[level + 1] + i]
+        if value < now:
+            if old < now:
+                return
+            value = _largest_child(node, base[level] + 8 * i)
+        if value == now:
+            return
+        old = now
+        node[base[level + 1] + i] = value
+
+
+@kernel
+def _argmax(node, base, depth):
+    """The first leaf with the largest value."""
+    i = 0
+    for level in range(depth - 1, -1, -1):
+        value = node[base[level + 1] + i]
+        i *= 8
+        while node[base[level] + i] != value:
+            i += 1
+    return i
 
 
 @kernel
 def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, d, tolerance):
     """Replace each step of a fixed order, from the last to the first, by the best one given all the others.
 
-    Works in place on `order` and `d`; stops early once the variation is at most `tolerance`. Returns the variation.
+    Works in place on `order`; stops early once the variation is at most `tolerance`. Returns the variation.
     """
     n = d.size
-    leaves = 1
-    while leaves < n:
-        leaves *= 2
-    b = np.ones(n)
+    at = np.empty((n, 3))
+    for i in range(n):
+        at[i, B] = 1.0
+        at[i, D] = d[i]
     old = np.empty(order.size)
     for t in range(order.size):
         i = order[t]
-        old[t] = b[i]
+        old[t] = at[i, B]
         total = 0.0
         for e in range(start[i], start[i + 1]):
-            total += C_bar[e] * b[columns[e]]
-        b[i] = total
-    r = np.empty(n)
-    key = np.full(leaves, -np.inf)
+            total += C_bar[e] * at[columns[e], B]
+        at[i, B] = total
+    gain, base, depth = _tree(n)
     V = 0.0
     for i in range(n):
         total = 0.0
         for e in range(start[i], start[i + 1]):
-            total += C_bar[e] * b[columns[e]]
-        r[i] = b[i] - total
-        V += d[i] * b[i]
+            total += C_bar[e] * at[columns[e], B]
+        at[i, R] = at[i, B] - total
+        V += d[i] * at[i, B]
         if candidate[i]:
-            key[i] = d[i] * r[i]
-    tree = np.empty(2 * leaves, dtype=np.int32)
-    _play_all(key, tree, leaves)
+            gain[i] = d[i] * at[i, R]
+    _build(gain, base, depth, n)
     for t in range(order.size - 1, -1, -1):
         if V <= tolerance:
             break
         # Back to b_{t-1}: the old value is stored, not the difference, so that b does not drift.
         i = order[t]
-        delta = old[t] - b[i]
-        b[i] = old[t]
+        delta = old[t] - at[i, B]
+        at[i, B] = old[t]
         if delta != 0.0:
-            r[i] += delta
-            if candidate[i] and key[i] != d[i] * r[i]:
-                key[i] = d[i] * r[i]
-                _play(i, key, tree, leaves)
+            at[i, R] += delta
+            if candidate[i] and at[i, D] > 0.0:
+                _set(i, at[i, D] * at[i, R], gain, base, depth)
             for e in range(column_start[i], column_start[i + 1]):
                 j = rows[e]
-                r[j] -= C_column[e] * delta
-                if candidate[j] and d[j] > 0.0:
-                    key[j] = d[j] * r[j]
-                    _play(j, key, tree, leaves)
-        best = tree[1] if leaves > 1 else 0
-        if key[best] > key[i]:
-            V += d[i] * r[i] - key[best]
+                at[j, R] -= C_column[e] * delta
+                if candidate[j] and at[j, D] > 0.0:
+                    _set(j, at[j, D] * at[j, R], gain, base, depth)
+        best = _argmax(gain, base, depth)
+        if gain[best] > gain[i]:
+            V += at[i, D] * at[i, R] - gain[best]
             order[t] = best
         else:
             best = i
         # Pull the weights back through the step.
-        x = d[best]
+        x = at[best, D]
         if x > 0.0:
-            d[best] = 0.0
-            for e in range(start[best], start[best + 1]):
-                d[columns[e]] += x * C_bar[e]
-            key[best] = d[best] * r[best]
-            _play(best, key, tree, leaves)
+            at[best, D] = 0.0
+            if candidate[best]:
+                _set(best, 0.0, gain, base, depth)
             for e in range(start[best], start[best + 1]):
                 j = columns[e]
-                if candidate[j] and key[j] != d[j] * r[j]:
-                    key[j] = d[j] * r[j]
-                    _play(j, key, tree, leaves)
+                at[j, D] += x * C_bar[e]
+                if candidate[j]:
+                    _set(j, at[j, D] * at[j, R], gain, base, depth)
     return V
 
 
@@ -106,32 +141,26 @@ def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, 
 def forward_greedy(steps, start, columns, C_bar, column_start, rows, C_column):
     """Update, step by step, the variable whose bound falls most (Gauss-Southwell)."""
     n = start.size - 1
-    leaves = 1
-    while leaves < n:
-        leaves *= 2
     b = np.ones(n)
-    key = np.full(leaves, -np.inf)
+    fall, base, depth = _tree(n)
     for i in range(n):
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e]
-        key[i] = 1.0 - total
-    tree = np.empty(2 * leaves, dtype=np.int32)
-    _play_all(key, tree, leaves)
+        fall[i] = 1.0 - total
+    _build(fall, base, depth, n)
     order = np.empty(steps, dtype=np.int64)
     for t in range(steps):
-        i = tree[1] if leaves > 1 else 0
+        i = _argmax(fall, base, depth)
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * b[columns[e]]
         delta = b[i] - total
         b[i] = total
-        key[i] -= delta
-        _play(i, key, tree, leaves)
+        _set(i, fall[i] - delta, fall, base, depth)
         for e in range(column_start[i], column_start[i + 1]):
             j = rows[e]
-            key[j] += C_column[e] * delta
-            _play(j, key, tree, leaves)
+            _set(j, fall[j] + C_column[e] * delta, fall, base, depth)
         order[t] = i
     return order
 

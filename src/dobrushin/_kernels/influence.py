@@ -67,14 +67,10 @@ def ising_rows(rows, start, theta, field, out_start, paper, max_degree, C_bar, t
 
 
 @kernel
-def potts_rows(out_start, strength, paper, C_bar, cap):
+def potts_rows(strength, C_bar):
     """Theorem 4 for Potts models, where D = 2 |s|."""
-    for r in range(cap.size):
-        total = 0.0
-        for e in range(out_start[r], out_start[r + 1]):
-            C_bar[e] = gap(2.0 * abs(strength[e]), 0.0)
-            total += abs(strength[e])
-        cap[r] = 1.0 if paper else gap(2.0 * total * (1.0 + (out_start[r + 1] - out_start[r]) * 2.0 * U), 0.0)
+    for e in range(strength.size):
+        C_bar[e] = gap(2.0 * abs(strength[e]), 0.0)
 
 
 @kernel

@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 _CHUNK_NUMBERS = 8_000_000
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, contiguous and read-only."""
-    array = np.ascontiguousarray(array)
-    array.setflags(write=False)
-    return array
-
-
 class Model(ABC):
     """A distribution on finitely many discrete variables, known up to its normalising constant.
 

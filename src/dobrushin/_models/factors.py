@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dobrushin import _validate as check
-from dobrushin._models.base import Model, frozen
+from dobrushin._arrays import frozen
+from dobrushin._models.base import Model
 from dobrushin.errors import ArgumentError
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin import _validate as check
-from dobrushin._models.base import Model, frozen
+from dobrushin._arrays import frozen
+from dobrushin._models.base import Model
 from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_node_attribute
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.grids import grid_couplings

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import _validate as check
-from dobrushin._models.base import Model, frozen
+from dobrushin._arrays import frozen
+from dobrushin._models.base import Model
 from dobrushin._models.couplings import name_variables, per_label
 from dobrushin._models.factors import FactorGraph
 from dobrushin.errors import ArgumentError

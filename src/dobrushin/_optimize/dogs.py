@@ -13,7 +13,7 @@ from dobrushin import _validate as check
 from dobrushin._influence import Influence
 from dobrushin._kernels import descent
 from dobrushin._models import Model
-from dobrushin._models.base import frozen
+from dobrushin._arrays import frozen
 from dobrushin._objective import read_objective
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Cycle, Draw, Scan, as_scan
@@ -80,7 +80,7 @@ def optimize(
         if best.variation.value <= goal:
             break
         # The goal is for the certificate, which is rounded up: aim a little lower.
-        current, linear = descend(current, d.copy(), goal * (1 - 1e-9))
+        current, linear = descend(current, d, goal * (1 - 1e-9))
         candidate = evaluate(source, current, objective)
         if candidate.value < best.variation.value:
             best = ScanResult(current, candidate)
@@ -119,7 +119,7 @@ def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: fl
             vectors[k, : segment.n] = segment.vector()
         steps[span] = segment.order() if isinstance(segment, Cycle) else -1 - k
         t += segment.steps
-    chosen, kept, value = descent.dogs_random(steps, vectors, *rows, d, tolerance)
+    chosen, kept, value = descent.dogs_random(steps, vectors, *rows, d.copy(), tolerance)
     if kept == len(scan):
         return scan, value
     return (scan[:kept] + Scan(chosen[kept:]) if kept else Scan(chosen)), value

@@ -12,7 +12,7 @@ from dobrushin import _validate as check
 from dobrushin._influence import Influence, RowSource
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
-from dobrushin._models.base import frozen
+from dobrushin._arrays import frozen
 from dobrushin._objective import Objective, read_objective
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Scan
