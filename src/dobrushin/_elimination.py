@@ -107,7 +107,7 @@ def clique_tree(model: Model, memory_limit: float = MEMORY_LIMIT) -> CliqueTree:
     graph = sparse.csr_array(parts, shape=(n, n))
     sizes = model.cardinalities.tolist()
     limit = min(memory_limit, _MOST_BYTES)
-
+    _refuse_dense(graph, limit)
     best: CliqueTree | None = None
     refusals = []
     for find_order in (_sweep, _min_fill):

@@ -13,8 +13,8 @@ from dobrushin._influence import Influence, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
 from dobrushin._objective import read_objective
-from dobrushin._optimize.dogs import descent_on
 from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.result import ScanResult
 from dobrushin._scan import Scan
 from dobrushin._variation import Variation, evaluate
@@ -49,7 +49,8 @@ def shortest_scan(
         Whether the tolerance is for the variation (the sum of the targets' bounds, which bounds their joint law) or
         for the largest of the bounds (each marginal by itself).
     polish : int
-        Rounds of DoGS on each attempt to make the scan shorter; 0 for none.
+        Rounds of DoGS on each attempt to make the scan shorter; 0 for no such attempts. Short scans are also
+        improved by moving single steps.
     max_steps : int, optional
         Give up at this length. Without it, give up when doubling the length no longer helps.
 
@@ -93,11 +94,8 @@ def shortest_scan(
     reach = _reach_sum if criterion == "sum" else _reach_max
     found = reach(search, certify, measure, tolerance, limit, len(objective.positions))
     if found is None:
-        _give_up(search, certify, measure, tolerance, limit)
-    assert found is not None
-    if polish:
-        found = _shorten(found, search, certify, measure, tolerance, polish)
-    return found
+        raise _failure(search, certify, measure, tolerance, limit)
+    return _shorten(found, search, certify, measure, tolerance, polish) if polish else found
 
 
 Certify = Callable[[NDArray[np.int64]], ScanResult]
@@ -113,7 +111,7 @@ def _reach_sum(
     while True:
         reached = search.extend(goal, min(limit, look))
         if reached:
-            found = certify(search.order(max(search.steps, 1)) if search.steps else search.first())
+            found = certify(search.order() if search.steps else search.first())
             if measure(found.variation) <= tolerance:
                 return found
             goal = search.norm * (1 - 1e-9)
@@ -130,7 +128,7 @@ def _reach_max(
     short, long = 0, min(limit, targets)
     while True:
         search.extend(0.0, long)
-        found = certify(search.order(long) if search.steps >= long else search.order())
+        found = certify(search.order(min(long, search.steps)))
         if measure(found.variation) <= tolerance:
             break
         if long >= limit or search.steps < long or (long > 8 * _FIRST_LOOK and _stagnates(search.norms)):
@@ -154,30 +152,27 @@ def _stagnates(norms: NDArray[np.float64]) -> bool:
 def _shorten(
     found: ScanResult, search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, polish: int
 ) -> ScanResult:
-    """DoGS makes the scan better than it need be, so that its first steps can go; again until nothing goes."""
-    matrix = search.matrix()
-    descend = descent_on(matrix, search.has_row[: search.size])
+    """A polished scan is better than it need be, so that its first steps can go; again until nothing goes."""
+    matrix, weights = search.matrix(), search.weights()
+    improve = polisher(matrix, weights, search.has_row[: search.size], polish)
     order = search.local(found.scan.order)
     while len(order) > 1:
-        better = order
-        for _ in range(polish):
-            better = descend(Scan(better), search.weights(), -np.inf)[0].order
-        norms = suffix_norms(better, matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data, search.weights())
-        fits = int(np.argmax(norms <= tolerance)) if (norms <= tolerance).any() else len(order)
-        trial = certify(search.ids[better[-max(1, min(fits, len(order) - 1)) :]])
+        better = improve(order)
+        norms = suffix_norms(better, matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data, weights.copy())
+        fits = np.flatnonzero(norms[1:-1] <= tolerance)
+        keep = int(fits[0]) + 1 if len(fits) else len(order) - 1
+        trial = certify(search.ids[better[-keep:]])
         if measure(trial.variation) > tolerance:
-            # One step less than the norm allows: polished once more at that length, it may still do.
-            shorter = order[1:] if fits >= len(order) else better[-max(1, fits) :]
-            for _ in range(polish):
-                shorter = descend(Scan(shorter), search.weights(), -np.inf)[0].order
-            trial = certify(search.ids[shorter])
-            if measure(trial.variation) > tolerance:
-                break
+            trial = certify(search.ids[improve(better[-keep:])])
+        if measure(trial.variation) > tolerance:
+            break
         found, order = trial, search.local(trial.scan.order)
     return found
 
 
-def _give_up(search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int) -> None:
+def _failure(
+    search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, limit: int
+) -> ToleranceError:
     best = certify(search.order(int(np.argmin(search.norms[1:])) + 1))
     why = (
         f"It may take more than {limit} steps: raise max_steps."
@@ -185,4 +180,4 @@ def _give_up(search: BackwardGreedy, certify: Certify, measure: Measure, toleran
         else "Longer scans were no better: the influence on the variables near the targets is too strong. Try a "
         "sharper influence (method='best' or 'exact'), fewer targets or a larger tolerance."
     )
-    raise ToleranceError(tolerance, measure(best.variation), best, why)
+    return ToleranceError(tolerance, measure(best.variation), best, why)

@@ -1,0 +1,43 @@
+"""Making a given scan better at the same length, on the small matrix of the variables that it can touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._arrays import frozen
+from dobrushin._kernels.moves import move_steps
+from dobrushin._optimize.dogs import descent_on
+from dobrushin._scan import Scan
+
+# Moves cost (steps)^2 times the entries of the matrix per pass: worth about a millisecond.
+_MOVE_BUDGET = 1e6
+
+
+def polisher(
+    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], rounds: int
+) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """A function that improves orders: rounds of DoGS, then moves of single steps where the scan is short."""
+    descend = descent_on(matrix, candidate)
+
+    def improve(order: NDArray[np.int64]) -> NDArray[np.int64]:
+        for _ in range(rounds):
+            order = descend(Scan(order), weights, -np.inf)[0].order
+        return moved(matrix, weights, candidate, order)
+
+    return improve
+
+
+def moved(
+    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], order: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The order after moves of single steps, or as it was when it is too long for that."""
+    if len(order) < 2 or len(order) ** 2 * float(matrix.nnz + len(weights)) > _MOVE_BUDGET:
+        return order
+    order = order.copy()
+    parts = (frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    move_steps(order, *parts, candidate, weights, 4 * len(order))
+    return order
