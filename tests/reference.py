@@ -46,9 +46,10 @@ def dogs(C_bar, vectors, d, tolerance=-np.inf):
         if V <= tolerance:
             break
         w = -d * ((eye - C_bar) @ b[t - 1])
-        # On a tie the given step stays.
         best = int(np.argmin(w))
-        new = eye[best] if w[best] < vectors[t - 1] @ w else vectors[t - 1]
+        # On a tie a fixed step stays.
+        tie = vectors[t - 1].max() == 1 and not w[best] < vectors[t - 1] @ w - 2.0**-44 * V
+        new = vectors[t - 1] if tie else eye[best]
         V += (new - vectors[t - 1]) @ w
         chosen[t - 1] = new
         d = d @ step_matrix(new, C_bar)

@@ -241,15 +241,17 @@ class Scan:
 
     def check_fits(self, n: int, function: str) -> None:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
-        if self.size <= n:
-            return
-        requirement = f"of positions from 0 to {n - 1}"
+        step = 0
         for segment in self._segments:
             if isinstance(segment, Draw) and segment.n > n:
-                raise ArgumentError(function, "scan", f"over {n} variables", f"{segment.n} variables")
-        order = self.order
-        step = int(np.argmax(order >= n))
-        raise ArgumentError(function, "scan", requirement, int(order[step]), f"step {step}")
+                raise ArgumentError(function, "scan", f"over {n} variables", f"{segment.n} variables", f"step {step}")
+            if segment.size() > n:
+                order = segment.cut(0, min(segment.steps, len(segment.cycle))).order()
+                if (over := order >= n).any():
+                    k = int(np.argmax(over))
+                    requirement = f"of positions from 0 to {n - 1}"
+                    raise ArgumentError(function, "scan", requirement, int(order[k]), f"step {step + k}")
+            step += segment.steps
 
     def __len__(self) -> int:
         return sum(segment.steps for segment in self._segments)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dobrushin._compile import kernel
 
+TIE = 2.0**-44
 B, R, D = 0, 1, 2  # columns of the array `at`: what is known of a variable lies together in memory
 
 
@@ -113,12 +114,13 @@ def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, 
             if candidate[i] and at[i, D] > 0.0:
                 _set(i, at[i, D] * at[i, R], gain, base, depth)
             for e in range(column_start[i], column_start[i + 1]):
-                j = rows[e]
+                j = np.int64(rows[e])
                 at[j, R] -= C_column[e] * delta
                 if candidate[j] and at[j, D] > 0.0:
                     _set(j, at[j, D] * at[j, R], gain, base, depth)
         best = _argmax(gain, base, depth)
-        if gain[best] > gain[i]:
+        # On a tie the given step stays, also where rounding hides the tie.
+        if gain[best] > gain[i] + TIE * V:
             V += at[i, D] * at[i, R] - gain[best]
             order[t] = best
         else:
@@ -130,7 +132,7 @@ def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, 
             if candidate[best]:
                 _set(best, 0.0, gain, base, depth)
             for e in range(start[best], start[best + 1]):
-                j = columns[e]
+                j = np.int64(columns[e])
                 at[j, D] += x * C_bar[e]
                 if candidate[j]:
                     _set(j, at[j, D] * at[j, R], gain, base, depth)
@@ -138,7 +140,7 @@ def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, 
 
 
 @kernel
-def forward_greedy(steps, start, columns, C_bar, column_start, rows, C_column):
+def forward_greedy(steps, start, columns, C_bar, column_start, rows):
     """Update, step by step, the variable whose bound falls most (Gauss-Southwell)."""
     n = start.size - 1
     b = np.ones(n)
@@ -155,12 +157,15 @@ def forward_greedy(steps, start, columns, C_bar, column_start, rows, C_column):
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * b[columns[e]]
-        delta = b[i] - total
         b[i] = total
-        _set(i, fall[i] - delta, fall, base, depth)
+        _set(i, 0.0, fall, base, depth)
+        # Falls are summed afresh: running differences would keep the rounding of the large values at the start.
         for e in range(column_start[i], column_start[i + 1]):
-            j = rows[e]
-            _set(j, fall[j] + C_column[e] * delta, fall, base, depth)
+            j = np.int64(rows[e])
+            total = 0.0
+            for f in range(start[j], start[j + 1]):
+                total += C_bar[f] * b[columns[f]]
+            _set(j, b[j] - total, fall, base, depth)
         order[t] = i
     return order
 

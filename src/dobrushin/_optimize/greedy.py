@@ -60,10 +60,8 @@ def greedy_scan(
         order = np.concatenate([np.resize(np.arange(source.n_variables), steps - len(order)), order])
     matrix = source.matrix
     columns = sparse.csr_array(matrix.T)
-    forward = descent.forward_greedy(
-        steps, matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices),
-        frozen(columns.data),
-    )  # fmt: skip
+    rows = (matrix.indptr, matrix.indices, matrix.data)
+    forward = descent.forward_greedy(steps, *rows, frozen(columns.indptr), frozen(columns.indices))
     weights = np.zeros(source.n_variables)
     weights[objective.positions] = objective.weights
     everyone = np.ones(source.n_variables, dtype=np.bool_)

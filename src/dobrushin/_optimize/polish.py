@@ -13,8 +13,8 @@ from dobrushin._kernels.moves import move_steps
 from dobrushin._optimize.dogs import descent_on
 from dobrushin._scan import Scan
 
-# Moves cost (steps)^2 times the entries of the matrix per pass: worth about a millisecond.
-_MOVE_BUDGET = 1e6
+# Elementary operations that moving steps may take, about a nanosecond each; a try costs steps times entries.
+_MOVE_BUDGET = 5e5
 
 
 def polisher(
@@ -35,9 +35,10 @@ def moved(
     matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], order: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The order after moves of single steps, or as it was when it is too long for that."""
-    if len(order) < 2 or len(order) ** 2 * float(matrix.nnz + len(weights)) > _MOVE_BUDGET:
+    tries = int(_MOVE_BUDGET / (len(order) * (matrix.nnz + len(weights))))
+    if len(order) < 2 or tries < len(order):  # not even one try for each step
         return order
     order = order.copy()
     parts = (frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
-    move_steps(order, *parts, candidate, weights, 4 * len(order))
+    move_steps(order, *parts, candidate, weights, tries)
     return order

@@ -1,0 +1,68 @@
+"""What every part of the benchmark uses: rows of the table, random models, and clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import dobrushin as db
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; `ok` is None where the figure could not be measured here."""
+
+    name: str
+    measured: str
+    required: str
+    ok: bool | None
+
+
+def random_ising(side: int, seed: int, with_fields: bool = False) -> db.Ising:
+    """The paper's grids: couplings uniform on [0, 0.25], fields 0, or 0 or 1 with equal chances."""
+    rng = np.random.default_rng(seed)
+    couplings = rng.uniform(0, 0.25, 2 * side * (side - 1))
+    fields = rng.integers(0, 2, (side, side)).astype(float) if with_fields else None
+    return db.Ising.grid(side, side, couplings=couplings, fields=fields)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall-clock time of one call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def best_of(call: Callable[[], object], repeats: int = 3) -> float:
+    """Least wall-clock time of several calls, after one that compiles kernels and fills caches."""
+    call()
+    return min(seconds(call) for _ in range(repeats))
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Stay on one core, where the system can be told so."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def over_draws(name: str, ratios: Sequence[float], *, least: float = 0.0, most: float = np.inf) -> Row:
+    """A ratio that varies from draw to draw: its median must be in the limits, its range is shown."""
+    values = np.asarray(ratios)
+    within = int(((values >= least) & (values <= most)).sum())
+    median = float(np.median(values))
+    measured = f"{median:.3g}x ({values.min():.3g}x to {values.max():.3g}x; {within} of {len(values)} draws within)"
+    required = f"median {least:g}x or more" if most == np.inf else f"median {most:g}x or less"
+    return Row(name, measured, required, least <= median <= most)

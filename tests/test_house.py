@@ -1,0 +1,95 @@
+"""How the house is built: who imports whom, who may compile, what each kernel is compiled for."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import FAMILIES, random_model
+
+import dobrushin as db
+
+SOURCE = Path(db.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+# A stage may import stages to its left only.
+STAGES = ["_models", "_influence", "_objective", "_scan", "_variation", "_optimize"]
+STAGE_LEVEL = {"_models": 0, "_influence": 1, "_scan": 1, "_objective": 2, "_variation": 3, "_optimize": 4}
+LEAVES = ["experiments", "cli", "plots"]
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dobrushin"):
+            parts = node.module.split(".")
+            yield from ([parts[1]] if len(parts) > 1 else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("dobrushin."))
+
+
+def room(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_stages_import_only_stages_to_their_left(path):
+    here = room(path)
+    for there in imports(path):
+        if here in STAGE_LEVEL and there in STAGE_LEVEL and here != there:
+            assert STAGE_LEVEL[there] < STAGE_LEVEL[here], f"{path.name} imports {there}"
+        if here != there and here not in ("__init__", "cli", "experiments"):
+            assert there not in LEAVES, f"{path.name} imports {there}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
+    text = path.read_text()
+    assert path.name == "_compile.py" or "numba" not in {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    assert text.count("\n") <= 500
+
+
+def test_kernels_are_compiled_for_one_type_each():
+    from dobrushin import _kernels
+    from dobrushin._kernels import descent, greedy, influence, levels, moves, variation
+
+    assert _kernels.__doc__
+    for family in FAMILIES:
+        model = random_model(np.random.default_rng(1), family, n=5, strength=0.1)
+        db.Scan.systematic(5, 10).levels(model)
+        for method in ("best", "paper"):
+            bound = db.influence(model, method=method)
+            db.optimize(bound, db.Scan.systematic(5, 10))
+            db.optimize(bound, db.Scan.uniform(5, 10))
+            db.greedy_scan(bound, targets=[0], steps=4)
+        db.variation(model, db.Scan([0, 1]) + db.Scan.uniform(5, 1000), targets=[0])
+        db.variation(db.Ising.grid(20, 20, couplings=0.1), db.Scan([0, 1, 0]), targets=[0])
+        db.variation(db.Influence(bound.matrix.toarray()), db.Scan.systematic(5, 1000))
+        db.shortest_scan(model, targets=[0], tolerance=0.1)
+        db.shortest_scan(bound, tolerance=0.1)
+    for module in (descent, greedy, influence, levels, moves, variation):
+        for name, function in vars(module).items():
+            if hasattr(function, "signatures"):
+                # Scans of models are as their neighbour lists are: 32-bit in SciPy's matrices, 64-bit in ours.
+                most = 2 if name == "levels" else 1
+                assert len(function.signatures) <= most, f"{name} was compiled for {function.signatures}"
+
+
+def test_help_waits_for_neither_numba_nor_scipy():
+    code = "import sys, dobrushin, dobrushin.cli; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in db.__all__:
+        thing = getattr(db, name)
+        assert thing.__doc__, name
+    assert set(dir(db)) >= set(db.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = db.nonsense

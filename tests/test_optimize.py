@@ -1,0 +1,243 @@
+"""Choosing scans: agreement with the literal algorithms, and what is promised of the results."""
+
+import itertools
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
+from models import FAMILIES, random_model
+
+import dobrushin as db
+from dobrushin._objective import read_objective
+from dobrushin._optimize.greedy import BackwardGreedy
+
+SEEDS = st.integers(0, 10**6)
+pytestmark = pytest.mark.filterwarnings("ignore::dobrushin.errors.VacuousBoundWarning")
+
+
+def random_matrix(rng, n, radius=0.9):
+    matrix = rng.random((n, n)) * (rng.random((n, n)) < 0.6)
+    np.fill_diagonal(matrix, 0)
+    return radius * matrix / max(matrix.sum(axis=1).max(), 1e-9)
+
+
+def linear(matrix, order, d):
+    return float(d @ reference.disagreement(matrix, reference.one_hot(order, len(matrix)), clamp=False))
+
+
+@given(seed=SEEDS, one_target=st.booleans())
+def test_dogs_is_the_literal_algorithm(seed, one_target):
+    rng = np.random.default_rng(seed)
+    n, steps = int(rng.integers(2, 10)), int(rng.integers(1, 40))
+    matrix = random_matrix(rng, n)
+    d = np.eye(n)[0] if one_target else rng.random(n) + 0.1
+    order = rng.integers(n, size=steps)
+    from dobrushin._optimize.dogs import descent_on
+
+    scan, value = descent_on(db.Influence(matrix).matrix)(db.Scan(order), d, -np.inf)
+    dense = [int(q.argmax()) for q in reference.dogs(matrix, reference.one_hot(order, n), d)]
+    assert scan.order.tolist() == dense
+    assert value == pytest.approx(linear(matrix, scan.order, d), rel=1e-9)
+    assert value <= linear(matrix, order, d) * (1 + 1e-12)
+
+
+@given(seed=SEEDS)
+def test_dogs_from_random_scans_is_the_literal_algorithm(seed):
+    rng = np.random.default_rng(seed)
+    n, steps = int(rng.integers(2, 8)), int(rng.integers(1, 30))
+    matrix, d = random_matrix(rng, n), rng.random(n) + 0.1
+    scan = db.Scan.random(rng.dirichlet(np.ones(n)), steps)
+    if seed % 2:
+        scan = db.Scan.uniform(n, steps) + db.Scan(rng.integers(n, size=5)) + scan
+    vectors = [scan.step_probabilities(t, n) for t in range(len(scan))]
+    from dobrushin._optimize.dogs import descent_on
+
+    descend = descent_on(db.Influence(matrix).matrix)
+    result, value = descend(scan, d, -np.inf)
+    if seed % 2 == 0:  # with fixed steps there are exact ties, which rounding may break either way
+        assert result.order.tolist() == [int(q.argmax()) for q in reference.dogs(matrix, vectors, d)]
+    assert value == pytest.approx(linear(matrix, result.order, d), rel=1e-9)
+    # Early stopping keeps the beginning as it was.
+    before = float(d @ reference.disagreement(matrix, vectors, clamp=False))
+    assert value <= before * (1 + 1e-12)
+    if not 1e-9 * before < value < 0.9 * before:
+        return
+    goal = (before * value) ** 0.5
+    stopped, reached = descend(scan, d, goal)
+    assert reached <= goal
+    assert len(stopped) == len(scan)
+    after = [stopped.step_probabilities(t, n) for t in range(len(scan))]
+    assert float(d @ reference.disagreement(matrix, after, clamp=False)) == pytest.approx(reached, rel=1e-9)
+    assert after[-1].max() == 1
+    kept = min(t for t in range(len(scan)) if (after[t] != vectors[t]).any())
+    assert all(q.max() == 1 for q in after[kept:])
+
+
+@given(seed=SEEDS)
+def test_backward_greedy_is_the_literal_algorithm(seed):
+    rng = np.random.default_rng(seed)
+    n, steps = int(rng.integers(2, 10)), int(rng.integers(1, 40))
+    matrix, d = random_matrix(rng, n) + 1e-6 * rng.random((n, n)), rng.random(n) + 0.1
+    influence = db.Influence(matrix)
+    search = BackwardGreedy(influence, read_objective(influence, None, d, "test"))
+    search.extend(0.0, steps)
+    assert search.order().tolist() == reference.backward_greedy(matrix, d, steps)
+    assert search.norm == pytest.approx(linear(matrix, search.order(), d), rel=1e-9)
+    for k in (1, steps):
+        assert search.norms[k] == pytest.approx(linear(matrix, search.order(k), d), rel=1e-9)
+
+
+@given(seed=SEEDS)
+def test_forward_greedy_is_the_literal_algorithm(seed):
+    from dobrushin._kernels.descent import forward_greedy
+
+    rng = np.random.default_rng(seed)
+    n, steps = int(rng.integers(1, 10)), int(rng.integers(1, 40))
+    matrix = random_matrix(rng, n) + 1e-6 * rng.random((n, n))
+    rows, columns = db.Influence(matrix).matrix, db.Influence(matrix.T).matrix
+    order = forward_greedy(steps, rows.indptr, rows.indices, rows.data, columns.indptr, columns.indices)
+    assert order.tolist() == reference.forward_greedy(matrix, steps)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(seed=SEEDS)
+def test_never_worse_than_the_input(family, seed):
+    """Also where clamps make the certificate differ from the linear objective."""
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, n=5, strength=float(rng.choice([0.1, 0.5, 2.0])))
+    scan = db.Scan(rng.integers(5, size=12)) if seed % 2 else db.Scan.uniform(5, 12)
+    targets = rng.choice(5, size=int(rng.integers(1, 6)), replace=False).tolist()
+    before = db.variation(model, scan, targets=targets)
+    for rounds in (1, 3, "converged"):
+        after = db.optimize(model, scan, targets=targets, rounds=rounds)
+        assert after.variation.value <= before.value
+        assert after.variation.value == db.variation(model, after, targets=targets).value
+        assert len(after.scan) == len(scan)
+
+
+def test_more_rounds_never_hurt_and_early_stopping_stops_early():
+    rng = np.random.default_rng(0)
+    influence = db.Influence(random_matrix(rng, 20))
+    scan = db.Scan.systematic(20, 200)
+    values = [db.optimize(influence, scan, rounds=k).variation.value for k in (1, 2, 5, "converged")]
+    assert sorted(values, reverse=True) == values
+    goal = (db.variation(influence, scan).value * values[0]) ** 0.5
+    stopped = db.optimize(influence, scan, tolerance=goal)
+    assert values[0] < stopped.variation.value <= goal
+    changed = np.flatnonzero(stopped.scan.order != scan.order)
+    assert 0 < changed[0]
+    assert db.optimize(influence, scan, tolerance=1e9).scan == scan
+
+
+@pytest.mark.parametrize("criterion", ["sum", "max"])
+@given(seed=SEEDS)
+def test_shortest_scans_hold_what_they_promise(criterion, seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, FAMILIES[seed % 5], n=6, strength=0.05)
+    targets = rng.choice(6, size=int(rng.integers(1, 7)), replace=False).tolist()
+    tolerance = float(10 ** rng.uniform(-6, -0.5))
+    found = db.shortest_scan(model, targets=targets, tolerance=tolerance, criterion=criterion)
+    bound = db.variation(model, found, targets=targets)
+    reached = bound.value if criterion == "sum" else bound.target_bounds.max()
+    assert reached <= tolerance
+    rough = db.shortest_scan(model, targets=targets, tolerance=tolerance, criterion=criterion, polish=0)
+    assert len(found.scan) <= len(rough.scan)
+
+
+def test_shortest_scans_do_not_depend_on_how_the_influence_is_given():
+    rng = np.random.default_rng(2)
+    model = db.Ising.grid(30, 30, couplings=rng.uniform(0, 0.25, 2 * 30 * 29))
+    for targets, tolerance in (([0], 1e-3), ([31, 450], 1e-2), (None, 40.0)):
+        on_demand = db.shortest_scan(model, targets=targets, tolerance=tolerance)
+        given_whole = db.shortest_scan(db.influence(model), targets=targets, tolerance=tolerance)
+        assert on_demand.scan == given_whole.scan
+        assert on_demand.variation.value == pytest.approx(given_whole.variation.value, rel=1e-12)
+
+
+def test_only_rows_near_the_targets_are_computed():
+    model = db.Ising.grid(200, 200, couplings=0.2)
+    search = BackwardGreedy(_Counting(model), read_objective(_Counting(model), [0], None, "test"))
+    search.extend(0.01, 10**6)
+    assert search._source.asked < 60
+
+
+class _Counting:
+    """Rows of a model, counted."""
+
+    def __init__(self, model):
+        from dobrushin._influence.rows import ModelRows
+
+        self._rows = ModelRows(model)
+        self.n_variables, self.labels, self._lookup = model.n_variables, model.labels, model._lookup
+        self.asked = 0
+
+    def rows(self, positions):
+        self.asked += len(positions)
+        return self._rows.rows(positions)
+
+
+def test_a_tolerance_out_of_reach_raises_with_the_best_found():
+    hot = db.Ising.grid(6, 6, couplings=1.0)
+    with pytest.raises(db.ToleranceError, match="Longer scans were no better") as caught:
+        db.shortest_scan(hot, targets=[0], tolerance=0.01)
+    assert caught.value.tolerance == 0.01
+    best = caught.value.best
+    assert best.variation.value == db.variation(hot, best.scan, targets=[0]).value
+    with pytest.raises(db.ToleranceError, match="raise max_steps") as caught:
+        db.shortest_scan(db.Ising.grid(6, 6, couplings=0.2), targets=[0], tolerance=1e-9, max_steps=20)
+    assert 0 < len(caught.value.best.scan) <= 20
+    with pytest.raises(db.ToleranceError):
+        db.shortest_scan(hot, tolerance=0.01, criterion="max")
+
+
+def test_loose_tolerances_and_independent_variables():
+    model = db.Ising.grid(3, 3, couplings=0.2)
+    assert len(db.shortest_scan(model, targets=[0], tolerance=2.0).scan) == 1
+    free = db.Ising(np.zeros((4, 4)), fields=[0, 1, 2, 3.0])
+    assert db.shortest_scan(free, tolerance=1e-9).scan.counts(4).tolist() == [1, 1, 1, 1]
+    assert db.greedy_scan(free, steps=10).variation.value < 1e-290
+    assert len(db.greedy_scan(free, targets=[2], steps=10).scan) == 10
+    assert len(db.greedy_scan(free, targets=[2], steps=10).scan) == 10
+    single = db.Ising([[0.0]], fields=[0.3])
+    assert db.optimize(single, db.Scan([0, 0])).variation.value < 1e-290
+
+
+def test_weights_and_targets_agree():
+    model = db.Ising.grid(6, 6, couplings=0.2)
+    indicator = np.zeros(36)
+    indicator[[3, 8]] = 1
+    by_targets = db.shortest_scan(model, targets=[8, 3], tolerance=0.01)
+    by_weights = db.shortest_scan(model, weights=indicator, tolerance=0.01)
+    by_dict = db.shortest_scan(model, weights={8: 1.0, 3: 1.0}, tolerance=0.01)
+    assert by_targets.scan == by_weights.scan == by_dict.scan
+    scaled = db.shortest_scan(model, weights=1000 * indicator, tolerance=10.0)
+    assert scaled.scan == by_targets.scan
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_short_scans_are_almost_optimal(seed):
+    rng = np.random.default_rng(seed)
+    matrix = random_matrix(rng, 4)
+    for d in (np.ones(4), np.eye(4)[0]):
+        optimum = min(linear(matrix, order, d) for order in itertools.product(range(4), repeat=5))
+        found = db.greedy_scan(db.Influence(matrix), weights=d, steps=5)
+        assert optimum * (1 - 1e-12) <= found.variation.value <= 1.1 * optimum
+
+
+def test_figures_of_the_paper_that_were_to_be_reached():
+    from dobrushin.experiments.doubling import doubling_scan
+
+    potts = db.influence(db.Potts.grid(20, 31, states=9, couplings=0.48), method="paper")
+    centre = [row * 31 + column for row in range(6, 14) for column in range(9, 21)]
+    sweep = db.Scan.systematic(620, 620)
+    tolerance = db.variation(potts, sweep, targets=centre).value
+    assert len(doubling_scan(potts, targets=centre, tolerance=tolerance, base=sweep, cut=True).scan) == 110
+    assert len(db.shortest_scan(potts, targets=centre, tolerance=tolerance).scan) <= 109
+
+    torus = db.Ising.grid(40, 40, couplings=0.25, periodic=True)
+    systematic = db.Scan.systematic(1600, 16000)
+    assert db.optimize(db.influence(torus, method="paper"), systematic, targets=[0]).variation.value <= 0.1585
+    assert db.optimize(torus, systematic, targets=[0]).variation.value <= 0.0023
+    assert db.greedy_scan(torus, targets=[0], steps=16000).variation.value <= 0.0020
