@@ -1,0 +1,16 @@
+"""The command line: verbs named as the stages. Imports nothing heavy until a verb runs."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `dobrushin` command."""
+    from dobrushin.cli.app import app
+
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)
