@@ -42,7 +42,10 @@ def main() -> int:
     try:
         set_up("test" if testing else "plots")
     except subprocess.CalledProcessError as error:
-        print(f"The installation failed (pip ended with status {error.returncode}; its own message is above).", file=sys.stderr)
+        print(
+            f"The installation failed (pip ended with status {error.returncode}; its own message is above).",
+            file=sys.stderr,
+        )
         return 1
     if testing:
         command = [str(BIN / "python"), "-m", "pytest", "-n", "auto", *arguments[1:]]

@@ -43,7 +43,7 @@ def dogs(C_bar, vectors, d, tolerance=-np.inf):
     V = d @ b[T]
     chosen = list(vectors)
     for t in range(T, 0, -1):
-        if V <= tolerance:
+        if tolerance >= V:
             break
         w = -d * ((eye - C_bar) @ b[t - 1])
         best = int(np.argmin(w))

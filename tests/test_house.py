@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import FAMILIES, random_model
 
 import dobrushin as db
+from models import FAMILIES, random_model
 
 SOURCE = Path(db.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 import dobrushin as db
 from dobrushin._kernels.influence import gap
+from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
 
@@ -205,7 +205,7 @@ def test_rows_on_demand_are_the_same(family):
         assert some.computed_rows.tolist() == [1, 4]
         with pytest.raises(ValueError, match="every variable that is updated"):
             db.variation(some, db.Scan([1, 2]))
-        with pytest.raises(ValueError, match="None for Influence.norm"):
+        with pytest.raises(ValueError, match=r"None for Influence\.norm"):
             some.norm(1)
 
 

@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from models import FAMILIES, random_model
 
 import dobrushin as db
+import reference
 from dobrushin._objective import read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
+from models import FAMILIES, random_model
 
 SEEDS = st.integers(0, 10**6)
 pytestmark = pytest.mark.filterwarnings("ignore::dobrushin.errors.VacuousBoundWarning")
@@ -127,7 +127,7 @@ def test_more_rounds_never_hurt_and_early_stopping_stops_early():
     stopped = db.optimize(influence, scan, tolerance=goal)
     assert values[0] < stopped.variation.value <= goal
     changed = np.flatnonzero(stopped.scan.order != scan.order)
-    assert 0 < changed[0]
+    assert changed[0] > 0
     assert db.optimize(influence, scan, tolerance=1e9).scan == scan
 
 

@@ -1,15 +1,16 @@
 """Certificates against exact laws and rational arithmetic."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 import dobrushin as db
+import reference
+from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
 pytestmark = pytest.mark.filterwarnings("ignore::dobrushin.errors.VacuousBoundWarning")
@@ -81,7 +82,9 @@ def test_functions_with_bounded_differences(seed):
     bound = db.variation(model, scan, weights=weights)
     shape = tuple(model.cardinalities)
     # sum_i weights_i g_i(x_i) with each g_i in [0, 1] has these differences
-    f = sum(weights[i] * np.reshape(rng.random(shape[i]).round(), [-1 if k == i else 1 for k in range(4)]) for i in range(4))
+    f = sum(
+        weights[i] * np.reshape(rng.random(shape[i]).round(), [-1 if k == i else 1 for k in range(4)]) for i in range(4)
+    )
     pi = db.exact.distribution(model)
     for start in starts(rng, model):
         law = db.exact.law(model, scan, initial=start)
@@ -97,9 +100,7 @@ def test_rounding_is_upwards(seed):
     weights = rng.random(n) + 1e-9
     initial, error = rng.random(n), rng.random(n) * 1e-6
     scan = random_scan(rng, n)
-    bound = db.variation(
-        db.Influence(matrix), scan, weights=weights, initial_disagreement=initial, update_error=error
-    )
+    bound = db.variation(db.Influence(matrix), scan, weights=weights, initial_disagreement=initial, update_error=error)
     b = [Fraction(x) for x in initial]
     rows = [[Fraction(x) for x in row] for row in matrix]
     for t in range(len(scan)):
@@ -118,7 +119,7 @@ def test_rounding_without_inflation_is_caught(monkeypatch):
     import dobrushin._variation as module
 
     plain = module.weighted_sum
-    monkeypatch.setattr(module, "weighted_sum", lambda w, b, k: float(np.dot(w, b)))
+    monkeypatch.setattr(module, "weighted_sum", lambda w, b, _: float(np.dot(w, b)))
     assert plain is not module.weighted_sum
     violations = 0
     for seed in range(200):
@@ -147,7 +148,9 @@ def test_local_and_whole_numbering_agree():
     scan = db.Scan([0, 31, 30, 1, 0, 31])
     local = db.variation(model, scan, targets=[0, 500])
     assert len(local._problem.positions) < 20
-    dense = reference.disagreement(db.influence(model).matrix.toarray(), reference.one_hot(scan.order, 900), cap=db.influence(model).caps)
+    dense = reference.disagreement(
+        db.influence(model).matrix.toarray(), reference.one_hot(scan.order, 900), cap=db.influence(model).caps
+    )
     assert local.per_variable == pytest.approx(dense, rel=1e-12)
     assert local.value == pytest.approx(dense[0] + 1)
     assert local.target_bounds.tolist() == [local.per_variable[0], 1.0]
@@ -199,7 +202,7 @@ def test_proposition_7(kind):
             values.append(db.optimize(influence, scan).variation.value)
         else:
             values.append(db.variation(influence, scan).value)
-    assert all(a > b for a, b in zip(values, values[1:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(values))
     assert values[-1] < 1e-6
 
 
@@ -252,7 +255,9 @@ def test_vacuous_bounds_are_marked_and_explained():
     assert float(bound) == bound.value
     with pytest.warns(db.VacuousBoundWarning, match="Single variables are bounded"):
         db.variation(db.Ising.grid(6, 6, couplings=0.1), db.Scan.systematic(36, 36))
-    assert not db.variation(db.Ising.grid(6, 6, couplings=0.1), db.Scan.systematic(36, 36), weights=np.ones(36)).is_vacuous
+    assert not db.variation(
+        db.Ising.grid(6, 6, couplings=0.1), db.Scan.systematic(36, 36), weights=np.ones(36)
+    ).is_vacuous
 
 
 def test_the_segmentation_figure_of_the_paper():

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def kernel(function: F) -> F:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile a kernel: serial, without the interpreter lock, cached on disk, with IEEE arithmetic.
 
     No `fastmath`: certificates rely on the order of roundings and on infinities.
     """
-    compiled: F = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    return compiled
+    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)

@@ -1,7 +1,8 @@
 """Rounding of sums of non-negative numbers, from above.
 
 A value that k additions and multiplications of non-negative numbers lead to has a relative error of at most
-k u / (1 - k u), with u = 2^-53 the unit roundoff; for k u < 1/4 a factor 1 + 2 k u, itself rounded, makes it an upper bound.
+k u / (1 - k u), with u = 2^-53 the unit roundoff; for k u < 1/4 a factor 1 + 2 k u, itself rounded, makes it an
+upper bound.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin import _validate as check
-from dobrushin._kernels.levels import levels
 from dobrushin._arrays import frozen
+from dobrushin._kernels.levels import levels
 from dobrushin._models.base import Model
 from dobrushin.errors import ArgumentError
 
@@ -33,7 +33,7 @@ class Cycle:
         """Steps lo to hi."""
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
 
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> NDArray[Any]:
         """How often each position occurs."""
         whole, rest = divmod(self.steps, len(self.cycle))
         cycle = np.asarray(self.cycle, dtype=np.int64)
@@ -206,7 +206,7 @@ class Scan:
             Number of variables; default one more than the largest position.
         """
         n = self.size if n is None else check.count(n, "Scan.counts", "n", self.size)
-        total = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
+        total: NDArray[Any] = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
         for segment in self._segments:
             counts = segment.counts()
             total[: len(counts)] += counts
@@ -243,9 +243,11 @@ class Scan:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
-            if isinstance(segment, Draw) and segment.n > n:
-                raise ArgumentError(function, "scan", f"over {n} variables", f"{segment.n} variables", f"step {step}")
-            if segment.size() > n:
+            if isinstance(segment, Draw):
+                if segment.n > n:
+                    requirement = f"over {n} variables"
+                    raise ArgumentError(function, "scan", requirement, f"{segment.n} variables", f"step {step}")
+            elif segment.size() > n:
                 order = segment.cut(0, min(segment.steps, len(segment.cycle))).order()
                 if (over := order >= n).any():
                     k = int(np.argmax(over))

@@ -79,8 +79,10 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
     cap = np.ones(len(positions))
     cap[own] = rows.cap
     local_error = np.full(len(positions), float(error)) if np.ndim(error) == 0 else error[positions]
-    parts = (start, columns, rows.values, cap, local_error)
-    return Problem(n, positions, *(frozen(part) for part in parts), initial)
+    start, columns, values, cap, local_error = (
+        frozen(part) for part in (start, columns, rows.values, cap, local_error)
+    )
+    return Problem(n, positions, start, columns, values, cap, local_error, initial)
 
 
 def _updated(scan: Scan, n: int) -> NDArray[np.int64]:
@@ -263,9 +265,7 @@ def evaluate(
     total = value if objective.is_set else _sum(problem, b, objective, unit, roundings)
     # An entry that was never updated has no error; none is above 1.
     bounds = np.where(b == start, start, np.minimum(b * inflation(roundings), 1.0))
-    return Variation(
-        value, min(1.0, total), value >= objective.trivial(), len(scan), objective, scan, problem, bounds
-    )
+    return Variation(value, min(1.0, total), value >= objective.trivial(), len(scan), objective, scan, problem, bounds)
 
 
 def warn_vacuous(result: Variation) -> None:

@@ -17,9 +17,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLES = ("-", "--", "-.", ":")
 
 
-def bounds(
-    variations: Mapping[str, Variation], *, every: int | None = None, ax: Axes | None = None
-) -> Axes:
+def bounds(variations: Mapping[str, Variation], *, every: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the certified bound against the number of steps, one curve per scan.
 
     Parameters

@@ -2,6 +2,6 @@
 
 from dobrushin._influence.compute import influence
 from dobrushin._influence.result import Influence
-from dobrushin._influence.rows import RowSource, Rows, row_source
+from dobrushin._influence.rows import Rows, RowSource, row_source
 
 __all__ = ["Influence", "RowSource", "Rows", "influence", "row_source"]

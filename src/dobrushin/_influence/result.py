@@ -12,8 +12,8 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from dobrushin import _validate as check
-from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin._arrays import frozen
+from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
@@ -69,9 +69,7 @@ class Influence:
         self._set(array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), labels or range(n), None)
 
     @classmethod
-    def _make(
-        cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None
-    ) -> Influence:
+    def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
         start, cap = rows.start, rows.cap
         if computed is not None:
             sizes = np.zeros(n, dtype=np.int64)

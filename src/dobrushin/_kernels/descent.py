@@ -103,7 +103,7 @@ def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, 
             gain[i] = d[i] * at[i, R]
     _build(gain, base, depth, n)
     for t in range(order.size - 1, -1, -1):
-        if V <= tolerance:
+        if tolerance >= V:
             break
         # Back to b_{t-1}: the old value is stored, not the difference, so that b does not drift.
         i = order[t]
@@ -206,7 +206,7 @@ def dogs_random(steps, Q, start, columns, C_bar, d, tolerance):
         V += d[i] * b[i]
     out = steps.copy()
     for t in range(T - 1, -1, -1):
-        if V <= tolerance:
+        if tolerance >= V:
             return out, t + 1, V
         if t == T - 1 or t % every == every - 1:
             first = t - t % every

@@ -101,7 +101,7 @@ def spin_rows(rows, term_start, term_of, scope_start, scope, theta, field, out_s
                 top = np.exp(x - M) * -np.expm1(-2.0 * x)
                 bottom = 2.0 * np.exp(-M) + np.exp(h - M) + np.exp(-h - M)
                 value = top / bottom * (1.0 + (32.0 + 4.0 * abs(x - h)) * U)
-                C_bar[out_start[r] + k] = min(1.0, max(value, FLOOR)) if M < np.inf else 1.0
+                C_bar[out_start[r] + k] = min(1.0, max(value, FLOOR)) if np.inf > M else 1.0
             else:
                 C_bar[out_start[r] + k] = gap(D, h)
         cap[r] = 1.0 if paper else gap(4.0 * (total + slack), max(0.0, 2.0 * abs(field[i]) - slack))
@@ -149,7 +149,7 @@ def pairwise_rows(k_own, unary_start, unary, out_start, k_other, base, own_strid
                     D += 8.0 * U * size
                     worst_D = max(worst_D, D)
                     h = 0.0
-                    if D < np.inf and not paper:
+                    if np.inf > D and not paper:
                         h = _offset(u, k, table, base[e], own_stride[e], x * other_stride[e], y * other_stride[e], lead, e - lo)  # fmt: skip  # noqa: E501
                         h = max(0.0, h - slack - 8.0 * U * (h + k + 4))
                     used_unary = used_unary or h > 0.0

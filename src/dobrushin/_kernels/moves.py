@@ -45,7 +45,7 @@ def move_steps(order, start, columns, C_bar, candidate, weights, most):
                         best, where, what = fall, t, i
         tried += 1
         if without - best < V * (1.0 - 1e-12):
-            since = 0 if V < np.inf else 1
+            since = 0 if np.inf > V else 1
             V = without - best
             order[:where] = rest[:where]
             order[where] = what

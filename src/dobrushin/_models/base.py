@@ -222,6 +222,9 @@ class Model(ABC):
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
         return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
 
+    def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
+        return [self._labels[i] for i in positions.tolist()]
+
     def _check_position(self, i: int, method: str) -> None:
         if not 0 <= i < self.n_variables:
             raise ArgumentError(

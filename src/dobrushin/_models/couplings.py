@@ -96,9 +96,9 @@ def _read_mapping(value: Mapping[Any, Any], function: str, per_variable: Any) ->
         if (key[1], key[0]) in value:
             raise ArgumentError(function, "couplings", "given once for each unordered pair", key, "both orders")
     n, labels, lookup = name_variables(list(value), function, "couplings", per_variable)
-    pairs = np.array(
-        [(a, b) if lookup is None else (lookup[a], lookup[b]) for a, b in value], dtype=np.int64
-    ).reshape(-1, 2)
+    pairs = np.array([(a, b) if lookup is None else (lookup[a], lookup[b]) for a, b in value], dtype=np.int64).reshape(
+        -1, 2
+    )
     weights = np.empty(len(value))
     for k, (key, entry) in enumerate(value.items()):
         weights[k] = _scalar(entry, function, "couplings", f"key {key!r}")

@@ -189,13 +189,16 @@ class FactorGraph(Model):
                 label = self._labels[known[0]]
                 requirement = "possible"
                 raise ArgumentError(
-                    "FactorGraph.condition", "evidence", requirement, "a combination that factor "
-                    f"{k} forbids", f"label {label!r}",
+                    "FactorGraph.condition",
+                    "evidence",
+                    requirement,
+                    f"a combination that factor {k} forbids",
+                    f"label {label!r}",
                 )
             free = tuple(int(renumber[v]) for v in scope if not fixed[v])
             if free or not known:
                 factors.append((free, rest))
-        return FactorGraph(self._cardinalities[kept], factors, [self._labels[i] for i in kept])
+        return FactorGraph(self._cardinalities[kept], factors, self._labels_at(kept))
 
     def to_factor_graph(self) -> FactorGraph:
         """This model itself."""

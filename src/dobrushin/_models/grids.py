@@ -41,9 +41,7 @@ def site_values(values: Any, rows: int, cols: int, function: str, argument: str)
     """One number per site, from a number or an array over the grid."""
     array = check.real_array(values, function, argument)
     if array.ndim and array.shape not in ((rows, cols), (rows * cols,)):
-        raise ArgumentError(
-            function, argument, f"a number or an array of shape {(rows, cols)}", f"shape {array.shape}"
-        )
+        raise ArgumentError(function, argument, f"a number or an array of shape {(rows, cols)}", f"shape {array.shape}")
     return np.broadcast_to(array, (rows, cols) if array.ndim != 1 else array.shape).ravel()
 
 

@@ -151,7 +151,7 @@ class Ising(Model):
         kept = np.flatnonzero(~fixed)
         rows = self._couplings[kept]
         fields = self._fields[kept] + rows @ state.astype(np.float64)
-        return Ising._make(sparse.csr_array(rows[:, kept]), fields, [self._labels[i] for i in kept])
+        return Ising._make(sparse.csr_array(rows[:, kept]), fields, self._labels_at(kept))
 
     def to_factor_graph(self) -> FactorGraph:
         """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""

@@ -40,9 +40,7 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         own = tuple((axes[joint.index(home[v])] // stride[v]) % graph.cardinalities[v] for v in scope)
         expanded = np.broadcast_to(table[own], shape)
         merged[joint] = merged[joint] + expanded if joint in merged else expanded
-    labels = [
-        tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members
-    ]
+    labels = [tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members]
     return FactorGraph(sizes, merged.items(), labels)
 
 

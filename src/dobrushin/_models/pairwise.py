@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from dobrushin import _validate as check
 from dobrushin._arrays import frozen
@@ -49,9 +48,7 @@ class PairwiseMRF(Model):
 
     _first_argument = "unaries"
 
-    def __init__(
-        self, unaries: Any, edges: ArrayLike, tables: Any, labels: Sequence[Hashable] | None = None
-    ) -> None:
+    def __init__(self, unaries: Any, edges: ArrayLike, tables: Any, labels: Sequence[Hashable] | None = None) -> None:
         rows = [check.real_array(row, "PairwiseMRF", "unaries") for row in unaries]
         for i, row in enumerate(rows):
             if row.ndim != 1 or len(row) < 2:
@@ -143,25 +140,23 @@ class PairwiseMRF(Model):
         kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
         allowed_evidence(self._unary[self._unary_start[known] + state[known]], known, self._labels, "PairwiseMRF")
         ends = fixed[self._edges]
-        for e in np.flatnonzero(ends.all(axis=1)):
+        for e in np.flatnonzero(ends.all(axis=1)).tolist():
             a, b = self._edges[e]
             allowed_evidence(self.table(e)[state[a], state[b]][None], self._edges[e], self._labels, "PairwiseMRF")
-        unaries = self._unary.copy()
-        for e in np.flatnonzero(ends[:, 0] != ends[:, 1]):
+        unaries: NDArray[np.float64] = self._unary.copy()
+        for e in np.flatnonzero(ends[:, 0] != ends[:, 1]).tolist():
             a, b = self._edges[e]
             if fixed[a]:
                 unaries[self._unary_start[b] : self._unary_start[b + 1]] += self.table(e)[state[a]]
             else:
                 unaries[self._unary_start[a] : self._unary_start[a + 1]] += self.table(e)[:, state[b]]
-        free = np.flatnonzero(~ends.any(axis=1))
+        free = np.flatnonzero(~ends.any(axis=1)).tolist()
         renumber = np.cumsum(~fixed) - 1
         rows = [unaries[self._unary_start[i] : self._unary_start[i + 1]] for i in kept]
         for i, row in zip(kept, rows, strict=True):
             if np.isneginf(row).all():
                 allowed_evidence(np.array([-np.inf]), np.array([i]), self._labels, "PairwiseMRF")
-        return PairwiseMRF(
-            rows, renumber[self._edges[free]], [self.table(e) for e in free], [self._labels[i] for i in kept]
-        )
+        return PairwiseMRF(rows, renumber[self._edges[free]], [self.table(e) for e in free], self._labels_at(kept))
 
     def to_factor_graph(self) -> FactorGraph:
         """The same distribution as a `FactorGraph`."""
@@ -191,7 +186,9 @@ def _read_edges(edges: ArrayLike, n: int) -> NDArray[np.int64]:
     check.all_entries((pairs >= 0) & (pairs < n), pairs, "PairwiseMRF", "edges", f"positions from 0 to {n - 1}")
     if (loop := pairs[:, 0] == pairs[:, 1]).any():
         k = int(np.argmax(loop))
-        raise ArgumentError("PairwiseMRF", "edges", "between distinct variables", tuple(pairs[k].tolist()), f"index {k}")
+        raise ArgumentError(
+            "PairwiseMRF", "edges", "between distinct variables", tuple(pairs[k].tolist()), f"index {k}"
+        )
     key = pairs.min(axis=1) * n + pairs.max(axis=1)
     _, index, counts = np.unique(key, return_index=True, return_counts=True)
     if (counts > 1).any():

@@ -97,8 +97,10 @@ class Potts(Model):
             array = check.log_potential(check.real_array(unaries, "Potts", "unaries"), "Potts", "unaries")
             if array.shape != (n, states):
                 raise ArgumentError("Potts", "unaries", f"an array of shape {(n, states)}", f"shape {array.shape}")
-            if (none := np.isneginf(array).all(axis=1)).any():
-                raise ArgumentError("Potts", "unaries", "above -inf for some state", array[none][0], f"index {check.first(none)[0]}")
+            none = np.flatnonzero(np.isneginf(array).all(axis=1))
+            if len(none):
+                requirement = "above -inf for some state of each variable"
+                raise ArgumentError("Potts", "unaries", requirement, array[none[0]], f"index {none[0]}")
             self._unaries = frozen(array.copy())
 
     @property
@@ -145,7 +147,7 @@ class Potts(Model):
         one_hot = np.zeros((self.n_variables, self._states))
         one_hot[known, state[known]] = 1.0
         unaries = self.unaries[kept] + rows @ one_hot
-        return Potts._make(sparse.csr_array(rows[:, kept]), self._states, unaries, [self._labels[i] for i in kept])
+        return Potts._make(sparse.csr_array(rows[:, kept]), self._states, unaries, self._labels_at(kept))
 
     def to_factor_graph(self) -> FactorGraph:
         """The same distribution as a `FactorGraph`."""

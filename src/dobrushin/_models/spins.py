@@ -150,7 +150,9 @@ class SpinMRF(Model):
     def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         total = states @ self._fields
         if len(self._strengths):
-            total = total + np.multiply.reduceat(states[:, self._scope], self._scope_start[:-1], axis=1) @ self._strengths
+            total = (
+                total + np.multiply.reduceat(states[:, self._scope], self._scope_start[:-1], axis=1) @ self._strengths
+            )
         return total
 
     def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -180,7 +182,7 @@ class SpinMRF(Model):
             renumber[np.array([v for key in terms for v in key], dtype=np.int64)],
             np.array(list(terms.values()), dtype=np.float64),
             fields[kept],
-            [self._labels[i] for i in kept],
+            self._labels_at(kept),
         )
 
     def to_factor_graph(self) -> FactorGraph:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin import _validate as check
+from dobrushin._arrays import frozen
 from dobrushin._influence import Influence
 from dobrushin._kernels import descent
 from dobrushin._models import Model
-from dobrushin._arrays import frozen
 from dobrushin._objective import read_objective
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Cycle, Draw, Scan, as_scan

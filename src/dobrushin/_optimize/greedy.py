@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin import _validate as check
+from dobrushin._arrays import frozen
 from dobrushin._influence import Influence, RowSource
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
-from dobrushin._arrays import frozen
 from dobrushin._objective import Objective, read_objective
 from dobrushin._optimize.polish import moved
 from dobrushin._optimize.result import ScanResult, whole
@@ -20,9 +20,7 @@ from dobrushin._scan import Scan
 from dobrushin._variation import evaluate, warn_vacuous
 
 
-def greedy_scan(
-    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int
-) -> ScanResult:
+def greedy_scan(influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int) -> ScanResult:
     """Build a scan of a given length without an input scan, forwards and backwards, and return the better one.
 
     Parameters

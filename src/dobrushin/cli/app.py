@@ -25,7 +25,9 @@ def optimize(
     steps: Annotated[int, typer.Option(help="Length of the scans.", min=1)] = 2000,
     target: Annotated[str, typer.Option(help="Variables of interest, as in 0,1,2. Default: all.")] = "",
     seed: Annotated[int, typer.Option(help="Which draw of the model.", min=0)] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Where to write the picture of the bounds (PNG, SVG or PDF).")] = Path("bound.png"),
+    plot: Annotated[
+        Path | None, typer.Option(help="Where to write the picture of the bounds (PNG, SVG or PDF).")
+    ] = Path("bound.png"),
 ) -> None:
     """Certify and optimise scans for the paper's 10x10 Ising model: print the bounds, draw them."""
     from dobrushin.cli.optimize import run

@@ -29,8 +29,8 @@ def run(steps: int, target: str, seed: int, plot: Path | None) -> int:
             results = {method: _scans(model, method, steps, targets) for method in ("paper", "best")}
         Console().print(_table(model, results, steps, targets))
         if plot is not None:
-            figure = db.plots.bounds(results["paper"]).figure
-            figure.savefig(plot, dpi=150)
+            axes: Any = db.plots.bounds(results["paper"])
+            axes.figure.savefig(plot, dpi=150)
             print(f"Bounds against steps: {plot}")
     except (db.ArgumentError, ImportError, OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
