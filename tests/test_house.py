@@ -14,7 +14,6 @@ from models import FAMILIES, random_model
 SOURCE = Path(db.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 # A stage may import stages to its left only.
-STAGES = ["_models", "_influence", "_objective", "_scan", "_variation", "_optimize"]
 STAGE_LEVEL = {"_models": 0, "_influence": 1, "_scan": 1, "_objective": 2, "_variation": 3, "_optimize": 4}
 LEAVES = ["experiments", "cli", "plots"]
 
@@ -75,9 +74,7 @@ def test_kernels_are_compiled_for_one_type_each():
     for module in (descent, greedy, influence, levels, moves, variation):
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):
-                # Scans of models are as their neighbour lists are: 32-bit in SciPy's matrices, 64-bit in ours.
-                most = 2 if name == "levels" else 1
-                assert len(function.signatures) <= most, f"{name} was compiled for {function.signatures}"
+                assert len(function.signatures) <= 1, f"{name} was compiled for {function.signatures}"
 
 
 def test_help_waits_for_neither_numba_nor_scipy():

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,7 +95,7 @@ class Scan:
     >>> scan.order
     array([0, 1, 2, 0, 1, 2, 0, 1])
     >>> scan[-3:], len(scan), scan.counts()
-    (Scan(steps=3, order=[2 0 1]), 8, array([3, 3, 2]))
+    (Scan(steps=3, systematic over 3 from 2), 8, array([3, 3, 2]))
     >>> len(db.Scan.systematic(10**6, steps=10**8))
     100000000
     """
@@ -333,7 +334,7 @@ class Scan:
     def load(cls, path: str | os.PathLike[str]) -> Scan:
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = dict(stored)
             if str(arrays.pop("format")) != "dobrushin scan 1":
                 raise KeyError("format")
@@ -357,7 +358,7 @@ class Scan:
             if error.errno is not None:
                 raise
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
-        except (KeyError, ValueError, IndexError, EOFError, TypeError):
+        except (KeyError, ValueError, IndexError, EOFError, TypeError, BadZipFile):
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
 
     def __repr__(self) -> str:

@@ -169,8 +169,10 @@ class Variation:
         >>> import dobrushin as db
         >>> bound = db.variation(db.Ising.grid(4, 4, couplings=0.1), db.Scan.systematic(16, 160), targets=[0])
         >>> steps, values = bound.curve(every=80)
-        >>> steps, values[-1] == bound.value
-        (array([  0,  80, 160]), True)
+        >>> steps
+        array([  0,  80, 160])
+        >>> float(values[-1]) == bound.value
+        True
         """
         every = max(1, self.steps // 200) if every is None else check.count(every, "Variation.curve", "every")
         b, roundings = self._problem.start_values(), 0
@@ -235,9 +237,9 @@ def variation(
     >>> model = db.Ising.grid(40, 40, couplings=0.2, periodic=True)
     >>> bound = db.variation(model, db.Scan.systematic(1600, steps=16000), targets=[0])
     >>> bound
-    Variation(0.00111...: bound on the total variation of 1 target after 16000 steps)
-    >>> float(bound) == bound.per_variable[0]
-    True
+    Variation(0.00939...: bound on the total variation of 1 target after 16000 steps)
+    >>> bound.per_variable.shape
+    (1600,)
     """
     source = row_source(influence, "variation")
     scan = as_scan(scan, "variation")

@@ -149,7 +149,8 @@ class FactorGraph(Model):
         i, j = shared.coords[0][apart], shared.coords[1][apart]
         graph = sparse.csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
         graph.sort_indices()
-        return graph.indptr, graph.indices
+        index = np.int32 if max(n, graph.nnz) < 2**31 else np.int64
+        return frozen(graph.indptr.astype(index)), frozen(graph.indices.astype(index))
 
     @property
     def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:

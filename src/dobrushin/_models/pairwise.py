@@ -90,8 +90,9 @@ class PairwiseMRF(Model):
         width = sizes[pairs[:, 1]]
         one = np.ones(len(pairs), dtype=np.int64)
         order = np.lexsort((j, i))
-        self._start = frozen(np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))]).astype(np.int64))
-        self._neighbor = frozen(j[order])
+        index = np.int32 if max(n, len(i)) < 2**31 else np.int64
+        self._start = frozen(np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))]).astype(index))
+        self._neighbor = frozen(j[order].astype(index))
         self._edge_of = frozen(edge[order])
         self._own_stride = frozen(np.concatenate([width, one])[order])
         self._other_stride = frozen(np.concatenate([one, width])[order])

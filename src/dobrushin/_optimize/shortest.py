@@ -74,7 +74,7 @@ def shortest_scan(
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> found = db.shortest_scan(million, targets=[0], tolerance=0.01)
     >>> len(found.scan), round(found.variation.value, 4)
-    (10, 0.0096)
+    (68, 0.0099)
     """
     source = row_source(influence, "shortest_scan")
     objective = read_objective(source, targets, weights, "shortest_scan")

@@ -1,0 +1,116 @@
+"""Bad input: one sentence with the argument, the value and the place."""
+
+import re
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+
+MODEL = db.Ising.grid(3, 3, couplings=0.1)
+SCAN = db.Scan.systematic(9, 18)
+NAN, INF = float("nan"), float("inf")
+
+CASES = {
+    "asymmetric couplings": (lambda: db.Ising([[0, 1], [2, 0]]), "'couplings' .* symmetric .* (1.0, 2.0) at indices (0, 1) and (1, 0)"),
+    "NaN coupling": (lambda: db.Ising([[0, NAN], [NAN, 0]]), "'couplings' .* finite. Got nan at index (0, 1)"),
+    "self-coupling": (lambda: db.Ising([[1.0, 0], [0, 0]]), "'couplings' .* zero on the diagonal. Got 1.0"),
+    "not square": (lambda: db.Ising(np.zeros((2, 3))), "'couplings' .* square .* (2, 3)"),
+    "couplings as text": (lambda: db.Ising("abc"), "'couplings' .* real numbers. Got 'abc'"),
+    "both orders": (lambda: db.Ising({(0, 1): 1, (1, 0): 1}), "'couplings' .* once for each unordered pair. Got (0, 1)"),
+    "a key that is no pair": (lambda: db.Ising({(0, 1, 2): 1}), "'couplings' .* pairs of distinct labels. Got (0, 1, 2)"),
+    "text as strength": (lambda: db.Ising({(0, 1): "x"}), "'couplings' .* finite numbers. Got 'x' at key (0, 1)"),
+    "fields of another size": (lambda: db.Ising([[0, 1], [1, 0]], fields=[1, 2, 3]), "'fields' .* (2,). Got 'shape (3,)'"),
+    "field of an unknown label": (lambda: db.Ising([[0, 1], [1, 0]], fields={"q": 1}), "'fields' .* labels of the model (0 to 1). Got 'q'"),
+    "infinite field": (lambda: db.Ising([[0, 1], [1, 0]], fields=[0, INF]), "'fields' .* finite. Got inf at index 1"),
+    "empty model": (lambda: db.Ising({}), "'couplings' .* at least one variable. Got 0"),
+    "empty factor graph": (lambda: db.FactorGraph([], []), "'cardinalities' .* at least one variable"),
+    "empty spins": (lambda: db.SpinMRF({}), "'terms' .* at least one variable"),
+    "zero rows": (lambda: db.Ising.grid(0, 3), "'rows' .* a whole number, at least 1. Got 0"),
+    "grid edges": (lambda: db.Ising.grid(2, 2, couplings=[1, 2, 3]), "'couplings' .* 4 edges .* 'shape (3,)'"),
+    "double edges": (lambda: db.Ising.grid(2, 5, couplings=0.1, periodic=True), "'periodic' .* double. Got (2, 5)"),
+    "one state": (lambda: db.Potts({(0, 1): 1.0}, states=1), "'states' .* at least 2. Got 1"),
+    "no state": (lambda: db.Potts.grid(2, 2, states=0), "'states' .* at least 2. Got 0"),
+    "cardinality 1": (lambda: db.FactorGraph([2, 1], []), "'cardinalities' .* at least 2. Got 1 at index 1"),
+    "cardinality 0": (lambda: db.FactorGraph([0], []), "'cardinalities' .* at least 2. Got 0 at index 0"),
+    "unary of one state": (lambda: db.PairwiseMRF([[0.0], [0, 0]], [], []), "'unaries' .* at least 2 .* 'shape (1,)' at index 0"),
+    "shape against scope": (lambda: db.FactorGraph([2, 3], [((0, 1), np.zeros((3, 2)))]), "'factors' .* shape (2, 3) of their scope (0, 1). Got 'shape (3, 2)' at factor 0"),
+    "scope out of range": (lambda: db.FactorGraph([2, 3], [((0, 2), np.zeros((2, 2)))]), "'factors' .* 0 to 1. Got (0, 2) at factor 0"),
+    "scope twice": (lambda: db.FactorGraph([2, 3], [((0, 0), np.zeros((2, 2)))]), "'factors' .* distinct .* (0, 0) at factor 0"),
+    "infinite potential": (lambda: db.FactorGraph([2], [((0,), [0, INF])]), "'factors' .* finite or -inf .* inf at factor 0"),
+    "edge twice": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 0)], np.zeros((2, 2))), "'edges' .* distinct unordered pairs"),
+    "edge out of range": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 3)], np.zeros((2, 2))), "'edges' .* 0 to 2. Got 3 at index (0, 1)"),
+    "table of another shape": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [np.zeros((2, 3))]), "'tables' .* (2, 2) for edge (0, 1). Got 'shape (2, 3)' at index 0"),
+    "NaN in a table": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [[[0, NAN], [0, 0]]]), "'tables' .* Got nan at index 0"),
+    "single term": (lambda: db.SpinMRF({(0,): 1.0}), "'terms' .* two or more distinct labels .* (0,)"),
+    "same set twice": (lambda: db.SpinMRF({(0, 1): 1.0, (1, 0): 1.0}), "'terms' .* once for each set"),
+    "unknown label": (lambda: MODEL.index(9), "'label' .* labels of the model (0 to 8). Got 9"),
+    "state of another kind": (lambda: MODEL.log_density([0] * 9), "'states' .* -1 or +1. Got 0 at index 0"),
+    "states of another size": (lambda: MODEL.log_density([1, 1]), "'states' .* (..., 9). Got 'shape (2,)'"),
+    "evidence off the states": (lambda: MODEL.condition({2: 0}), "'evidence' .* -1, +1 of 2. Got 0 at label 2"),
+    "evidence on a stranger": (lambda: MODEL.condition({"x": 1}), "'evidence' .* labels of the model .* 'x'"),
+    "overlapping groups": (lambda: MODEL.merge([[0, 1], [1, 2]]), "'groups' .* disjoint. Got 1 at group 1"),
+    "negative influence": (lambda: db.Influence([[0, -0.1], [0, 0]]), "'matrix' .* non-negative and finite. Got -0.1 at index (0, 1)"),
+    "influence not square": (lambda: db.Influence(np.zeros((2, 3))), "'matrix' .* square"),
+    "unknown method": (lambda: db.influence(MODEL, method="bets"), "'method' .* 'best', 'paper', 'exact'. Got 'bets'"),
+    "influence of no model": (lambda: db.influence(3), "'model' .* a model. Got 3"),
+    "rows out of range": (lambda: db.influence(MODEL, rows=[10]), "'rows' .* 0 to 8). Got 10 at index 0"),
+    "zero steps": (lambda: db.Scan.systematic(5, 0), "'steps' .* at least 1. Got 0"),
+    "empty scan": (lambda: db.Scan([]), "'order' .* at least one step"),
+    "negative position": (lambda: db.Scan([0, -1]), "'order' .* non-negative. Got -1 at index 1"),
+    "fractional position": (lambda: db.Scan([0.5]), "'order' .* positions. Got [0.5]"),
+    "probabilities": (lambda: db.Scan.random([0.5, 0.6], 3), "'probabilities' .* sum to 1"),
+    "order of a random scan": (lambda: db.Scan.uniform(3, 3).order, "'scan' .* a fixed order"),
+    "index in the scan": (lambda: db.variation(MODEL, db.Scan([0, 9])), "'scan' .* 0 to 8. Got 9 at step 1"),
+    "scan of a larger model": (lambda: db.variation(MODEL, db.Scan.uniform(10, 3)), "'scan' .* over 9 variables. Got '10 variables'"),
+    "scan in the wrong place": (lambda: db.variation(SCAN, MODEL), "'influence' .* an Influence or a model"),
+    "order as a scan": (lambda: db.variation(MODEL, [0, 1]), "'scan' .* a Scan or a ScanResult. Got [0, 1]"),
+    "target out of range": (lambda: db.variation(MODEL, SCAN, targets=[3, 9]), "'targets' .* 0 to 8). Got 9 at index 1"),
+    "target twice": (lambda: db.variation(MODEL, SCAN, targets=[3, 3]), "'targets' .* distinct labels. Got 3"),
+    "no target": (lambda: db.variation(MODEL, SCAN, targets=[]), "'targets' .* at least one label"),
+    "negative weight": (lambda: db.variation(MODEL, SCAN, weights=[1] * 7 + [-0.3, 1]), "'weights' .* non-negative and finite. Got -0.3 at index 7"),
+    "NaN weight": (lambda: db.optimize(MODEL, SCAN, weights=[NAN] * 9), "'weights' .* dobrushin.optimize .* Got nan at index 0"),
+    "all weights zero": (lambda: db.optimize(MODEL, SCAN, weights=[0] * 9), "'weights' .* positive for some variable"),
+    "targets and weights": (lambda: db.variation(MODEL, SCAN, targets=[0], weights=[1] * 9), "'weights' .* None when 'targets' is given"),
+    "disagreement above 1": (lambda: db.variation(MODEL, SCAN, initial_disagreement=1.5), "'initial_disagreement' .* between 0 and 1. Got 1.5"),
+    "negative error": (lambda: db.variation(MODEL, SCAN, update_error=-1e-9), "'update_error' .* between 0 and 1. Got -1e-09"),
+    "tolerance": (lambda: db.shortest_scan(MODEL, tolerance=0), "'tolerance' .* positive finite number. Got 0"),
+    "NaN tolerance": (lambda: db.shortest_scan(MODEL, tolerance=NAN), "'tolerance' .* positive finite number. Got nan"),
+    "criterion": (lambda: db.shortest_scan(MODEL, tolerance=1, criterion="mean"), "'criterion' .* 'sum', 'max'. Got 'mean'"),
+    "max_steps": (lambda: db.shortest_scan(MODEL, tolerance=1, max_steps=0), "'max_steps' .* at least 1. Got 0"),
+    "steps": (lambda: db.greedy_scan(MODEL, steps=-3), "'steps' .* at least 1. Got -3"),
+    "rounds": (lambda: db.optimize(MODEL, SCAN, rounds="often"), "'rounds' .* Got 'often'"),
+    "every": (lambda: db.variation(MODEL, SCAN, weights=np.ones(9)).curve(every=0), "'every' .* at least 1. Got 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_clear_sentence(name):
+    call, pattern = CASES[name]
+    with pytest.raises(db.ArgumentError) as caught:
+        call()
+    words = [re.escape(part) for part in pattern.split(" .* ")]
+    assert re.search(".*".join(words), str(caught.value)), str(caught.value)
+    assert str(caught.value).startswith("The '")
+    assert isinstance(caught.value, ValueError)
+    assert len(str(caught.value)) < 300
+
+
+def test_budget_errors_carry_the_numbers():
+    with pytest.raises(db.BudgetError) as caught:
+        db.Ising.grid(5, 5).merge([range(25)])
+    assert caught.value.required == 2.0**25
+    assert caught.value.limit < caught.value.required
+
+
+def test_missing_matplotlib_says_what_to_install(monkeypatch):
+    import importlib
+
+    from dobrushin import _extras
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ImportError, match=r"pip install 'dobrushin\[plots\]'"):
+        _extras.require("matplotlib.figure", "plots")
