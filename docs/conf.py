@@ -3,7 +3,9 @@
 Build with ``python -m sphinx -W --keep-going -q -b html docs docs/_build/html``. Nothing is fetched from a network.
 """
 
+import re
 from importlib.metadata import version as installed_version
+from typing import Any
 
 project = "dobrushin"
 author = "The dobrushin developers"
@@ -22,13 +24,15 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
 
-# Pages are Markdown; headings can be linked to by their words.
+# Headings can be linked to by their words.
 myst_heading_anchors = 3
 
 # Names in single backticks in docstrings become links where they can.
 default_role = "py:obj"
 add_module_names = False
 autosummary_generate = True
+# Not all file systems tell influence from Influence.
+autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in ("influence", "variation")}
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -43,6 +47,10 @@ plot_apply_rcparams = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dobrushin"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+# Only the guide and the reference have pages below them.
+html_sidebars = {page: [] for page in ("index", "notation", "theory", "architecture", "benchmarks")}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -52,3 +60,34 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+
+
+def plain_notes(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
+    """Notes of docstrings hold formulas in plain text: what reStructuredText takes for markup is escaped in them."""
+    inside = False
+    for k, line in enumerate(lines):
+        if k + 1 < len(lines) and re.fullmatch(r"-{3,}", lines[k + 1].strip()):
+            inside = line.strip() == "Notes"
+        elif inside:
+            parts = re.split(r"(`+[^`]*`+)", line)
+            parts[::2] = [re.sub(r"[|*]|(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
+            lines[k] = "".join(parts)
+
+
+def no_private_constructors(
+    _app: Any, _what: str, name: str, _thing: Any, _options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """What only the library makes is shown without the arguments that it is made from."""
+    return (None, None) if name in ("dobrushin.Model", "dobrushin.Variation") else (signature, returns)
+
+
+def closed_examples(_app: Any, _page: str, source: list[str]) -> None:
+    """Doctest needs an empty line between an output and the end of its block; readers do not."""
+    source[0] = source[0].replace("\n\n```\n", "\n```\n")
+
+
+def setup(app: Any) -> None:
+    """Escape notes before numpydoc, which listens to the same event, reads them."""
+    app.connect("autodoc-process-docstring", plain_notes, priority=100)
+    app.connect("autodoc-process-signature", no_private_constructors)
+    app.connect("source-read", closed_examples)

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dobrushin as db
 
@@ -13,16 +14,16 @@ NAN, INF = float("nan"), float("inf")
 
 CASES = {
     "asymmetric couplings": (lambda: db.Ising([[0, 1], [2, 0]]), "'couplings' .* symmetric .* (1.0, 2.0) at indices (0, 1) and (1, 0)"),
-    "NaN coupling": (lambda: db.Ising([[0, NAN], [NAN, 0]]), "'couplings' .* finite. Got nan at index (0, 1)"),
+    "NaN coupling": (lambda: db.Ising([[0, NAN], [NAN, 0]]), "'couplings' .* finite, at most 1e100 in size. Got nan at index (0, 1)"),
     "self-coupling": (lambda: db.Ising([[1.0, 0], [0, 0]]), "'couplings' .* zero on the diagonal. Got 1.0"),
     "not square": (lambda: db.Ising(np.zeros((2, 3))), "'couplings' .* square .* (2, 3)"),
     "couplings as text": (lambda: db.Ising("abc"), "'couplings' .* real numbers. Got 'abc'"),
     "both orders": (lambda: db.Ising({(0, 1): 1, (1, 0): 1}), "'couplings' .* once for each unordered pair. Got (0, 1)"),
     "a key that is no pair": (lambda: db.Ising({(0, 1, 2): 1}), "'couplings' .* pairs of distinct labels. Got (0, 1, 2)"),
-    "text as strength": (lambda: db.Ising({(0, 1): "x"}), "'couplings' .* finite numbers. Got 'x' at key (0, 1)"),
+    "text as strength": (lambda: db.Ising({(0, 1): "x"}), "'couplings' .* finite, at most 1e100 in size. Got 'x' at key (0, 1)"),
     "fields of another size": (lambda: db.Ising([[0, 1], [1, 0]], fields=[1, 2, 3]), "'fields' .* (2,). Got 'shape (3,)'"),
     "field of an unknown label": (lambda: db.Ising([[0, 1], [1, 0]], fields={"q": 1}), "'fields' .* labels of the model (0 to 1). Got 'q'"),
-    "infinite field": (lambda: db.Ising([[0, 1], [1, 0]], fields=[0, INF]), "'fields' .* finite. Got inf at index 1"),
+    "infinite field": (lambda: db.Ising([[0, 1], [1, 0]], fields=[0, INF]), "'fields' .* finite, at most 1e100 in size. Got inf at index 1"),
     "empty model": (lambda: db.Ising({}), "'couplings' .* at least one variable. Got 0"),
     "empty factor graph": (lambda: db.FactorGraph([], []), "'cardinalities' .* at least one variable"),
     "empty spins": (lambda: db.SpinMRF({}), "'terms' .* at least one variable"),
@@ -37,7 +38,7 @@ CASES = {
     "shape against scope": (lambda: db.FactorGraph([2, 3], [((0, 1), np.zeros((3, 2)))]), "'factors' .* shape (2, 3) of their scope (0, 1). Got 'shape (3, 2)' at factor 0"),
     "scope out of range": (lambda: db.FactorGraph([2, 3], [((0, 2), np.zeros((2, 2)))]), "'factors' .* 0 to 1. Got (0, 2) at factor 0"),
     "scope twice": (lambda: db.FactorGraph([2, 3], [((0, 0), np.zeros((2, 2)))]), "'factors' .* distinct .* (0, 0) at factor 0"),
-    "infinite potential": (lambda: db.FactorGraph([2], [((0,), [0, INF])]), "'factors' .* finite or -inf .* inf at factor 0"),
+    "infinite potential": (lambda: db.FactorGraph([2], [((0,), [0, INF])]), "'factors' .* finite, at most 1e100 in size, or -inf .* inf at factor 0"),
     "edge twice": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 0)], np.zeros((2, 2))), "'edges' .* distinct unordered pairs"),
     "edge out of range": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 3)], np.zeros((2, 2))), "'edges' .* 0 to 2. Got 3 at index (0, 1)"),
     "table of another shape": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [np.zeros((2, 3))]), "'tables' .* (2, 2) for edge (0, 1). Got 'shape (2, 3)' at index 0"),
@@ -45,7 +46,7 @@ CASES = {
     "single term": (lambda: db.SpinMRF({(0,): 1.0}), "'terms' .* two or more distinct labels .* (0,)"),
     "same set twice": (lambda: db.SpinMRF({(0, 1): 1.0, (1, 0): 1.0}), "'terms' .* once for each set"),
     "unknown label": (lambda: MODEL.index(9), "'label' .* labels of the model (0 to 8). Got 9"),
-    "state of another kind": (lambda: MODEL.log_density([0] * 9), "'states' .* -1 or +1. Got 0 at index 0"),
+    "state of another kind": (lambda: MODEL.log_density([0] * 9), "'states' .* -1 or +1. Got 0.0 at index 0"),
     "states of another size": (lambda: MODEL.log_density([1, 1]), "'states' .* (..., 9). Got 'shape (2,)'"),
     "evidence off the states": (lambda: MODEL.condition({2: 0}), "'evidence' .* -1, +1 of 2. Got 0 at label 2"),
     "evidence on a stranger": (lambda: MODEL.condition({"x": 1}), "'evidence' .* labels of the model .* 'x'"),
@@ -57,7 +58,7 @@ CASES = {
     "rows out of range": (lambda: db.influence(MODEL, rows=[10]), "'rows' .* 0 to 8). Got 10 at index 0"),
     "zero steps": (lambda: db.Scan.systematic(5, 0), "'steps' .* at least 1. Got 0"),
     "empty scan": (lambda: db.Scan([]), "'order' .* at least one step"),
-    "negative position": (lambda: db.Scan([0, -1]), "'order' .* non-negative. Got -1 at index 1"),
+    "negative position": (lambda: db.Scan([0, -1]), "'order' .* non-negative positions. Got -1 at index 1"),
     "fractional position": (lambda: db.Scan([0.5]), "'order' .* positions. Got [0.5]"),
     "probabilities": (lambda: db.Scan.random([0.5, 0.6], 3), "'probabilities' .* sum to 1"),
     "order of a random scan": (lambda: db.Scan.uniform(3, 3).order, "'scan' .* a fixed order"),
@@ -80,6 +81,24 @@ CASES = {
     "max_steps": (lambda: db.shortest_scan(MODEL, tolerance=1, max_steps=0), "'max_steps' .* at least 1. Got 0"),
     "steps": (lambda: db.greedy_scan(MODEL, steps=-3), "'steps' .* at least 1. Got -3"),
     "rounds": (lambda: db.optimize(MODEL, SCAN, rounds="often"), "'rounds' .* Got 'often'"),
+    "absurd coupling": (lambda: db.Ising({(0, 1): 1e101}), "'couplings' .* at most 1e100 in size. Got 1e+101"),
+    "far position": (lambda: db.Ising({(0, 10**15): 0.1}), "'couplings' .* positions if they are whole numbers .* Got 1000000000000000"),
+    "scope of fractions": (lambda: db.FactorGraph([2, 2], [((0.7, 1), np.zeros((2, 2)))]), "'factors' .* a scope of positions"),
+    "complex couplings": (lambda: db.Ising(sparse.csr_array([[0, 1j], [1j, 0]])), "'couplings' .* real numbers"),
+    "complex influence": (lambda: db.Influence(sparse.csr_array([[0, 1j], [1j, 0]])), "'matrix' .* real numbers"),
+    "influence in one dimension": (lambda: db.Influence(sparse.coo_array(np.ones(3))), "'matrix' .* a matrix of real numbers"),
+    "unhashable labels": (lambda: db.Influence(np.zeros((2, 2)), labels=[[0], [1]]), "'labels' .* hashable"),
+    "unhashable targets": (lambda: db.variation(db.Ising({("a", "b"): 0.1}), SCAN, targets=(["a"], ["b"])), "'targets' .* labels of the model"),
+    "evidence as an array": (lambda: MODEL.condition({0: np.array([1, 2])}), "'evidence' .* Got array"),
+    "evidence as a complex number": (lambda: MODEL.condition({0: 1 + 0j}), "'evidence' .* Got (1+0j)"),
+    "groups as a number": (lambda: MODEL.merge(5), "'groups' .* a list of lists of labels. Got 5"),
+    "fractional variable": (lambda: MODEL.conditional(0.5, [1] * 9), "'i' .* a position from 0 to 8. Got 0.5"),
+    "states of a stranger": (lambda: MODEL.states(99), "'i' .* a position from 0 to 8. Got 99"),
+    "exact of no model": (lambda: db.exact.marginals("x"), "'model' .* a model. Got 'x'"),
+    "ragged order": (lambda: db.Scan([[0], [1, 2]]), "'order' .* a sequence of positions"),
+    "wrapped position": (lambda: db.Scan(np.array([2**64 - 1], dtype=np.uint64)), "'order' .* Got 18446744073709551615 at index 0"),
+    "step before the first": (lambda: SCAN.step_probabilities(-1), "'t' .* from 0 to 17. Got -1"),
+    "endless scan": (lambda: db.Scan.systematic(3, 10**30), "'steps' .* a whole number"),
     "every": (lambda: db.variation(MODEL, SCAN, weights=np.ones(9)).curve(every=0), "'every' .* at least 1. Got 0"),
 }  # fmt: skip
 

@@ -164,6 +164,43 @@ def test_a_million_variables_build_without_an_object_each():
     assert current < 70 * model.n_variables
 
 
+def test_labels_that_are_ranges():
+    graph = db.FactorGraph([2, 2, 2], [], labels=range(2, -1, -1))
+    assert [graph.index(label) for label in (0, 1, 2)] == [2, 1, 0]
+    matrix = [[0, 0.1, 0], [0.1, 0, 0.5], [0, 0.5, 0]]
+    bound = db.Influence(matrix, labels=range(2, -1, -1))
+    assert db.variation(bound, db.Scan([0]), targets=[2]).value == pytest.approx(0.1)
+
+
+def test_terms_of_many_variables_need_no_table():
+    wide = db.SpinMRF({tuple(range(40)): 0.1, (0, 40): 0.2})
+    assert wide.neighbors(40).tolist() == [0]
+    for method in ("paper", "best"):
+        assert db.influence(wide, method=method).matrix.nnz == 40 * 39 + 2
+    with pytest.raises(db.BudgetError, match="table of a term"):
+        wide.to_factor_graph()
+
+
+def test_models_and_errors_survive_pickling():
+    import pickle
+
+    for family in FAMILIES:
+        model = random_model(np.random.default_rng(0), family, n=4)
+        copy = pickle.loads(pickle.dumps(model))
+        states = all_states(model)
+        assert (copy.log_density(states) == model.log_density(states)).all()
+    with pytest.raises(db.ArgumentError) as caught:
+        db.Ising({(0, 1): "x"})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_subclasses_are_models():
+    class Mine(db.Ising):
+        pass
+
+    assert db.influence(Mine({(0, 1): 0.3})).matrix.nnz == 2
+
+
 def test_contradictory_evidence_is_named():
     hard = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
     pair = db.PairwiseMRF([[0, 0], [0, 0], [0, 0]], [(0, 1), (1, 2)], hard)

@@ -186,6 +186,29 @@ def test_underflow_does_not_look_like_certainty():
     assert tiny.value > 0
 
 
+def test_an_update_that_lands_on_its_start_is_rounded_up():
+    c, t = 0.6369616873214543, 0.2697867137638703
+    bound = db.variation(db.Influence([[0, c], [0.1, 0]]), db.Scan([0]), targets=[0], initial_disagreement=[c * t, t])
+    assert Fraction(bound.per_variable[0]) >= Fraction(c) * Fraction(t)
+    random = db.variation(
+        db.Influence([[0, 0.5], [0.5, 0]]), db.Scan.random([1e-200, 1.0], 1), initial_disagreement=[0, 1e-200]
+    )
+    assert random.per_variable[0] > 0
+
+
+def test_certificates_do_not_change_with_the_callers_arrays():
+    initial = np.full(3, 0.5)
+    bound = db.variation(db.Ising({(0, 1): 0.1, (1, 2): 0.1}), db.Scan([0]), initial_disagreement=initial)
+    before = bound.curve()[1].tolist()
+    initial[:] = 0
+    assert bound.curve()[1].tolist() == before
+
+
+def test_hopeless_lengths_are_refused_at_once():
+    with pytest.raises(db.BudgetError, match="roundings"):
+        db.variation(db.Ising({(0, 1): 0.1}), db.Scan.systematic(2, 10**16))
+
+
 @pytest.mark.parametrize("kind", ["systematic", "uniform", "dogs"])
 def test_proposition_7(kind):
     """||C||_2 < 1 drives the variation to 0, also where row and column sums are above 1."""

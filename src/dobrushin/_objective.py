@@ -24,7 +24,8 @@ class Objective:
 
     def trivial(self) -> float:
         """The bound that holds without any knowledge: 1 for the total variation of a set, else the sum of weights."""
-        return 1.0 if self.is_set else float(self.weights.sum())
+        with np.errstate(over="ignore"):
+            return 1.0 if self.is_set else float(self.weights.sum())
 
     def describe(self, n: int) -> str:
         """In words."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 from zipfile import BadZipFile
 
@@ -28,7 +30,8 @@ class Cycle:
 
     def order(self) -> NDArray[np.int64]:
         """The positions, step by step."""
-        return np.resize(np.roll(np.asarray(self.cycle, dtype=np.int64), -self.first), self.steps)
+        place = np.arange(self.first, self.first + self.steps) % len(self.cycle)
+        return place if isinstance(self.cycle, range) else self.cycle[place]
 
     def cut(self, lo: int, hi: int) -> Cycle:
         """Steps lo to hi."""
@@ -37,15 +40,15 @@ class Cycle:
     def counts(self) -> NDArray[Any]:
         """How often each position occurs."""
         whole, rest = divmod(self.steps, len(self.cycle))
-        cycle = np.asarray(self.cycle, dtype=np.int64)
         size = self.size()
-        counts = whole * np.bincount(cycle, minlength=size)
-        counts += np.bincount(np.roll(cycle, -self.first)[:rest], minlength=size)
-        return counts
+        counts = np.bincount(self.cut(0, rest).order(), minlength=size)
+        return counts + whole * np.bincount(np.asarray(self.cycle), minlength=size) if whole else counts
 
     def size(self) -> int:
         """One more than the largest position."""
-        return 1 + int(self.cycle[-1] if isinstance(self.cycle, range) else self.cycle.max())
+        if self.steps < len(self.cycle):
+            return 1 + int(self.order().max(initial=-1))
+        return len(self.cycle) if isinstance(self.cycle, range) else 1 + int(self.cycle.max())
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,13 @@ class Scan:
     """
 
     def __init__(self, order: ArrayLike) -> None:
-        array = np.asarray(order)
+        try:
+            array = np.asarray(order)
+        except ValueError:
+            array = np.empty(())
         if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise ArgumentError("Scan", "order", "a sequence of positions", order)
-        check.all_entries(array >= 0, array, "Scan", "order", "non-negative")
+        check.all_entries((array >= 0) & (array < 2**60), array, "Scan", "order", "non-negative positions")
         if not array.size:
             raise ArgumentError("Scan", "order", "at least one step", order)
         cycle = frozen(array.astype(np.int64))
@@ -152,7 +158,7 @@ class Scan:
         check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
         if abs(q.sum() - 1) > 1e-9:
             raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", f"the sum {q.sum()!r}")
-        return cls._of((Draw(len(q), frozen(q.copy()), check.count(steps, "Scan.random", "steps")),))
+        return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "Scan.random", "steps")),))
 
     @classmethod
     def _of(cls, segments: tuple[Segment, ...]) -> Scan:
@@ -187,6 +193,8 @@ class Scan:
 
     def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
+        if not 0 <= t < len(self):
+            raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
         q = np.zeros(self.size if n is None else n)
         for segment in self._segments:
             if t < segment.steps:
@@ -196,7 +204,7 @@ class Scan:
                     q[segment.cycle[(segment.first + t) % len(segment.cycle)]] = 1.0
                 return q
             t -= segment.steps
-        raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
+        raise AssertionError("the segments are as long as the scan")
 
     def counts(self, n: int | None = None) -> NDArray[Any]:
         """How often each variable is updated (for random scans: on average).
@@ -269,6 +277,8 @@ class Scan:
 
     def __getitem__(self, key: int | slice) -> Any:
         if not isinstance(key, slice):
+            if not isinstance(key, Integral):
+                raise TypeError(f"steps of a scan are numbered or sliced, not {key!r}")
             t = int(key) + (len(self) if key < 0 else 0)
             if not 0 <= t < len(self):
                 raise IndexError(f"step {key} of a scan of {len(self)} steps")
@@ -352,13 +362,15 @@ class Scan:
                 else:
                     n, steps = (int(v) for v in arrays.pop(f"{k}.draw"))
                     q = arrays.pop(f"{k}.probabilities", None)
-                    segments.append(cls.uniform(n, steps) if q is None else cls.random(q, steps))
+                    drawn = cls.uniform(n, steps) if q is None else cls.random(q, steps)
+                    # Normalised before it was written: not again, which would change the last digits.
+                    segments.append(drawn if q is None else cls._of((Draw(n, frozen(q), steps),)))
             return cls._of(tuple(segment._segments[0] for segment in segments))
         except OSError as error:
             if error.errno is not None:
                 raise
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
-        except (KeyError, ValueError, IndexError, EOFError, TypeError, BadZipFile):
+        except (KeyError, ValueError, IndexError, EOFError, TypeError, BadZipFile, zlib.error):
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
 
     def __repr__(self) -> str:

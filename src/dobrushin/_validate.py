@@ -35,6 +35,17 @@ def real_array(value: ArrayLike, function: str, argument: str) -> NDArray[np.flo
         raise ArgumentError(function, argument, "an array of real numbers", value) from None
 
 
+def sparse_matrix(value: Any, function: str, argument: str) -> Any:
+    """A SciPy sparse matrix as float64 CSR without duplicates; a copy."""
+    from scipy import sparse
+
+    if value.ndim != 2 or value.dtype.kind not in "biuf":
+        raise ArgumentError(function, argument, "a matrix of real numbers", f"shape {value.shape}, {value.dtype}")
+    matrix = sparse.csr_array(value).astype(np.float64)
+    matrix.sum_duplicates()
+    return matrix
+
+
 def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], function: str, argument: str, requirement: str) -> None:
     """Fail at the first entry of `array` where `ok` is false."""
     if not ok.all():
@@ -42,23 +53,50 @@ def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], function: str, argum
         raise ArgumentError(function, argument, requirement, array[index], place(index) if index else "")
 
 
+# Parameters are logarithms: larger ones make no sense, and their sums could overflow.
+LARGEST = 1e100
+FINITE = "finite, at most 1e100 in size"
+LOG_POTENTIAL = "finite, at most 1e100 in size, or -inf (a forbidden state)"
+
+
 def finite(array: NDArray[np.float64], function: str, argument: str) -> NDArray[np.float64]:
-    """Fail at the first NaN or infinity."""
-    all_entries(np.isfinite(array), array, function, argument, "finite")
+    """Fail at the first NaN, infinity or absurdly large number."""
+    all_entries(np.abs(array) <= LARGEST, array, function, argument, FINITE)
     return array
 
 
+def is_log_potential(array: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which entries can be logarithms of potentials."""
+    return (np.abs(array) <= LARGEST) | np.isneginf(array)
+
+
 def log_potential(array: NDArray[np.float64], function: str, argument: str) -> NDArray[np.float64]:
-    """Logarithms of potentials: finite, or -inf for a forbidden state."""
-    all_entries(array < np.inf, array, function, argument, "finite or -inf (a forbidden state)")
+    """Fail at the first entry that cannot be the logarithm of a potential."""
+    all_entries(is_log_potential(array), array, function, argument, LOG_POTENTIAL)
     return array
 
 
 def count(value: object, function: str, argument: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= 2**60:
         return int(value)
     raise ArgumentError(function, argument, f"a whole number, at least {least}", value)
+
+
+def read_labels(labels: Any, n: int, function: str) -> Labels:
+    """Distinct names for n variables; a range only for 0..n-1."""
+    if labels is None or (isinstance(labels, range) and labels == range(n)):
+        return range(n)
+    try:
+        names = tuple(labels.tolist() if isinstance(labels, np.ndarray) else labels)
+        distinct = len(set(names))
+    except TypeError:
+        raise ArgumentError(function, "labels", "hashable names", labels) from None
+    if len(names) != n:
+        raise ArgumentError(function, "labels", f"one label for each of {n} variables", f"{len(names)} labels")
+    if distinct < n:
+        raise ArgumentError(function, "labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
+    return range(n) if all(type(name) is int and name == i for i, name in enumerate(names)) else names
 
 
 def positive(value: object, function: str, argument: str) -> float:
@@ -78,7 +116,10 @@ def choice(value: object, options: Sequence[str], function: str, argument: str) 
 def label_position(label: Hashable, labels: Labels, lookup: dict[Hashable, int] | None) -> int | None:
     """Position of a label, or None. Labels 0..n-1 (a range) need no lookup table."""
     if lookup is not None:
-        return lookup.get(label)
+        try:
+            return lookup.get(label)
+        except TypeError:  # a tuple of something unhashable
+            return None
     if isinstance(label, numbers.Integral) and not isinstance(label, bool) and 0 <= int(label) < len(labels):
         return int(label)
     return None
@@ -88,20 +129,22 @@ def positions(
     labels: Any, known: Labels, lookup: dict[Hashable, int] | None, function: str, argument: str
 ) -> NDArray[np.int64]:
     """Positions of one label or of several distinct ones."""
+    if isinstance(labels, np.ndarray) and labels.ndim == 0:
+        labels = labels.item()
     if isinstance(labels, Hashable) and label_position(labels, known, lookup) is not None:
         labels = [labels]
     elif isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise ArgumentError(function, argument, _expected(known), labels)
+        raise ArgumentError(function, argument, expected_labels(known), labels)
     array = labels if isinstance(labels, np.ndarray) else None
     if lookup is None and array is not None and array.ndim == 1 and array.dtype.kind in "iu":
         found = array.astype(np.int64)
-        all_entries((found >= 0) & (found < len(known)), found, function, argument, _expected(known))
+        all_entries((found >= 0) & (found < len(known)), found, function, argument, expected_labels(known))
     else:
         found = np.empty(len(items := list(labels)), dtype=np.int64)
         for k, label in enumerate(items):
             position = label_position(label, known, lookup) if isinstance(label, Hashable) else None
             if position is None:
-                raise ArgumentError(function, argument, _expected(known), label, place((k,)))
+                raise ArgumentError(function, argument, expected_labels(known), label, place((k,)))
             found[k] = position
     if found.size == 0:
         raise ArgumentError(function, argument, "at least one label", labels)
@@ -112,7 +155,7 @@ def positions(
     return found
 
 
-def _expected(known: Labels) -> str:
+def expected_labels(known: Labels) -> str:
     if isinstance(known, range):
         return f"labels of the model (0 to {len(known) - 1})"
     return "labels of the model ({}{})".format(", ".join(repr(k) for k in known[:4]), ", ..." if len(known) > 4 else "")

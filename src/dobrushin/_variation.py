@@ -26,6 +26,7 @@ class Problem:
 
     n: int
     positions: NDArray[np.int64]  # in the model, sorted; the numbering below is by place in this array
+    updated: NDArray[np.int64]  # the variables that have rows
     start: NDArray[np.int64]
     columns: NDArray[Any]
     values: NDArray[np.float64]
@@ -39,23 +40,23 @@ class Problem:
             return np.full(len(self.positions), self.initial)
         return self.initial[self.positions].copy()
 
-    def advance(self, scan: Scan, b: NDArray[np.float64]) -> int:
-        """Update b through the scan; returns the number of roundings that one entry can have suffered."""
+    def roundings(self, scan: Scan) -> int:
+        """The number of roundings that one entry of b can suffer on the way through the scan."""
         width = int(np.diff(self.start).max(initial=0))
-        roundings = 0
+        return sum((width + (5 if isinstance(part, Draw) else 1)) * part.steps for part in scan.segments)
+
+    def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
+        """Update b through the scan."""
         for segment in scan.segments:
             if isinstance(segment, Cycle):
                 used = segment if segment.steps >= len(segment.cycle) else Cycle(segment.order(), 0, segment.steps)
                 order = frozen(self._local(np.asarray(used.cycle, dtype=np.int64)))
                 forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
-                roundings += (width + 1) * segment.steps
             else:
                 q = np.zeros(len(self.positions))
                 support = np.flatnonzero(segment.vector())
                 q[self._local(support)] = segment.vector()[support]
                 forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
-                roundings += (width + 5) * segment.steps
-        return roundings
 
     def _local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return positions if len(self.positions) == self.n else np.searchsorted(self.positions, positions)
@@ -82,7 +83,7 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
     start, columns, values, cap, local_error = (
         frozen(part) for part in (start, columns, rows.values, cap, local_error)
     )
-    return Problem(n, positions, start, columns, values, cap, local_error, initial)
+    return Problem(n, positions, own, start, columns, values, cap, local_error, initial)
 
 
 def _updated(scan: Scan, n: int) -> NDArray[np.int64]:
@@ -180,7 +181,9 @@ class Variation:
         values = np.empty(len(steps))
         for k, t in enumerate(steps):
             if k:
-                roundings += self._problem.advance(self._scan[steps[k - 1] : t], b)
+                piece = self._scan[steps[k - 1] : t]
+                roundings += self._problem.roundings(piece)
+                self._problem.advance(piece, b)
             values[k] = _sum(self._problem, b, self._objective, self._objective.weights, roundings)
         return steps, values
 
@@ -228,7 +231,8 @@ def variation(
     Notes
     -----
     V = d' b_T with b_0 = initial_disagreement and, when step t updates i,
-    b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i); the weighted total variation is at most V (paper, Theorem 1).
+    b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i); the weighted total variation is at most V
+    (paper, "Dobrushin variation controls weighted TV").
     The value is an upper bound in floating point too.
 
     Examples
@@ -259,14 +263,16 @@ def evaluate(
     """A fresh forward pass: the only place where reported bounds come from."""
     scan.check_fits(source.n_variables, "variation")
     problem = touched_by(source, scan, initial, error)
-    start = problem.start_values()
-    b = start.copy()
-    roundings = problem.advance(scan, b)
+    b = problem.start_values()
+    roundings = problem.roundings(scan)
+    factor = inflation(roundings)
+    problem.advance(scan, b)
     value = _sum(problem, b, objective, objective.weights, roundings)
     unit = objective.weights if objective.is_set else np.ones(len(objective.positions))
     total = value if objective.is_set else _sum(problem, b, objective, unit, roundings)
     # An entry that was never updated has no error; none is above 1.
-    bounds = np.where(b == start, start, np.minimum(b * inflation(roundings), 1.0))
+    bounds = b.copy()
+    bounds[problem.updated] = np.minimum(b[problem.updated] * factor, 1.0)
     return Variation(value, min(1.0, total), value >= objective.trivial(), len(scan), objective, scan, problem, bounds)
 
 
@@ -306,4 +312,4 @@ def _read_bounds(value: ArrayLike, n: int, argument: str) -> Any:
     if array.ndim and array.shape != (n,):
         raise ArgumentError("variation", argument, f"a number or one for each of {n} variables", f"shape {array.shape}")
     check.all_entries((array >= 0) & (array <= 1), array, "variation", argument, "between 0 and 1")
-    return array if array.ndim else float(array)
+    return array.copy() if array.ndim else float(array)

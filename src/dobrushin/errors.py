@@ -22,10 +22,14 @@ class ArgumentError(ValueError):
     def __init__(self, function: str, argument: str, requirement: str, value: object, where: str = "") -> None:
         self.argument = argument
         self.value = value
+        self._arguments = (function, argument, requirement, value, where)
         place = f" at {where}" if where else ""
         super().__init__(
             f"The '{argument}' argument of dobrushin.{function} must be {requirement}. Got {_short(value)}{place}."
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
 
 
 class BudgetError(RuntimeError):
@@ -43,7 +47,11 @@ class BudgetError(RuntimeError):
         self.required = required
         self.limit = limit
         self.unit = unit
+        self._arguments = (what, required, limit, unit, remedy)
         super().__init__(f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}. {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
 
 
 class ToleranceError(RuntimeError):
@@ -60,10 +68,14 @@ class ToleranceError(RuntimeError):
     def __init__(self, tolerance: float, reached: float, best: ScanResult, why: str) -> None:
         self.tolerance = tolerance
         self.best = best
+        self._arguments = (tolerance, reached, best, why)
         super().__init__(
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
             f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
 
 
 class VacuousBoundWarning(UserWarning):

@@ -55,6 +55,7 @@ def distribution(model: Model) -> NDArray[np.float64]:
     array([[0.375, 0.125],
            [0.125, 0.375]])
     """
+    _check_model(model, "exact.distribution")
     shape = _shape(model)
     total = math.prod(shape)
     log_weights = np.empty(total)
@@ -99,6 +100,7 @@ def marginals(model: Model, *, memory_limit: float = _elimination.MEMORY_LIMIT) 
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
+    _check_model(model, "exact.marginals")
     limit = check.positive(memory_limit, "exact.marginals", "memory_limit")
     return _elimination.eliminate(model, limit, "exact.marginals").marginals
 
@@ -131,6 +133,7 @@ def log_partition(model: Model, *, memory_limit: float = _elimination.MEMORY_LIM
     >>> bool(np.isclose(z, np.log(2) + 99 * np.log(2 * np.cosh(0.5)), rtol=1e-13))
     True
     """
+    _check_model(model, "exact.log_partition")
     limit = check.positive(memory_limit, "exact.log_partition", "memory_limit")
     return _elimination.log_partition(model, limit, "exact.log_partition")
 
@@ -165,6 +168,7 @@ def influence(model: Model) -> NDArray[np.float64]:
            [0.3808, 0.    , 0.3808],
            [0.    , 0.4621, 0.    ]])
     """
+    _check_model(model, "exact.influence")
     graph = model.to_factor_graph()
     C = np.zeros((graph.n_variables, graph.n_variables))
     for i in range(graph.n_variables):
@@ -218,6 +222,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     >>> round(db.exact.total_variation(p, db.exact.distribution(model)), 4)
     0.2311
     """
+    _check_model(model, "exact.law")
     p = _read_initial(model, initial)
     steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
     graph = model.to_factor_graph()
@@ -268,6 +273,11 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
     kept = axes if targets is None else check.positions(targets, axes, None, "exact.total_variation", "targets")
     summed = tuple(k for k in axes if k not in kept)
     return float(0.5 * np.abs((first - second).sum(axis=summed)).sum())
+
+
+def _check_model(model: object, function: str) -> None:
+    if not isinstance(model, Model):
+        raise ArgumentError(function, "model", "a model", model)
 
 
 def _shape(model: Model) -> tuple[int, ...]:

@@ -12,6 +12,9 @@ from dobrushin._influence.factors import enumerate_factors
 from dobrushin._kernels import influence as kernels
 from dobrushin._models import Ising, SpinMRF
 
+# Terms of more variables have neighbourhoods that are too large to enumerate anyway.
+_TABLE_ORDER = 12
+
 
 def ising_rows(
     model: Ising, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any], method: str,
@@ -43,5 +46,5 @@ def spin_rows(
         model.fields, start, columns, method == "paper", values, cap,
     )  # fmt: skip
     theorem[:] = kernels.THM6 if method == "paper" else kernels.THM6_TIGHT
-    if method != "paper":
+    if method == "exact" or (method == "best" and model.order <= _TABLE_ORDER):
         enumerate_factors(model.to_factor_graph(), positions, start, columns, method, values, theorem, cap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ def factor_rows(
 ) -> None:  # fmt: skip
     """MATH 4.7, and enumeration (4.6) under a budget. The paper has no theorem for factors; "paper" gives 4.7 alone."""
     packed = _pack(model, positions, start, columns)
-    k_own, k_other, f_start, m_start, m_of, m_stride, own_stride, base = packed
     kernels.factor_ranges(
-        k_own, start, k_other, f_start, m_start, m_of, m_stride, own_stride, base, model._table, values, cap
-    )
+        packed.k_own, start, packed.k_other, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride,
+        packed.base, model._table, *_by_neighbor(packed, start), values, cap,
+    )  # fmt: skip
     theorem[:] = kernels.RANGE
     if method == "paper":
         cap[:] = 1.0
@@ -38,21 +38,44 @@ def enumerate_factors(
     _enumerate(model, positions, start, _pack(model, positions, start, columns), method, values, theorem, cap)
 
 
+class Packed(NamedTuple):
+    """The factors of each row, their members as places in the row's list of neighbours."""
+
+    k_own: NDArray[np.int64]
+    k_other: NDArray[np.int64]
+    f_start: NDArray[np.int64]
+    m_start: NDArray[np.int64]
+    m_of: NDArray[np.int64]
+    m_stride: NDArray[np.int64]
+    own_stride: NDArray[np.int64]
+    base: NDArray[np.int64]
+
+
 def _enumerate(
-    model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], packed: Any, method: str,
+    model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], packed: Packed, method: str,
     values: NDArray[np.float64], theorem: NDArray[np.uint8], cap: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    k_own, k_other, f_start, m_start, m_of, m_stride, own_stride, base = packed
-    rows = budget.enumerable(model.labels, positions, k_own, start, k_other, method)
-    no_unary = frozen(np.zeros(int(k_own.max())))  # single-variable factors are factors here
+    rows = budget.enumerable(model.labels, positions, packed.k_own, start, packed.k_other, method)
+    if method == "exact":
+        budget.forget(values, theorem, cap)
+    no_unary = np.zeros(int(packed.k_own.max()))  # single-variable factors are factors here
     kernels.enumerated_rows(
-        rows, k_own, frozen(np.zeros(len(k_own), dtype=np.int64)), no_unary, start, k_other, f_start, m_start, m_of,
-        m_stride, own_stride, base, model._table, values, theorem, cap,
+        rows, packed.k_own, frozen(np.zeros_like(packed.k_own)), frozen(no_unary), start, *packed[1:], model._table,
+        values, theorem, cap,
     )  # fmt: skip
 
 
-def _pack(model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]) -> Any:
-    """The factors of each row, their members as places in the row's list of neighbours."""
+def _by_neighbor(packed: Packed, start: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    """The members again, sorted by the neighbour that they are."""
+    factor = np.repeat(np.arange(len(packed.base)), np.diff(packed.m_start))
+    row = np.repeat(np.arange(len(packed.k_own)), np.diff(packed.f_start))[factor]
+    entry = start[row] + packed.m_of
+    order = np.argsort(entry, kind="stable")
+    by_start = np.concatenate([[0], np.cumsum(np.bincount(entry, minlength=int(start[-1])))])
+    return frozen(by_start), frozen(order), frozen(factor[order])
+
+
+def _pack(model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]) -> Packed:
     counts = model._factor_start[positions + 1] - model._factor_start[positions]
     f_start = np.concatenate([[0], np.cumsum(counts)])
     slot = np.arange(f_start[-1]) + np.repeat(model._factor_start[positions] - f_start[:-1], counts)
@@ -73,4 +96,4 @@ def _pack(model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.in
         model.cardinalities[positions], model.cardinalities[columns], f_start, m_start, place,
         model._stride[member][other], model._factor_stride[slot], model._table_start[factor],
     )  # fmt: skip
-    return tuple(frozen(part) for part in parts)
+    return Packed(*(frozen(part) for part in parts))

@@ -34,8 +34,8 @@ class Influence:
 
     Notes
     -----
-    C_ij = max over x, y that differ only at j of || pi(. | x_-i) - pi(. | y_-i) ||_TV  <=  matrix[i, j]
-    (paper, Definition 6 and equation (1)).
+    matrix[i, j] is at least C_ij, the maximum over states x and y that differ only at j of the total variation between
+    the laws of variable i given the rest of x and given the rest of y (paper, "Dobrushin influence matrix").
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Influence:
 
     def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
         if sparse.issparse(matrix):
-            array = sparse.csr_array(matrix).astype(np.float64)
+            array = check.sparse_matrix(matrix, "Influence", "matrix")
         else:
             dense = check.real_array(matrix, "Influence", "matrix")
             if dense.ndim != 2:
@@ -55,7 +55,6 @@ class Influence:
             array = sparse.csr_array(dense)
         if array.shape[0] != array.shape[1] or not array.shape[0]:
             raise ArgumentError("Influence", "matrix", "a square matrix", f"shape {array.shape}")
-        array.sum_duplicates()
         bad = ~((array.data >= 0) & (array.data < np.inf))
         if bad.any():
             k = int(np.argmax(bad))
@@ -63,10 +62,10 @@ class Influence:
             where = f"index {(i, int(array.indices[k]))}"
             raise ArgumentError("Influence", "matrix", "non-negative and finite", array.data[k], where)
         n = array.shape[0]
-        if labels is not None and (len(labels) != n or len(set(labels)) != n):
-            raise ArgumentError("Influence", "labels", f"{n} distinct labels", labels)
         array.eliminate_zeros()
-        self._set(array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), labels or range(n), None)
+        self._set(
+            array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n, "Influence"), None
+        )
 
     @classmethod
     def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
@@ -96,7 +95,7 @@ class Influence:
         self._matrix = matrix
         self._theorem = frozen(theorem)
         self._cap = frozen(cap)
-        self._labels = labels if isinstance(labels, range) else tuple(labels)
+        self._labels = labels
         self._computed = computed
 
     @property

@@ -60,7 +60,8 @@ def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> R
     start, columns = (frozen(part) for part in _neighborhoods(model, positions))
     parts = (np.zeros(len(columns)), np.zeros(len(columns), dtype=np.uint8), np.ones(len(positions)))
     if len(columns) or method != "paper":
-        _BOUNDS[type(model)](model, positions, start, columns, method, *parts)
+        family = next(family for family in type(model).__mro__ if family in _BOUNDS)
+        _BOUNDS[family](model, positions, start, columns, method, *parts)
     return Rows(start, columns, *(frozen(part) for part in parts))
 
 

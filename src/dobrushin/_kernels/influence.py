@@ -67,10 +67,66 @@ def ising_rows(rows, start, theta, field, out_start, paper, max_degree, C_bar, t
 
 
 @kernel
-def potts_rows(strength, C_bar):
-    """Theorem 4 for Potts models, where D = 2 |s|."""
-    for e in range(strength.size):
-        C_bar[e] = gap(2.0 * abs(strength[e]), 0.0)
+def potts_rows(out_start, strength, unary, paper, C_bar, theorem, cap):
+    """Theorem 4 for Potts models, where D = 2 |s|, and its sharper form (MATH 4.2) in time linear in the labels.
+
+    The label with the largest unary is the only one that can win whatever the neighbours do. Over the pairs of values
+    of neighbour j it is pressed hardest when both are its strongest rivals (s > 0), or when one is the winner itself
+    and the other its weakest rival (s < 0). unary has no columns where there are none.
+    """
+    for r in range(cap.size):
+        lo, hi = out_start[r], out_start[r + 1]
+        total = 0.0
+        for e in range(lo, hi):
+            total += abs(strength[e])
+        size = total
+        winner, first, second, last, alive = -1, -np.inf, -np.inf, np.inf, 0
+        for a in range(unary.shape[1]):
+            u = unary[r, a]
+            if u > -np.inf:
+                alive += 1
+                size = max(size, total + abs(u))
+                if winner < 0 or u > unary[r, winner]:
+                    winner = a
+        if alive == 1:
+            # The law is a point mass.
+            C_bar[lo:hi] = 0.0
+            theorem[lo:hi] = THM4_UNARY
+            cap[r] = 0.0
+            continue
+        for a in range(unary.shape[1]):
+            u = unary[r, a]
+            if a != winner and u > -np.inf:
+                if u > first:
+                    first, second = u, first
+                elif u > second:
+                    second = u
+                last = min(last, u)
+        others = 0.0  # the rivals' weights without the two strongest, relative to the strongest
+        without_last = 0.0
+        dropped = 0
+        for a in range(unary.shape[1]):
+            u = unary[r, a]
+            if a != winner and u > -np.inf:
+                others += np.exp(u - first)
+                if u == last and dropped == 0:
+                    dropped = 1
+                else:
+                    without_last += np.exp(u - first)
+        slack = 8.0 * (hi - lo + unary.shape[1] + 8) * U * (size + 1.0)
+        for e in range(lo, hi):
+            h = 0.0
+            if winner >= 0 and not paper:
+                s = abs(strength[e])
+                if strength[e] > 0.0:
+                    strongest = 1.0 + (np.exp(second - first) if second > -np.inf else 0.0)
+                    rivals = np.log(others + np.expm1(0.5 * s) * strongest) if s < 600.0 else np.inf
+                else:
+                    rivals = np.log(np.exp(0.5 * s) * without_last + np.exp(last - first)) if s < 600.0 else np.inf
+                h = unary[r, winner] - first - rivals - (total - s) - slack
+            theorem[e] = THM4_UNARY if h > 0.0 else THM4
+            C_bar[e] = gap(2.0 * abs(strength[e]), max(0.0, h))
+        cap[r] = 1.0 if paper else gap(2.0 * total * (1.0 + (hi - lo) * 2.0 * U), 0.0)
 
 
 @kernel
@@ -117,41 +173,40 @@ def pairwise_rows(k_own, unary_start, unary, out_start, k_other, base, own_strid
         k = k_own[r]
         u = unary[unary_start[r] : unary_start[r] + k]
         lo, hi = out_start[r], out_start[r + 1]
-        # lead[e, a, b]: the most that neighbour e can favour a over b
-        lead = np.full((hi - lo, k, k), -np.inf)
+        # The most that all neighbours together can favour a over b; and how many can do so without limit.
+        lead = np.zeros((k, k))
+        unlimited = np.zeros((k, k), dtype=np.int64)
+        own_lead = np.empty((k, k))
         size = 0.0
         for a in range(k):
-            size = max(size, abs(u[a])) if u[a] > -np.inf else size
+            if u[a] > -np.inf:
+                size = max(size, abs(u[a]))
         for e in range(lo, hi):
-            largest = 0.0
-            for x in range(k_other[e]):
-                for a in range(k):
-                    theta_a = table[base[e] + a * own_stride[e] + x * other_stride[e]]
-                    if theta_a > -np.inf:
-                        largest = max(largest, abs(theta_a))
-                    for b in range(k):
-                        theta_b = table[base[e] + b * own_stride[e] + x * other_stride[e]]
-                        # Where both are forbidden neither wins: no claim can be made.
-                        difference = theta_a - theta_b if theta_b > -np.inf else np.inf
-                        lead[e - lo, a, b] = max(lead[e - lo, a, b], difference)
-            size += largest
-        slack = 8.0 * (hi - lo + 8) * U * size
+            size += _lead(k, k_other[e], table, base[e], own_stride[e], other_stride[e], own_lead)
+            for a in range(k):
+                for b in range(k):
+                    if own_lead[a, b] < np.inf:
+                        lead[a, b] += own_lead[a, b]
+                    else:
+                        unlimited[a, b] += 1
+        slack = 16.0 * (hi - lo + k + 8) * U * (size + 1.0)
         total_D = 0.0
         for e in range(lo, hi):
+            _lead(k, k_other[e], table, base[e], own_stride[e], other_stride[e], own_lead)
             worst = 0.0
             worst_D = 0.0
             used_unary = False
             for x in range(k_other[e]):
                 for y in range(x):
                     D = _range(u, k, table, base[e], own_stride[e], x * other_stride[e], y * other_stride[e])
-                    if D == 0.0:
+                    if D < 0.0:
                         continue
                     D += 8.0 * U * size
                     worst_D = max(worst_D, D)
                     h = 0.0
                     if np.inf > D and not paper:
-                        h = _offset(u, k, table, base[e], own_stride[e], x * other_stride[e], y * other_stride[e], lead, e - lo)  # fmt: skip  # noqa: E501
-                        h = max(0.0, h - slack - 8.0 * U * (h + k + 4))
+                        h = _offset(u, k, table, base[e], own_stride[e], x * other_stride[e], y * other_stride[e], lead, unlimited, own_lead)  # fmt: skip  # noqa: E501
+                        h = max(0.0, h - slack - 8.0 * U * h)
                     used_unary = used_unary or h > 0.0
                     worst = max(worst, gap(D, h))
             C_bar[e] = worst
@@ -161,9 +216,35 @@ def pairwise_rows(k_own, unary_start, unary, out_start, k_other, base, own_strid
 
 
 @kernel
+def _lead(k, k_other, table, base, stride, other_stride, lead):
+    """lead[a, b]: the most that one neighbour can favour a over b; returns the largest potential."""
+    lead[:, :] = -np.inf
+    largest = 0.0
+    for x in range(k_other):
+        for a in range(k):
+            theta_a = table[base + a * stride + x * other_stride]
+            if theta_a > -np.inf:
+                largest = max(largest, abs(theta_a))
+            for b in range(k):
+                theta_b = table[base + b * stride + x * other_stride]
+                # Where b is forbidden a leads without limit; where both are, no claim can be made either.
+                lead[a, b] = max(lead[a, b], theta_a - theta_b if theta_b > -np.inf else np.inf)
+    for a in range(k):
+        for b in range(k):
+            if lead[a, b] == -np.inf:
+                # a is always forbidden: so far behind that a finite number does as well
+                lead[a, b] = 0.0
+    return largest
+
+
+@kernel
 def _range(u, k, table, base, stride, x, y):
-    """Range over the possible labels a of theta_a,x - theta_a,y; infinite if only one of the two is forbidden."""
+    """Range over the possible labels a of theta_a,x - theta_a,y.
+
+    -1 if x and y are surely the same to this variable, infinite if a label is forbidden by only one of them.
+    """
     largest, smallest = -np.inf, np.inf
+    same, labels = True, 0
     for a in range(k):
         if u[a] == -np.inf:
             continue
@@ -172,51 +253,58 @@ def _range(u, k, table, base, stride, x, y):
             continue
         if theta_x == -np.inf or theta_y == -np.inf:
             return np.inf
+        labels += 1
+        same = same and theta_x == theta_y
         largest = max(largest, theta_x - theta_y)
         smallest = min(smallest, theta_x - theta_y)
-    return max(0.0, largest - smallest)
+    # A range that is 0 only after rounding is not 0.
+    return -1.0 if same or labels < 2 else largest - smallest
 
 
 @kernel
-def _offset(u, k, table, base, stride, x, y, lead, skip):
+def _offset(u, k, table, base, stride, x, y, lead, unlimited, own_lead):
     """Least log-odds by which the same label beats all others together, over the other neighbours' values; else 0.
 
     At most one label can do so.
     """
+    behind = np.empty(k)
     for winner in range(k):
         if u[winner] == -np.inf:
             continue
         mid_winner = 0.5 * table[base + winner * stride + x] + 0.5 * table[base + winner * stride + y]
         if mid_winner == -np.inf:
             continue
-        total = 0.0
+        nearest = -np.inf
         for a in range(k):
+            behind[a] = -np.inf
             if a == winner or u[a] == -np.inf:
                 continue
             mid = 0.5 * table[base + a * stride + x] + 0.5 * table[base + a * stride + y]
             if mid == -np.inf:
                 continue
-            behind = u[a] - u[winner] + mid - mid_winner
-            for e in range(lead.shape[0]):
-                if e != skip:
-                    behind += lead[e, a, winner]
-            # NaN (forbidden against forbidden) fails the comparison too
-            if not (behind < 0.0):
-                total = np.inf
+            own = own_lead[a, winner]
+            if unlimited[a, winner] > (1 if own == np.inf else 0):
+                nearest = np.inf
                 break
-            total += np.exp(behind)
-        if total < 1.0:
-            # With no rival left the law is a point mass whatever the neighbours do.
-            return -np.log(total) if total > 0.0 else 700.0
+            others = lead[a, winner] - (own if own < np.inf else 0.0)
+            behind[a] = u[a] - u[winner] + (mid - mid_winner) + others
+            nearest = max(nearest, behind[a])
+        if -np.inf < nearest < 0.0:
+            total = 0.0
+            for a in range(k):
+                total += np.exp(behind[a] - nearest)
+            if nearest + np.log(total) < 0.0:
+                return -nearest - np.log(total)
     return 0.0
 
 
 @kernel
-def factor_ranges(k_own, out_start, k_other, f_start, m_start, m_of, m_stride, f_own_stride, base, table, C_bar, cap):
+def factor_ranges(k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, C_bar, cap):  # fmt: skip  # noqa: E501
     """tanh(D/4), D the sum over factors of the largest double difference (MATH 4.7).
 
-    Factors of row r are f_start[r] : f_start[r + 1]; factor f touches the neighbours m_of (places in the row's
-    list) with the strides m_stride, both at m_start[f] : m_start[f + 1].
+    Factor f of some row touches the neighbours m_of (places in the row's list) with the strides m_stride, both at
+    m_start[f] : m_start[f + 1]. The factors that entry e shares, and its places in them, are by_factor and by_member at
+    by_start[e] : by_start[e + 1].
     """
     for r in range(k_own.size):
         lo, hi = out_start[r], out_start[r + 1]
@@ -225,21 +313,21 @@ def factor_ranges(k_own, out_start, k_other, f_start, m_start, m_of, m_stride, f
             worst_D = 0.0
             for x in range(k_other[e]):
                 for y in range(x):
-                    D = 0.0
-                    factors = 0
-                    size = 0.0
-                    for f in range(f_start[r], f_start[r + 1]):
-                        for q in range(m_start[f], m_start[f + 1]):
-                            if m_of[q] == e - lo:
-                                part, largest = _double_difference(
-                                    k_own[r], lo, k_other, m_start[f], m_start[f + 1], m_of, m_stride, q,
-                                    f_own_stride[f], base[f], table, x, y,
-                                )  # fmt: skip
-                                D += part
-                                size += largest
-                                factors += 1
-                    if D > 0.0:
-                        worst_D = max(worst_D, D + 8.0 * (factors + 2) * U * size)
+                    D, size = 0.0, 0.0
+                    same = True
+                    for q in range(by_start[e], by_start[e + 1]):
+                        f = by_factor[q]
+                        part, largest = _double_difference(
+                            k_own[r], lo, k_other, m_start[f], m_start[f + 1], m_of, m_stride, by_member[q],
+                            f_own_stride[f], base[f], table, x, y,
+                        )  # fmt: skip
+                        if part >= 0.0:
+                            same = False
+                            D += part
+                            size += largest
+                    if not same:
+                        # A range that is 0 only after rounding is not 0.
+                        worst_D = max(worst_D, D + 8.0 * (by_start[e + 1] - by_start[e] + 2) * U * size)
             C_bar[e] = gap(worst_D, 0.0)
             total_D += worst_D
         cap[r] = gap(total_D * (1.0 + (hi - lo) * 2.0 * U), 0.0)
@@ -247,13 +335,17 @@ def factor_ranges(k_own, out_start, k_other, f_start, m_start, m_of, m_stride, f
 
 @kernel
 def _double_difference(k, lo, k_other, m_lo, m_hi, m_of, m_stride, q, own_stride, base, table, x, y):
-    """Largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and the other variables of the factor."""
+    """Largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and the other variables of the factor.
+
+    -1 if x and y are surely the same to this variable, infinite if a label is forbidden by only one of them.
+    """
     others = 1
     for p in range(m_lo, m_hi):
         if p != q:
             others *= k_other[lo + m_of[p]]
     worst = 0.0
     size = 0.0
+    same = True
     for c in range(others):
         cell = base
         rest = c
@@ -269,11 +361,13 @@ def _double_difference(k, lo, k_other, m_lo, m_hi, m_of, m_stride, q, own_stride
                 continue
             if theta_x == -np.inf or theta_y == -np.inf:
                 return np.inf, 0.0
+            same = same and theta_x == theta_y
             size = max(size, abs(theta_x), abs(theta_y))
             largest = max(largest, theta_x - theta_y)
             smallest = min(smallest, theta_x - theta_y)
-        worst = max(worst, largest - smallest)
-    return worst, size
+        if largest > -np.inf:
+            worst = max(worst, largest - smallest)
+    return (-1.0 if same else worst), size
 
 
 @kernel

@@ -30,8 +30,9 @@ def forward_random(q, steps, start, columns, C_bar, cap, error, b):
         for i in range(q.size):
             if q[i] > 0.0:
                 # Never b - q (b - new), which cancels.
-                value = (1.0 - q[i]) * b[i] + q[i] * _updated(i, start, columns, C_bar, cap, error, b)
-                new[i] = value if b[i] == 0.0 else max(value, FLOOR)
+                fresh = _updated(i, start, columns, C_bar, cap, error, b)
+                value = (1.0 - q[i]) * b[i] + q[i] * fresh
+                new[i] = 0.0 if b[i] == 0.0 and fresh == 0.0 else max(value, FLOOR)
         for i in range(q.size):
             if q[i] > 0.0:
                 b[i] = new[i]

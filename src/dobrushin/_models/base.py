@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,16 +35,7 @@ class Model(ABC):
     def __init__(self, n_variables: int, labels: Sequence[Hashable] | None) -> None:
         if n_variables < 1:
             raise ArgumentError(type(self).__name__, self._first_argument, "a model of at least one variable", 0)
-        if labels is None or _is_default(labels):
-            labels = range(n_variables)
-        self._labels: Sequence[Hashable] = labels if isinstance(labels, range) else tuple(labels)
-        if len(self._labels) != n_variables:
-            raise ArgumentError(
-                type(self).__name__, "labels", f"one label for each of {n_variables} variables", len(self._labels)
-            )
-        if self._lookup is not None and len(self._lookup) < n_variables:
-            repeated = next(k for i, k in enumerate(self._labels) if self._lookup[k] != i)
-            raise ArgumentError(type(self).__name__, "labels", "distinct", repeated)
+        self._labels = check.read_labels(labels, n_variables, type(self).__name__)
 
     _first_argument = "couplings"
 
@@ -74,7 +66,7 @@ class Model(ABC):
         """Position of the variable with this label."""
         position = check.label_position(label, self._labels, self._lookup)
         if position is None:
-            raise ArgumentError(f"{type(self).__name__}.index", "label", check._expected(self._labels), label)
+            raise ArgumentError(f"{type(self).__name__}.index", "label", check.expected_labels(self._labels), label)
         return position
 
     def neighbors(self, i: int) -> NDArray[np.intp]:
@@ -174,7 +166,7 @@ class Model(ABC):
         values = np.empty(len(known), dtype=np.int64)
         for k, (label, value) in enumerate(evidence.items()):
             allowed = self.states(int(known[k]))
-            if isinstance(value, bool) or value not in allowed:
+            if isinstance(value, bool) or not isinstance(value, Real) or value not in allowed:
                 raise ArgumentError(
                     where, "evidence", f"one of the states {_span(allowed)} of {label!r}", value, f"label {label!r}"
                 )
@@ -220,36 +212,29 @@ class Model(ABC):
 
     def states(self, i: int) -> range:
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
+        self._check_position(i, "states")
         return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
 
     def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]
 
     def _check_position(self, i: int, method: str) -> None:
-        if not 0 <= i < self.n_variables:
+        if not isinstance(i, Integral) or not 0 <= i < self.n_variables:
             raise ArgumentError(
                 f"{type(self).__name__}.{method}", "i", f"a position from 0 to {self.n_variables - 1}", i
             )
 
     def _check_states(self, states: ArrayLike, method: str) -> NDArray[np.int64]:
         where = f"{type(self).__name__}.{method}"
-        array = np.asarray(states)
-        if array.dtype.kind not in "iuf" or array.ndim == 0 or array.shape[-1] != self.n_variables:
-            raise ArgumentError(
-                where, "states", f"numbers in an array of shape (..., {self.n_variables})", f"shape {array.shape}"
-            )
+        array = check.real_array(states, where, "states")
+        if array.ndim == 0 or array.shape[-1] != self.n_variables:
+            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", f"shape {array.shape}")
         if self._spins:
             check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
         else:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
             check.all_entries(ok, array, where, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)
-
-
-def _is_default(labels: Sequence[Hashable]) -> bool:
-    if isinstance(labels, range):
-        return labels == range(len(labels))
-    return all(type(label) is int and label == i for i, label in enumerate(labels))
 
 
 def _span(states: range) -> str:

@@ -72,6 +72,9 @@ def name_variables(
             if n > size:
                 raise ArgumentError(function, argument, f"among the {size} variables that are given", n - 1)
             n = size
+        if n > 10**6 + 100 * len(names):
+            requirement = "labels that are positions if they are whole numbers (name variables by strings otherwise)"
+            raise ArgumentError(function, argument, requirement, n - 1)
         return n, None, None
     return len(names), tuple(names), names
 
@@ -124,7 +127,7 @@ def _read_graph(graph: Any, function: str, weight: str) -> Couplings:
 
 def _read_matrix(value: ArrayLike, function: str) -> Any:
     if sparse.issparse(value):
-        matrix = sparse.csr_array(value).astype(np.float64)
+        matrix = check.sparse_matrix(value, function, "couplings")
         matrix.sum_duplicates()
     else:
         dense = check.real_array(value, function, "couplings")
@@ -136,11 +139,11 @@ def _read_matrix(value: ArrayLike, function: str) -> Any:
     if matrix.shape[0] != matrix.shape[1]:
         raise ArgumentError(function, "couplings", "a square matrix", f"shape {matrix.shape}")
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    bad = ~np.isfinite(matrix.data)
+    bad = ~(np.abs(matrix.data) <= check.LARGEST)
     if bad.any():
         k = int(np.argmax(bad))
         raise ArgumentError(
-            function, "couplings", "finite", matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
+            function, "couplings", check.FINITE, matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
         )
     if (loop := (rows == matrix.indices) & (matrix.data != 0)).any():
         k = int(np.argmax(loop))
@@ -169,6 +172,6 @@ def _scalar(value: Any, function: str, argument: str, where: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = np.nan
-    if not np.isfinite(number):
-        raise ArgumentError(function, argument, "finite numbers", value, where)
+    if not abs(number) <= check.LARGEST:
+        raise ArgumentError(function, argument, check.FINITE, value, where)
     return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,11 @@ class FactorGraph(Model):
             where = f"factor {k}"
             try:
                 scope, table = factor
-                scope_array = np.array(tuple(scope), dtype=np.int64)
-            except (TypeError, ValueError):
+                scope = tuple(scope)
+                if not all(isinstance(v, Integral) and not isinstance(v, bool) for v in scope):
+                    raise TypeError
+                scope_array = np.array(scope, dtype=np.int64)
+            except (TypeError, ValueError, OverflowError):
                 requirement = "pairs (scope, log_table) with a scope of positions"
                 raise ArgumentError("FactorGraph", "factors", requirement, factor, where) from None
             if scope_array.size and (scope_array.min() < 0 or scope_array.max() >= len(sizes)):
@@ -72,9 +76,8 @@ class FactorGraph(Model):
             if array.shape != shape:
                 requirement = f"tables of the shape {shape} of their scope {tuple(scope_array.tolist())}"
                 raise ArgumentError("FactorGraph", "factors", requirement, f"shape {array.shape}", where)
-            if not (array < np.inf).all():
-                requirement = "finite or -inf (a forbidden state)"
-                raise ArgumentError("FactorGraph", "factors", requirement, array[check.first(~(array < np.inf))], where)
+            if not (fine := check.is_log_potential(array)).all():
+                raise ArgumentError("FactorGraph", "factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
             scopes.append(scope_array)
             tables.append(array.ravel())
         arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
@@ -141,16 +144,7 @@ class FactorGraph(Model):
 
     @cached_property
     def _adjacency_cached(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        n, factors = self.n_variables, self.n_factors
-        ones = np.ones(len(self._scope), dtype=np.int32)
-        member = sparse.csr_array((ones, self._scope, self._scope_start), shape=(factors, n))
-        shared = sparse.coo_array(member.T @ member)
-        apart = shared.coords[0] != shared.coords[1]
-        i, j = shared.coords[0][apart], shared.coords[1][apart]
-        graph = sparse.csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
-        graph.sort_indices()
-        index = np.int32 if max(n, graph.nnz) < 2**31 else np.int64
-        return frozen(graph.indptr.astype(index)), frozen(graph.indices.astype(index))
+        return adjacency(self._scope_start, self._scope, self.n_variables)
 
     @property
     def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -207,6 +201,19 @@ class FactorGraph(Model):
 
     def __repr__(self) -> str:
         return f"FactorGraph(n_variables={self.n_variables}, factors={self.n_factors})"
+
+
+def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Which variables occur together in some scope: CSR row starts and sorted columns."""
+    ones = np.ones(len(scope), dtype=np.int32)
+    member = sparse.csr_array((ones, scope, scope_start), shape=(len(scope_start) - 1, n))
+    shared = sparse.coo_array(member.T @ member)
+    apart = shared.coords[0] != shared.coords[1]
+    i, j = shared.coords[0][apart], shared.coords[1][apart]
+    graph = sparse.csr_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
+    graph.sort_indices()
+    index = np.int32 if max(n, graph.nnz) < 2**31 else np.int64
+    return frozen(graph.indptr.astype(index)), frozen(graph.indices.astype(index))
 
 
 def read_cardinalities(value: ArrayLike, function: str, argument: str) -> NDArray[np.int64]:

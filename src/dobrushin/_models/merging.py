@@ -49,6 +49,8 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDA
     where = f"{type(model).__name__}.merge"
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, NDArray[np.int64]] = {}
+    if not isinstance(groups, Iterable) or isinstance(groups, str):
+        raise ArgumentError(where, "groups", "a list of lists of labels", groups)
     for k, group in enumerate(groups):
         found = check.positions(group, model.labels, model._lookup, where, "groups")
         if taken[found].any():

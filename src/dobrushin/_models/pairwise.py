@@ -56,10 +56,9 @@ class PairwiseMRF(Model):
                     "PairwiseMRF", "unaries", "one array of at least 2 log-potentials per variable",
                     f"shape {row.shape}", f"index {i}",
                 )  # fmt: skip
-            if not (row < np.inf).all() or np.isneginf(row).all():
-                raise ArgumentError(
-                    "PairwiseMRF", "unaries", "finite or -inf, and not -inf for every state", row, f"index {i}"
-                )
+            if not check.is_log_potential(row).all() or np.isneginf(row).all():
+                requirement = check.LOG_POTENTIAL + ", and not -inf for every state"
+                raise ArgumentError("PairwiseMRF", "unaries", requirement, row, f"index {i}")
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         pairs = _read_edges(edges, len(rows))
         flat = _read_tables(tables, pairs, sizes)
@@ -220,8 +219,8 @@ def _read_tables(tables: Any, pairs: NDArray[np.int64], sizes: NDArray[np.int64]
         requirement = f"of shape {tuple(shapes[k].tolist())} for edge {tuple(pairs[k].tolist())}"
         raise ArgumentError("PairwiseMRF", "tables", requirement, f"shape {tuple(got[k].tolist())}", f"index {k}")
     joined = np.concatenate([*(part.ravel() for part in parts), np.empty(0)]) if flat is None else flat.ravel()
-    if (bad := ~(joined < np.inf)).any():
+    if (bad := ~check.is_log_potential(joined)).any():
         k = int(np.argmax(bad))
         e = int(np.searchsorted(np.cumsum(shapes.prod(axis=1)), k, side="right"))
-        raise ArgumentError("PairwiseMRF", "tables", "finite or -inf (a forbidden pair)", joined[k], f"index {e}")
+        raise ArgumentError("PairwiseMRF", "tables", check.LOG_POTENTIAL, joined[k], f"index {e}")
     return joined.astype(np.float64)

@@ -13,8 +13,11 @@ from dobrushin import _validate as check
 from dobrushin._arrays import frozen
 from dobrushin._models.base import Model
 from dobrushin._models.couplings import name_variables, per_label
-from dobrushin._models.factors import FactorGraph
-from dobrushin.errors import ArgumentError
+from dobrushin._models.factors import FactorGraph, adjacency
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Largest term that is written out as a table of 2 ** order entries.
+TABLE_ORDER = 20
 
 
 class SpinMRF(Model):
@@ -55,8 +58,8 @@ class SpinMRF(Model):
             if frozenset(key) in seen:
                 raise ArgumentError("SpinMRF", "terms", "given once for each set of variables", key)
             seen.add(frozenset(key))
-            if not np.isfinite(check.real_array(strength, "SpinMRF", "terms")).all() or np.ndim(strength):
-                raise ArgumentError("SpinMRF", "terms", "finite numbers", strength, f"key {key!r}")
+            if np.ndim(strength) or not abs(check.real_array(strength, "SpinMRF", "terms")) <= check.LARGEST:
+                raise ArgumentError("SpinMRF", "terms", check.FINITE, strength, f"key {key!r}")
         n, labels, lookup = name_variables(list(terms), "SpinMRF", "terms", fields)
         kept = [key for key, strength in terms.items() if strength != 0]
         scope = [int(k) if lookup is None else lookup[k] for key in kept for k in key]  # type: ignore[call-overload]
@@ -124,6 +127,9 @@ class SpinMRF(Model):
         biased = np.flatnonzero(self._fields)
         blocks.append((biased[:, None], np.stack([-self._fields[biased], self._fields[biased]], axis=1)))
         arity = np.diff(self._scope_start)
+        if self.order > TABLE_ORDER:
+            need, limit = 2.0**self.order, 2.0**TABLE_ORDER
+            raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
         for order in np.unique(arity):
             which = np.flatnonzero(arity == order)
             scopes = self._scope[self._scope_start[which, None] + np.arange(order)]
@@ -132,8 +138,17 @@ class SpinMRF(Model):
         return FactorGraph._from_blocks(self.cardinalities, blocks, self._labels)
 
     @property
+    def order(self) -> int:
+        """Number of variables of the largest term."""
+        return int(np.diff(self._scope_start).max(initial=0))
+
+    @cached_property
+    def _adjacency_cached(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return adjacency(self._scope_start, self._scope, self.n_variables)
+
+    @property
     def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._factor_graph._adjacency
+        return self._adjacency_cached
 
     @property
     def _numbers_per_state(self) -> int:
@@ -180,7 +195,7 @@ class SpinMRF(Model):
             len(kept),
             np.cumsum([0] + [len(key) for key in terms]),
             renumber[np.array([v for key in terms for v in key], dtype=np.int64)],
-            np.array(list(terms.values()), dtype=np.float64),
+            check.finite(np.array(list(terms.values()), dtype=np.float64), "SpinMRF.condition", "evidence"),
             fields[kept],
             self._labels_at(kept),
         )

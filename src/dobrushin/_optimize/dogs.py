@@ -37,6 +37,7 @@ def optimize(
     Parameters
     ----------
     influence : Influence or Model
+        Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
     scan : Scan or ScanResult
         Any scan, fixed or random; the result has the same length.
     targets, weights

@@ -26,6 +26,7 @@ def greedy_scan(influence: Influence | Model, targets: Any = None, weights: Any 
     Parameters
     ----------
     influence : Influence or Model
+        Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
     targets, weights
         As for `variation`.
     steps : int
