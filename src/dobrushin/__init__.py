@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from dobrushin._influence import Influence, influence
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+    from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
     from dobrushin._variation import Variation, variation
-    from dobrushin.errors import ArgumentError, BudgetError, ToleranceError, VacuousBoundWarning
+    from dobrushin.errors import ArgumentError, BudgetError, SamplingInterrupted, ToleranceError, VacuousBoundWarning
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,9 @@ _HOME = {
     "Model": "_models",
     "PairwiseMRF": "_models",
     "Potts": "_models",
+    "Record": "_sampling",
+    "Samples": "_sampling",
+    "SamplingInterrupted": "errors",
     "Scan": "_scan",
     "ScanResult": "_optimize",
     "SpinMRF": "_models",
@@ -45,6 +49,8 @@ _HOME = {
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "optimize": "_optimize",
+    "sample": "_sampling",
+    "self_check": "_sampling",
     "shortest_scan": "_optimize",
     "variation": "_variation",
 }
@@ -59,6 +65,9 @@ __all__ = [
     "Model",
     "PairwiseMRF",
     "Potts",
+    "Record",
+    "Samples",
+    "SamplingInterrupted",
     "Scan",
     "ScanResult",
     "SpinMRF",
@@ -70,6 +79,8 @@ __all__ = [
     "influence",
     "optimize",
     "plots",
+    "sample",
+    "self_check",
     "shortest_scan",
     "variation",
 ]

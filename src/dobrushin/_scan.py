@@ -221,6 +221,23 @@ class Scan:
             total[: len(counts)] += counts
         return total
 
+    def updates(self, n: int) -> NDArray[np.int64]:
+        """Positions, among `n`, that some step can update, sorted."""
+        parts: list[NDArray[np.int64]] = []
+        for segment in self._segments:
+            if isinstance(segment, Draw):
+                parts.append(np.flatnonzero(segment.vector()))
+            elif segment.steps < len(segment.cycle):
+                parts.append(segment.order())
+            else:
+                parts.append(np.asarray(segment.cycle, dtype=np.int64))
+        if sum(map(len, parts)) < n // 8:
+            return np.unique(np.concatenate(parts))
+        seen = np.zeros(n, dtype=np.bool_)
+        for part in parts:
+            seen[part] = True
+        return np.flatnonzero(seen)
+
     def levels(self, model: Model) -> NDArray[np.int64]:
         """Level of each step: steps of one level act on variables that are not neighbours, so they commute.
 
@@ -327,6 +344,11 @@ class Scan:
         >>> len(db.Scan.load(path)), path.stat().st_size < 2000
         (10000000, True)
         """
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **self.to_arrays())
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The scan as a dict of arrays, as it is written to files."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
             if isinstance(segment, Cycle):
@@ -337,35 +359,40 @@ class Scan:
                 arrays[f"{k}.draw"] = np.array([segment.n, segment.steps], dtype=np.int64)
                 if segment.probabilities is not None:
                     arrays[f"{k}.probabilities"] = segment.probabilities
-        with open(path, "wb") as file:
-            np.savez_compressed(file, **arrays)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> Scan:
+        """The inverse of `to_arrays`; KeyError or ValueError where it is none."""
+        arrays = dict(arrays)
+        if str(arrays.pop("format")) != "dobrushin scan 1":
+            raise ValueError
+        segments: list[Segment] = []
+        while arrays:
+            k = len(segments)
+            if f"{k}.cycle" in arrays:
+                first, steps = (int(v) for v in arrays.pop(f"{k}.cycle"))
+                order = arrays.pop(f"{k}.order")
+                base = (Scan.systematic(int(order), int(order)) if order.ndim == 0 else cls(order))._segments[0]
+                if not isinstance(base, Cycle) or not 0 <= first < len(base.cycle) or steps < 1:
+                    raise ValueError
+                segments.append(Cycle(base.cycle, first, steps))
+            else:
+                n, steps = (int(v) for v in arrays.pop(f"{k}.draw"))
+                q = arrays.pop(f"{k}.probabilities", None)
+                checked = (cls.uniform(n, steps) if q is None else cls.random(q, steps))._segments[0]
+                # Normalised before it was written: not again, which would change the last digits.
+                segments.append(checked if q is None else Draw(len(q), frozen(q), steps))
+        if not segments:
+            raise ValueError
+        return cls._of(tuple(segments))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scan:
         """Read what `save` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            if str(arrays.pop("format")) != "dobrushin scan 1":
-                raise KeyError("format")
-            segments: list[Scan] = []
-            while arrays:
-                k = len(segments)
-                if f"{k}.cycle" in arrays:
-                    first, steps = (int(v) for v in arrays.pop(f"{k}.cycle"))
-                    order = arrays.pop(f"{k}.order")
-                    cycle = Scan.systematic(int(order), 1) if order.ndim == 0 else cls(order)
-                    base = cycle._segments[0]
-                    if not isinstance(base, Cycle) or not 0 <= first < len(base.cycle) or steps < 1:
-                        raise ValueError
-                    segments.append(cls._of((Cycle(base.cycle, first, steps),)))
-                else:
-                    n, steps = (int(v) for v in arrays.pop(f"{k}.draw"))
-                    q = arrays.pop(f"{k}.probabilities", None)
-                    drawn = cls.uniform(n, steps) if q is None else cls.random(q, steps)
-                    # Normalised before it was written: not again, which would change the last digits.
-                    segments.append(drawn if q is None else cls._of((Draw(n, frozen(q), steps),)))
-            return cls._of(tuple(segment._segments[0] for segment in segments))
+                return cls.from_arrays(dict(stored))
         except OSError as error:
             if error.errno is not None:
                 raise

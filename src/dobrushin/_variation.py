@@ -65,7 +65,7 @@ class Problem:
 def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
     """The rows of the updated variables, and no others."""
     n = source.n_variables
-    updated = _updated(scan, n)
+    updated = scan.updates(n)
     if len(updated) > n // 8:
         # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
         rows = source.rows(np.arange(n) if len(updated) == n else updated)
@@ -84,24 +84,6 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
         frozen(part) for part in (start, columns, rows.values, cap, local_error)
     )
     return Problem(n, positions, own, start, columns, values, cap, local_error, initial)
-
-
-def _updated(scan: Scan, n: int) -> NDArray[np.int64]:
-    """Positions that the scan can update, sorted."""
-    parts: list[NDArray[np.int64]] = []
-    for segment in scan.segments:
-        if isinstance(segment, Draw):
-            parts.append(np.flatnonzero(segment.vector()))
-        elif segment.steps < len(segment.cycle):
-            parts.append(segment.order())
-        else:
-            parts.append(np.asarray(segment.cycle, dtype=np.int64))
-    if sum(map(len, parts)) < n // 8:
-        return np.unique(np.concatenate(parts))
-    seen = np.zeros(n, dtype=np.bool_)
-    for part in parts:
-        seen[part] = True
-    return np.flatnonzero(seen)
 
 
 def _spread(start: NDArray[np.int64], own: NDArray[np.int64], n: int) -> NDArray[np.int64]:

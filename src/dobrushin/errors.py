@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin._optimize import ScanResult
+    from dobrushin._sampling import Samples
 
 
 class ArgumentError(ValueError):
@@ -72,6 +73,26 @@ class ToleranceError(RuntimeError):
         super().__init__(
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
             f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class SamplingInterrupted(KeyboardInterrupt):
+    """A run that was interrupted (Ctrl-C).
+
+    Attributes
+    ----------
+    samples : Samples
+        The chains that had finished.
+    """
+
+    def __init__(self, samples: Samples, wanted: int) -> None:
+        self.samples = samples
+        self._arguments = (samples, wanted)
+        super().__init__(
+            f"Interrupted: {samples.chains} of {wanted} chains had finished (attribute 'samples' of this error)."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

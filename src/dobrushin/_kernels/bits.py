@@ -1,0 +1,161 @@
+"""Bit-parallel Gibbs updates: 64 chains in a word (one bit each), for binary variables with few neighbours.
+
+The new spin of a chain is [u < p], with u a random number that is revealed bit by bit, from the highest, one word
+(plane) for 64 chains. The threshold p depends on the chain's neighbours: each of its bits is a multiplexer of theirs. A
+chain is decided at the first bit in which u and p differ; when all are, no more planes are looked at.
+"""
+
+import numpy as np
+
+from dobrushin._compile import kernel
+from dobrushin._kernels.generator import START, mix
+
+ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
+
+
+@kernel
+def start_bits(ids, keys, x):
+    """Fair bits for every variable; ids are positions in the model, so that the region does not matter."""
+    for v in range(ids.size):
+        for w in range(keys.shape[1]):
+            x[v, w] = mix(keys[0, w] + keys[1, w] * (START + np.uint64(ids[v])))
+
+
+@kernel
+def _select(b, low, high):
+    """low where the bit of b is 0, high where it is 1."""
+    return low ^ (b & (low ^ high))
+
+
+@kernel
+def update_bits(order, place, step, steps, neighbor, threshold, certain, wide, keys, x):
+    """`steps` steps of the cycle `order`, from `place`; the first one is number `step` of the scan.
+
+    neighbor[i, :] are the rows of x (the last row is a dummy) that threshold[i, configuration] is about: 4 neighbours
+    and 16 configurations, or 6 and 64 where `wide`. certain[i, configuration]: probability exactly 1.
+    """
+    W = keys.shape[1]
+    key, gamma = keys[0], keys[1]
+    spin = np.empty(W, dtype=np.uint64)
+    open_lanes = np.empty(W, dtype=np.uint64)
+    mask = np.empty(threshold.shape[1], dtype=np.uint64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        a0, a1, a2, a3 = x[neighbor[i, 0]], x[neighbor[i, 1]], x[neighbor[i, 2]], x[neighbor[i, 3]]
+        for w in range(W):
+            spin[w] = ZERO
+            open_lanes[w] = ALL
+        counter = np.uint64(step + t) * np.uint64(64)
+        left = ALL
+        for plane in range(64):
+            for c in range(mask.size):
+                mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
+            if wide:
+                left = _plane6(
+                    a0, a1, a2, a3, x[neighbor[i, 4]], x[neighbor[i, 5]], mask, key, gamma, counter, spin, open_lanes
+                )
+            else:
+                left = _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes)
+            counter += ONE
+            if left == ZERO:
+                break
+        if left != ZERO:
+            _settle(neighbor[i], certain[i], x, spin, open_lanes)
+        x[i] = spin
+
+
+@kernel
+def _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes):
+    m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
+    m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
+    left = ZERO
+    for w in range(spin.size):
+        b0, b1 = a0[w], a1[w]
+        q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
+        q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
+        q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
+        q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
+        bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
+        differ = (mix(key[w] + gamma[w] * counter) ^ bit) & open_lanes[w]
+        spin[w] |= differ & bit
+        open_lanes[w] &= ~differ
+        left |= open_lanes[w]
+    return left
+
+
+@kernel
+def _plane6(a0, a1, a2, a3, a4, a5, mask, key, gamma, counter, spin, open_lanes):
+    left = ZERO
+    for w in range(spin.size):
+        bit = ZERO
+        for quarter in range(4):
+            m = 16 * quarter
+            b0, b1 = a0[w], a1[w]
+            q0 = _select(b1, _select(b0, mask[m], mask[m + 1]), _select(b0, mask[m + 2], mask[m + 3]))
+            q1 = _select(b1, _select(b0, mask[m + 4], mask[m + 5]), _select(b0, mask[m + 6], mask[m + 7]))
+            q2 = _select(b1, _select(b0, mask[m + 8], mask[m + 9]), _select(b0, mask[m + 10], mask[m + 11]))
+            q3 = _select(b1, _select(b0, mask[m + 12], mask[m + 13]), _select(b0, mask[m + 14], mask[m + 15]))
+            part = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
+            here = (a4[w] if quarter & 1 else ~a4[w]) & (a5[w] if quarter & 2 else ~a5[w])
+            bit |= part & here
+        differ = (mix(key[w] + gamma[w] * counter) ^ bit) & open_lanes[w]
+        spin[w] |= differ & bit
+        open_lanes[w] &= ~differ
+        left |= open_lanes[w]
+    return left
+
+
+@kernel
+def _settle(neighbor, certain, x, spin, open_lanes):
+    """Chains still open after 64 planes have u equal to the threshold: spin 0, unless the probability is exactly 1."""
+    for w in range(spin.size):
+        for lane in range(64):
+            bit = ONE << np.uint64(lane)
+            if open_lanes[w] & bit:
+                c = 0
+                for k in range(neighbor.size):
+                    if x[neighbor[k], w] & bit:
+                        c |= 1 << k
+                if certain[c]:
+                    spin[w] |= bit
+
+
+@kernel
+def count_bits(x, rows, chains, counts):
+    """Add to counts[v, state] the number of chains in that state."""
+    W = x.shape[1]
+    last = ALL >> np.uint64((64 - chains % 64) % 64)
+    for v in range(rows.size):
+        total = ZERO
+        for w in range(W):
+            word = x[rows[v], w] & (last if w == W - 1 else ALL)
+            # Bits of a word: sums of pairs, of fours, of bytes, of all.
+            word -= (word >> ONE) & np.uint64(0x5555555555555555)
+            word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+            word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+            total += (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+        counts[v, 1] += np.int64(total)
+        counts[v, 0] += chains - np.int64(total)
+
+
+@kernel
+def unpack(x, rows, out):
+    """States of the chains: out[v, chain]."""
+    for v in range(rows.size):
+        for w in range(x.shape[1]):
+            word = x[rows[v], w]
+            most = min(64, out.shape[1] - 64 * w)
+            for lane in range(most):
+                out[v, 64 * w + lane] = np.int8((word >> np.uint64(lane)) & ONE)
+
+
+@kernel
+def pack(states, x):
+    """The inverse: x[v] from states[v, chain] that are 0 or 1."""
+    for v in range(states.shape[0]):
+        for chain in range(states.shape[1]):
+            if states[v, chain]:
+                x[v, chain // 64] |= ONE << np.uint64(chain % 64)

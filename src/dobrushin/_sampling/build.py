@@ -1,0 +1,177 @@
+"""Choosing a kernel for a model, a scan and a number of chains, and making its arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._arrays import frozen
+from dobrushin._influence.factors import _pack as pack_factors
+from dobrushin._kernels.tables import binary_tables
+from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+from dobrushin._sampling.kernels import Bits, Factors, Field, Kernel, PottsLanes, Table
+from dobrushin._sampling.region import Region
+from dobrushin._scan import Scan
+from dobrushin.errors import ArgumentError
+
+KERNELS = ("bits", "table", "field", "potts", "factors")
+UNIT = 2.0**-53
+# Neighbours that a table of all configurations is made for.
+MOST_NEIGHBORS = 6
+# From so many chains on, words of 64 are faster than one chain after the other.
+FEW_CHAINS = 16
+# Exponentials of larger sums could overflow.
+SAFE_EXPONENT = 500.0
+
+
+def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: str | None) -> Kernel:
+    """The kernel asked for, or the fastest that fits."""
+    possible = _possible(model, scan, region)
+    if wanted is None:
+        wanted = _fastest(model, scan, region, chains, possible)
+    elif wanted not in possible:
+        reason = f"one of {', '.join(map(repr, possible))} for this model and scan"
+        raise ArgumentError("sample", "kernel", reason, wanted)
+    if wanted in ("bits", "table"):
+        neighbor, probability, error = _binary(model, region)
+        if wanted == "bits":
+            threshold = np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
+            threshold[probability == 1] = np.uint64(2**64 - 1)
+            return Bits(region, neighbor, frozen(threshold), frozen(probability == 1), error + 2.0**-52)
+        threshold = np.rint(probability * 2.0**63).astype(np.uint64)
+        return Table(region, neighbor, frozen(threshold), error + 2.0**-52)
+    if wanted == "field":
+        return _field(model, region)
+    if wanted == "potts":
+        return _potts(model, region)
+    return _factors(model, region)
+
+
+def _possible(model: Model, scan: Scan, region: Region) -> list[str]:
+    possible = ["factors"]
+    if isinstance(model, SpinMRF) and model.order > 20:
+        possible = []
+    if isinstance(model, Ising):
+        possible.insert(0, "field")
+    if isinstance(model, Potts) and _spread(model, region) < SAFE_EXPONENT:
+        possible.insert(0, "potts")
+    if region.degree <= MOST_NEIGHBORS and (model.cardinalities[region.positions] == 2).all():
+        possible.insert(0, "table")
+        if not scan.is_random:
+            possible.insert(0, "bits")
+    if not possible:
+        raise ArgumentError("sample", "model", "without terms of more than 20 variables", model)
+    return possible
+
+
+def _fastest(model: Model, scan: Scan, region: Region, chains: int, possible: list[str]) -> str:
+    if "bits" in possible and chains >= FEW_CHAINS:
+        return "bits"
+    if "table" in possible:
+        # A table costs as much as some draws for each of its entries.
+        cells = len(region.updated) * 2 ** max(4, region.degree)
+        if not isinstance(model, Ising) or len(scan) * chains > 4 * cells:
+            return "table"
+    return next(name for name in ("field", "potts", "factors") if name in possible)
+
+
+def _binary(model: Model, region: Region) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Neighbours (filled up with a dummy), P(1) for each of their configurations, and its error."""
+    width = 4 if region.degree <= 4 else 6
+    degree = np.diff(region.start)
+    neighbor = np.full((region.size, width), region.size, dtype=np.int64)
+    slot = np.arange(len(region.neighbor)) - np.repeat(region.start[:-1], degree)
+    row = np.repeat(np.arange(region.size), degree)
+    neighbor[row, slot] = region.neighbor
+    if isinstance(model, Ising):
+        theta = np.zeros((region.size, width))
+        theta[row, slot] = model.couplings.data[region.entry]
+        field = model.fields[region.positions]
+        signs = 2.0 * ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) - 1.0
+        with np.errstate(over="ignore"):
+            probability = 1.0 / (1.0 + np.exp(-2.0 * (field[:, None] + theta @ signs.T)))
+        error = UNIT * ((width + 2) * (np.abs(theta).sum(axis=1) + np.abs(field)) + 8.0)
+        return frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0))
+    probability = np.zeros((region.size, 2**width))
+    error = np.zeros(region.size)
+    own = region.updated
+    part_probability, part_error = np.zeros((len(own), 2**width)), np.zeros(len(own))
+    graph, starts = model.to_factor_graph(), np.concatenate([[0], np.cumsum(degree[own])])
+    packed = pack_factors(graph, region.positions[own], starts, region.positions[region.neighbor])
+    binary_tables(
+        frozen(starts), packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
+        graph._table, part_probability, part_error,
+    )  # fmt: skip
+    probability[own], error[own] = part_probability, part_error
+    return frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0))
+
+
+def _field(model: Model, region: Region) -> Field:
+    assert isinstance(model, Ising)
+    theta, field = model.couplings.data[region.entry], model.fields[region.positions]
+    size = np.abs(field) + _row_sums(np.abs(theta), region)
+    error = UNIT * ((np.diff(region.start) + 2) * size + 16.0)
+    return Field(region, frozen(theta), frozen(field), frozen(np.minimum(error, 1.0)))
+
+
+def _potts(model: Model, region: Region) -> PottsLanes:
+    assert isinstance(model, Potts)
+    strength = model.couplings.data[region.entry]
+    unary = model.unaries[region.positions]
+    size = _row_sums(np.abs(strength), region) + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
+    k = unary.shape[1]
+    error = UNIT * (2.0 * size + 8.0 * (np.diff(region.start) + k + 4))
+    relative = np.exp(unary - unary.max(axis=1, keepdims=True))
+    return PottsLanes(region, frozen(np.exp(strength)), frozen(relative), frozen(error))
+
+
+def _factors(model: Model, region: Region) -> Factors:
+    graph = model.to_factor_graph()
+    own = region.updated
+    starts = np.concatenate([[0], np.cumsum(np.diff(region.start)[own])])
+    packed = pack_factors(graph, region.positions[own], starts, region.positions[region.neighbor])
+    # Members by own number instead of by place in the row's list of neighbours.
+    factors = np.repeat(np.arange(len(own)), np.diff(packed.f_start))
+    row = np.repeat(factors, np.diff(packed.m_start))
+    member = region.neighbor[starts[row] + packed.m_of].astype(np.int64)
+    counts = np.zeros(region.size, dtype=np.int64)
+    counts[own] = np.diff(packed.f_start)
+    f_start = np.concatenate([[0], np.cumsum(counts)])
+    largest = np.zeros(graph.n_factors)
+    finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
+    filled = np.flatnonzero(np.diff(graph._table_start))
+    largest[filled] = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else 0.0
+    used = np.searchsorted(graph._table_start, packed.base, side="right") - 1
+    size = np.zeros(region.size)
+    np.add.at(size, own[factors], largest[used])
+    k = graph.cardinalities[region.positions]
+    error = UNIT * (8.0 * (counts + 2) * size + 8.0 * (k + 4))
+    parts = (f_start, packed.m_start, member, packed.m_stride, packed.own_stride, packed.base)
+    return Factors(
+        region, frozen(k), tuple(frozen(part) for part in parts), graph._table, frozen(np.minimum(error, 1.0))
+    )
+
+
+def _spread(model: Potts, region: Region) -> float:
+    """The largest exponent that a product of weights can have."""
+    sums = _row_sums(np.abs(model.couplings.data[region.entry]), region)
+    unary = model.unaries[region.positions]
+    gap = unary.max(axis=1) - np.where(unary > -np.inf, unary, np.inf).min(axis=1)
+    return float((sums + gap).max())
+
+
+def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64]:
+    row = np.repeat(np.arange(region.size), np.diff(region.start))
+    return np.bincount(row, weights=values, minlength=region.size)
+
+
+def has_hard_zeros(model: Model) -> bool:
+    """Whether some combination of states is forbidden."""
+    if isinstance(model, Ising | SpinMRF):
+        return False
+    if isinstance(model, Potts):
+        return model._unaries is not None and bool(np.isneginf(model._unaries).any())
+    if isinstance(model, PairwiseMRF):
+        return bool(np.isneginf(model._table).any() or np.isneginf(model._unary).any())
+    assert isinstance(model, FactorGraph)
+    return bool(np.isneginf(model._table).any())

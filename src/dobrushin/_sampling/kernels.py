@@ -1,0 +1,342 @@
+"""The ways to run steps, one per shape of work. Each states how exact its draws are.
+
+All share one face: `start` makes the states of some chains, `run` takes them through steps, `read` and `count` look at
+them. A kernel holds only arrays, so it can be sent to other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._arrays import frozen
+from dobrushin._kernels import bits, labels, spins
+from dobrushin._kernels.generator import CHOICE, streams
+from dobrushin._kernels.reorder import reorder
+from dobrushin._sampling.region import Region
+from dobrushin._scan import Cycle, Draw, Segment
+
+# Steps that are put in order of their levels together.
+WINDOW = 2048
+# Fewer chains are run one after the other.
+FEW = 8
+
+
+class Kernel(Protocol):
+    """What all kernels can do."""
+
+    name: str
+    lanes: int  # chains that share a stream
+    batch: int  # chains that are run together
+    error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> Any:
+        """Uniform initial states."""
+
+    def load(self, states: NDArray[np.int64]) -> Any:
+        """Given initial states 0..k-1, of shape (variables, chains)."""
+
+    def run(
+        self, x: Any, master: NDArray[np.uint64], chains: range, segment: Segment, lo: int, hi: int, step: int
+    ) -> None:
+        """Steps lo to hi of a segment; the first one is number `step` of the scan."""
+
+    def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+        """States 0..k-1 of some variables, of shape (rows, chains)."""
+
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        """Add to counts[row, state] the chains in that state."""
+
+
+@dataclass(frozen=True)
+class Bits:
+    """64 chains in a word, for binary variables with at most 6 neighbours."""
+
+    region: Region
+    neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
+    threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
+    certain: NDArray[np.bool_]
+    error: NDArray[np.float64]
+    name = "bits"
+    lanes = 64
+    batch = 4096
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
+        keys = _streams(master, chains, 64)
+        x = np.zeros((self.region.size + 1, keys.shape[1]), dtype=np.uint64)
+        bits.start_bits(frozen(self.region.positions), keys, x)
+        return x
+
+    def load(self, states: NDArray[np.int64]) -> NDArray[np.uint64]:
+        x = np.zeros((self.region.size + 1, -(-states.shape[1] // 64)), dtype=np.uint64)
+        bits.pack(np.ascontiguousarray(states), x)
+        return x
+
+    def run(
+        self,
+        x: NDArray[np.uint64],
+        master: NDArray[np.uint64],
+        chains: range,
+        segment: Segment,
+        lo: int,
+        hi: int,
+        step: int,
+    ) -> None:
+        assert isinstance(segment, Cycle)
+        order, place = _cycle(segment, lo, hi, self.region)
+        keys = _streams(master, chains, 64)
+        wide = self.neighbor.shape[1] > 4
+        bits.update_bits(order, place, step, hi - lo, self.neighbor, self.threshold, self.certain, wide, keys, x)
+
+    def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+        out = np.empty((len(rows), chains), dtype=np.int8)
+        bits.unpack(x, rows, out)
+        return out
+
+    def count(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        bits.count_bits(x, rows, chains, counts)
+
+
+class _Rows:
+    """States as an array (variables, chains): what the other kernels share."""
+
+    region: Region
+    lanes = 1
+    largest: int
+
+    def load(self, states: NDArray[np.int64]) -> NDArray[np.int8]:
+        x = np.zeros((self.region.size + 1, states.shape[1]), dtype=np.int8)
+        x[:-1] = states
+        return x
+
+    def read(self, x: NDArray[np.int8], rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+        return x[rows, :chains]
+
+    def count(self, x: NDArray[np.int8], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        del chains
+        labels.count_labels(x, rows, counts)
+
+    def _lists(
+        self, segment: Segment, lo: int, hi: int, step: int, keys: NDArray[np.uint64]
+    ) -> Iterator[list[tuple[Any, Any, int, int, int]]]:
+        """For each chain its steps as lists to be gone through; a fixed order is the same for all of them."""
+        if isinstance(segment, Cycle):
+            shared = self._fixed(segment, lo, hi, step)
+            for _ in range(keys.shape[1]):
+                yield shared
+            return
+        thresholds, numbers = _thresholds(segment), _numbers(hi - lo)
+        drawn = np.empty(hi - lo, dtype=np.int64)
+        for c in range(keys.shape[1]):
+            labels.draw_order(step, hi - lo, thresholds, keys[0, c], keys[1, c], CHOICE, drawn)
+            yield [(frozen(self.region.local(drawn).astype(np.int32)), numbers, 1, step, 0)]
+
+    def _fixed(self, segment: Cycle, lo: int, hi: int, step: int) -> list[tuple[Any, Any, int, int, int]]:
+        """Steps lo to hi as lists: (order, number, repeats, number of the first step, period)."""
+        lists = []
+        length = len(segment.cycle)
+        place = (segment.first + lo) % length
+        if place or hi - lo < length:
+            head = min(hi - lo, length - place)
+            lists.append((self._part(segment, place, head), _numbers(head), 1, step, 0))
+            lo, step = lo + head, step + head
+        repeats, tail = divmod(hi - lo, length)
+        if repeats:
+            order = self._part(segment, 0, length)
+            number = reorder(order, self.region.start, self.region.neighbor, self.region.size, WINDOW)
+            lists.append((frozen(order[number]), frozen(number), repeats, step, length))
+        if tail:
+            lists.append((self._part(segment, 0, tail), _numbers(tail), 1, step + repeats * length, 0))
+        return lists
+
+    def _part(self, segment: Cycle, place: int, steps: int) -> NDArray[np.int32]:
+        part = np.asarray(segment.cycle[place : place + steps], dtype=np.int64)
+        return frozen(self.region.local(part).astype(np.int32))
+
+
+@dataclass(frozen=True)
+class Table(_Rows):
+    """One chain of binary variables with at most 6 neighbours, by tables of thresholds."""
+
+    region: Region
+    neighbor: NDArray[np.int64]
+    threshold: NDArray[np.uint64]  # 2^63 P(1)
+    error: NDArray[np.float64]
+    name = "table"
+    batch = 64
+    largest = 2
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
+        return _uniform(self.region, np.full(self.region.size, 2), master, chains)
+
+    def run(
+        self,
+        x: NDArray[np.int8],
+        master: NDArray[np.uint64],
+        chains: range,
+        segment: Segment,
+        lo: int,
+        hi: int,
+        step: int,
+    ) -> None:
+        keys = _streams(master, chains, 1)
+        shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
+        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+            state = x[:, c].copy()
+            for steps in lists:
+                spins.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:, c] = state
+
+
+@dataclass(frozen=True)
+class Field(_Rows):
+    """One chain of an Ising model of any degree, by its local fields."""
+
+    region: Region
+    theta: NDArray[np.float64]
+    field: NDArray[np.float64]
+    error: NDArray[np.float64]
+    name = "field"
+    batch = 64
+    largest = 2
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
+        return _uniform(self.region, np.full(self.region.size, 2), master, chains)
+
+    def run(
+        self,
+        x: NDArray[np.int8],
+        master: NDArray[np.uint64],
+        chains: range,
+        segment: Segment,
+        lo: int,
+        hi: int,
+        step: int,
+    ) -> None:
+        keys = _streams(master, chains, 1)
+        shared = (self.region.start, self.region.neighbor, self.theta, self.field, spins.brackets())
+        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+            state = 2.0 * x[:-1, c] - 1.0
+            for steps in lists:
+                spins.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:-1, c] = state > 0
+
+
+@dataclass(frozen=True)
+class PottsLanes(_Rows):
+    """Chains of a Potts model side by side; `strength` and `unary` are exponentials."""
+
+    region: Region
+    strength: NDArray[np.float64]
+    unary: NDArray[np.float64]
+    error: NDArray[np.float64]
+    name = "potts"
+    batch = 64
+
+    @property
+    def largest(self) -> int:
+        return self.unary.shape[1]
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
+        return _uniform(self.region, np.full(self.region.size, self.largest), master, chains)
+
+    def run(
+        self,
+        x: NDArray[np.int8],
+        master: NDArray[np.uint64],
+        chains: range,
+        segment: Segment,
+        lo: int,
+        hi: int,
+        step: int,
+    ) -> None:
+        keys = _streams(master, chains, 1)
+        shared = (self.region.start, self.region.neighbor, self.strength, self.unary)
+        if len(chains) >= FEW and isinstance(segment, Cycle):
+            for steps in self._fixed(segment, lo, hi, step):
+                labels.potts_lanes(*steps, *shared, keys, x)
+            return
+        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+            state = x[:, c].copy()
+            for steps in lists:
+                labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:, c] = state
+
+
+@dataclass(frozen=True)
+class Factors(_Rows):
+    """Chains of any model, by its factors."""
+
+    region: Region
+    states: NDArray[np.int64]
+    packed: tuple[NDArray[Any], ...]
+    table: NDArray[np.float64]
+    error: NDArray[np.float64]
+    name = "factors"
+    batch = 64
+
+    @property
+    def largest(self) -> int:
+        return int(self.states.max())
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
+        return _uniform(self.region, self.states, master, chains)
+
+    def run(
+        self,
+        x: NDArray[np.int8],
+        master: NDArray[np.uint64],
+        chains: range,
+        segment: Segment,
+        lo: int,
+        hi: int,
+        step: int,
+    ) -> None:
+        keys = _streams(master, chains, 1)
+        shared = (self.states, *self.packed, self.table)
+        if isinstance(segment, Cycle):
+            for steps in self._fixed(segment, lo, hi, step):
+                labels.factor_steps(*steps, *shared, keys, x)
+            return
+        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+            state = x[:, c : c + 1].copy()
+            for steps in lists:
+                labels.factor_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
+            x[:, c : c + 1] = state
+
+
+def _streams(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
+    first, last = chains.start // lanes, (chains.stop - 1) // lanes
+    keys: NDArray[np.uint64] = streams(master[0], master[1], first, last - first + 1)
+    return keys
+
+
+def _uniform(region: Region, states: NDArray[np.int64], master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
+    x = np.zeros((region.size + 1, len(chains)), dtype=np.int8)
+    labels.start_labels(frozen(region.positions), frozen(states), _streams(master, chains, 1), x)
+    return x
+
+
+def _cycle(segment: Cycle, lo: int, hi: int, region: Region) -> tuple[NDArray[np.int32], int]:
+    """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
+    part = segment.cut(lo, hi)
+    if part.steps < len(part.cycle):
+        return frozen(region.local(part.order()).astype(np.int32)), 0
+    return frozen(region.local(np.asarray(part.cycle, dtype=np.int64)).astype(np.int32)), part.first
+
+
+def _numbers(steps: int) -> NDArray[np.int32]:
+    return frozen(np.arange(steps, dtype=np.int32))
+
+
+def _thresholds(segment: Draw) -> NDArray[np.uint64]:
+    """2^64 times the partial sums of the probabilities: the last is never reached by a word."""
+    sums = np.cumsum(segment.vector())
+    whole = np.minimum(np.floor(sums * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
+    # Rounding must neither let a variable of probability 0 be drawn at the end nor lose the last one that is not.
+    whole[np.flatnonzero(segment.vector())[-1] :] = np.uint64(2**64 - 1)
+    return whole

@@ -1,0 +1,63 @@
+"""The part of a model that a scan can see: the variables it updates and their neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._arrays import frozen
+from dobrushin._models import Model
+from dobrushin._scan import Scan
+
+
+@dataclass(frozen=True)
+class Region:
+    """Variables numbered by their place in `positions`; rows of neighbours only for those that are updated."""
+
+    positions: NDArray[np.int64]
+    updated: NDArray[np.int64]  # own numbers
+    start: NDArray[Any]
+    neighbor: NDArray[Any]  # own numbers
+    entry: NDArray[np.int64]  # where each neighbour stands in the model's own list
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return len(self.positions)
+
+    @property
+    def degree(self) -> int:
+        """Most neighbours of an updated variable."""
+        return int(np.diff(self.start).max(initial=0))
+
+    def local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Own numbers of positions that are in the region."""
+        if len(self.positions) and self.positions[-1] == len(self.positions) - 1:
+            return positions
+        return np.searchsorted(self.positions, positions)
+
+    def without_gaps(self) -> NDArray[np.int64]:
+        """Positions of the updated variables in the model."""
+        return self.positions[self.updated]
+
+
+def region_of(model: Model, scan: Scan) -> Region:
+    """What the scan can see of the model; nothing else of it is touched."""
+    n = model.n_variables
+    updated = scan.updates(n)
+    start, neighbor = model._adjacency
+    first, sizes = start[updated].astype(np.int64), (start[updated + 1] - start[updated]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    entry = np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
+    seen = neighbor[entry]
+    whole = len(updated) == n
+    positions = np.arange(n) if whole else np.union1d(updated, seen)
+    own = updated if whole else np.searchsorted(positions, updated)
+    row_sizes = np.zeros(len(positions), dtype=np.int64)
+    row_sizes[own] = sizes
+    local_start = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.int32)
+    local_neighbor = (seen if whole else np.searchsorted(positions, seen)).astype(np.int32)
+    return Region(positions, own, frozen(local_start), frozen(local_neighbor), entry)

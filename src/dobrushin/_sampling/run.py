@@ -1,0 +1,173 @@
+"""One path for all runs: batches of chains over an executor, with progress, interruption and checkpoints."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._sampling.checkpoint import Checkpoint
+from dobrushin._sampling.initial import Start
+from dobrushin._sampling.kernels import Kernel
+from dobrushin._scan import Scan
+
+# Updates between looks at whether to stop: some tens of milliseconds.
+CHUNK = 10**7
+CHECKPOINT_SECONDS = 5.0
+# Batches that are handed to the executor before the first of them is done.
+AT_ONCE = 64
+
+
+@dataclass
+class Job:
+    """All that a batch needs to know; small enough to be sent to another process."""
+
+    kernel: Kernel
+    scan: Scan
+    master: NDArray[np.uint64]
+    rows: NDArray[np.int64]  # variables to keep, by own number
+    stops: NDArray[np.int64]  # steps after which to keep them
+    states: bool
+    counts: bool
+    start: Start | None
+    largest: int
+
+
+@dataclass
+class Progress:
+    """How far a batch has come: enough to go on from."""
+
+    step: int = 0
+    kept: int = 0
+    x: Any = None
+    states: NDArray[np.int8] | None = None  # (kept steps, variables, chains)
+    counts: NDArray[np.int64] | None = None
+
+
+@dataclass
+class Control:
+    """What the main thread and the batches tell each other; not sent to other processes."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    under_way: dict[int, Progress] = field(default_factory=dict)
+    updates: int = 0
+    snapshots: bool = False
+
+    def report(self, index: int, now: Progress, updates: int) -> None:
+        """Say how far a batch is, leave a copy that can be gone on from, and stop if so told."""
+        with self.lock:
+            self.updates += updates
+            if self.snapshots:
+                counts = None if now.counts is None else now.counts.copy()
+                # Kept states are only ever added to.
+                self.under_way[index] = Progress(now.step, now.kept, now.x.copy(), now.states, counts)
+        if self.stop.is_set():
+            raise Stopped
+
+
+class Stopped(Exception):
+    """A batch that was told to stop."""
+
+
+def run_batch(job: Job, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
+    """Take some chains through the scan."""
+    kernel = job.kernel
+    now = progress or Progress()
+    if now.x is None:
+        now.x = kernel.start(job.master, chains) if job.start is None else kernel.load(job.start(chains))
+        if job.states:
+            now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=np.int8)
+        if job.counts:
+            now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
+    chunk = max(1, CHUNK // len(chains))
+    while now.kept < len(job.stops):
+        target = min(int(job.stops[now.kept]), now.step + chunk)
+        _advance(job, now.x, chains, now.step, target)
+        done = (target - now.step) * len(chains)
+        now.step = target
+        if now.step == job.stops[now.kept]:
+            _keep(job, now, len(chains))
+        if control:
+            control.report(index, now, done)
+    now.x = None
+    return now
+
+
+def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
+    before = 0
+    for segment in job.scan.segments:
+        a, b = max(lo - before, 0), min(hi - before, segment.steps)
+        if a < b:
+            job.kernel.run(x, job.master, chains, segment, a, b, before + a)
+        before += segment.steps
+
+
+def _keep(job: Job, now: Progress, chains: int) -> None:
+    if now.states is not None:
+        now.states[now.kept] = job.kernel.read(now.x, job.rows, chains)
+    if now.counts is not None:
+        job.kernel.count(now.x, job.rows, chains, now.counts)
+    now.kept += 1
+
+
+def run_all(
+    job: Job,
+    batches: list[range],
+    executor: Executor | None,
+    checkpoint: Checkpoint | None,
+    report: Callable[[int], None] | None,
+) -> tuple[dict[int, Progress], bool]:
+    """Run the batches; returns what finished, by number, and whether all did (False after Ctrl-C)."""
+    finished: dict[int, Progress] = dict(checkpoint.finished) if checkpoint else {}
+    partial = dict(checkpoint.under_way) if checkpoint else {}
+    control = Control(snapshots=checkpoint is not None)
+    own = executor is None
+    # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
+    shared = control if own else None
+    pool = ThreadPoolExecutor(max_workers=min(len(batches), os.cpu_count() or 1)) if executor is None else executor
+    pending: dict[Future[Progress], int] = {}
+    saved = time.monotonic()
+
+    def save() -> None:
+        if checkpoint:
+            with control.lock:
+                checkpoint.write(finished, {k: p for k, p in control.under_way.items() if k not in finished})
+
+    try:
+        waiting = [k for k in range(len(batches)) if k not in finished][::-1]
+        while pending or waiting:
+            while waiting and len(pending) < AT_ONCE:
+                k = waiting.pop()
+                pending[pool.submit(run_batch, job, batches[k], partial.get(k), shared, k)] = k
+            done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for future in done:
+                finished[pending.pop(future)] = future.result()
+            if report:
+                report(control.updates if own else sum(len(batches[k]) for k in finished) * len(job.scan))
+            if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                save()
+                saved = time.monotonic()
+    except KeyboardInterrupt:
+        control.stop.set()
+        for future in pending:
+            future.cancel()
+        wait(pending)
+        for future, k in pending.items():
+            if not future.cancelled() and future.exception() is None:
+                finished[k] = future.result()
+        save()
+        return finished, False
+    finally:
+        control.stop.set()
+        if own:
+            pool.shutdown(wait=True, cancel_futures=True)
+    save()
+    return finished, True

@@ -1,0 +1,218 @@
+"""The public function."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dobrushin import _validate as check
+from dobrushin._models import Model
+from dobrushin._sampling.build import KERNELS, build_kernel, has_hard_zeros
+from dobrushin._sampling.checkpoint import Checkpoint, run_name, stored_seed
+from dobrushin._sampling.initial import check_allowed, read_initial
+from dobrushin._sampling.kernels import Kernel
+from dobrushin._sampling.record import Record, read_record
+from dobrushin._sampling.region import Region, region_of
+from dobrushin._sampling.run import Job, Progress, run_all
+from dobrushin._sampling.samples import Samples
+from dobrushin._scan import Scan, as_scan
+from dobrushin._seeding import master_words, seed_sequence
+from dobrushin.errors import ArgumentError, SamplingInterrupted
+
+
+def sample(
+    model: Model,
+    scan: Any,
+    *,
+    chains: int = 1,
+    seed: int | np.random.SeedSequence | None = None,
+    initial: Any = "uniform",
+    record: Any = None,
+    kernel: str | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Samples:
+    """Run a scan on a model, in independent chains.
+
+    Only the variables that the scan updates and their neighbours exist while it runs, so the cost of a chain depends
+    on the scan and not on the size of the model.
+
+    Parameters
+    ----------
+    model : Model
+    scan : Scan or ScanResult
+    chains : int
+    seed : int, SeedSequence or None
+        With the same seed and kernel the first chains are the same however many are asked for, whatever the
+        executor.
+    initial : "uniform", "mode", array or function
+        Independent uniform states; each variable's most likely state by its own potentials; states of shape (n,) or
+        (chains, n); or a function from an array of chain numbers to states of shape (len, n).
+    record : Record, "final", "counts" or labels, optional
+        What to keep; default the final states.
+    kernel : {"bits", "table", "field", "potts", "factors"}, optional
+        Force a way to draw; default the fastest that fits, which the result names.
+    executor : concurrent.futures.Executor, optional
+        Default: one thread per core.
+    progress : bool
+        Show a bar with rate and time left when attached to a terminal.
+    checkpoint : path, optional
+        Write the state of the run here every few seconds, and go on from it if it exists.
+
+    Returns
+    -------
+    Samples
+
+    Raises
+    ------
+    SamplingInterrupted
+        On Ctrl-C; it carries the chains that finished.
+
+    Notes
+    -----
+    Step t updates variable i_t: X_i ~ pi(. | X_rest) (paper, Algorithm 1).
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> found = db.shortest_scan(model, targets=[0], tolerance=0.05)
+    >>> run = db.sample(model, found, chains=10_000, seed=1, record=[0])
+    >>> run
+    Samples(chains=10000, variables=1, steps=19, kernel='bits', seed=1)
+    >>> abs(run.states.mean()) < 0.05
+    True
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError("sample", "model", "a model", model)
+    scan = as_scan(scan, "sample")
+    scan.check_fits(model.n_variables, "sample")
+    chains = check.count(chains, "sample", "chains")
+    if kernel is not None:
+        check.choice(kernel, KERNELS, "sample", "kernel")
+    if seed is None and checkpoint is not None:
+        seed = stored_seed(checkpoint)
+    sequence = seed_sequence(seed, "sample")
+    keep = read_record(record)
+    region = region_of(model, scan)
+    made = build_kernel(model, scan, region, chains, kernel)
+    job = _job(model, scan, region, made, keep, master_words(sequence))
+    job.start = read_initial(model, region, initial, chains)
+    if has_hard_zeros(model):
+        _check_starts(model, region, job, chains)
+    batches = _batches(made, chains)
+    saved = None
+    if checkpoint is not None:
+        name = run_name(sequence.entropy, made.name, chains, scan.to_arrays(), job.rows, job.stops, keep.counts,
+                        keep.states, *_arrays(made), initial if isinstance(initial, str) else "given")  # fmt: skip
+        saved = Checkpoint(checkpoint, name)
+    with _bar(progress, len(scan) * chains) as report:
+        finished, complete = run_all(job, batches, executor, saved, report)
+    samples = _collect(model, scan, region, made, job, keep, finished, batches, sequence.entropy)
+    if not complete:
+        raise SamplingInterrupted(samples, chains)
+    return samples
+
+
+def _job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, master: Any) -> Job:
+    if keep.variables is None:
+        rows = np.arange(region.size)
+    else:
+        wanted = check.positions(list(keep.variables), model.labels, model._lookup, "sample", "record")
+        place = np.minimum(np.searchsorted(region.positions, wanted), region.size - 1)
+        if (missing := region.positions[place] != wanted).any():
+            label = model.labels[int(wanted[int(np.argmax(missing))])]
+            raise ArgumentError("sample", "record", "variables that the scan updates, or their neighbours", label)
+        rows = place
+    every = len(scan) if keep.every is None else keep.every
+    stops = np.arange(every, len(scan) + 1, every)
+    if not len(stops):
+        raise ArgumentError("sample", "record", f"kept at least once in {len(scan)} steps", f"every={every}")
+    # The last steps count even when nothing is kept after them: they belong to the scan.
+    largest = int(model.cardinalities[region.positions[rows]].max())
+    return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, largest)
+
+
+def _check_starts(model: Model, region: Region, job: Job, chains: int) -> None:
+    for lo in range(0, chains, 4096):
+        which = range(lo, min(lo + 4096, chains))
+        if job.start is None:
+            every = np.arange(region.size)
+            x = [job.kernel.start(job.master, part) for part in _parts(which, job.kernel.batch)]
+            states = np.concatenate(
+                [job.kernel.read(y, every, len(p)) for y, p in zip(x, _parts(which, job.kernel.batch), strict=True)],
+                axis=1,
+            ).astype(np.int64)
+        else:
+            states = job.start(which)
+        check_allowed(model, region, states, lo)
+
+
+def _batches(made: Kernel, chains: int) -> list[range]:
+    """Ranges of chains that are run together: whole words, and enough of them for all cores."""
+    size = made.batch
+    while size > made.lanes and chains < 2 * size * (os.cpu_count() or 1):
+        size //= 2
+    return _parts(range(chains), max(size, made.lanes))
+
+
+def _parts(which: range, size: int) -> list[range]:
+    return [range(lo, min(lo + size, which.stop)) for lo in range(which.start, which.stop, size)]
+
+
+def _collect(
+    model: Model, scan: Scan, region: Region, made: Kernel, job: Job, keep: Record,
+    finished: dict[int, Progress], batches: list[range], entropy: Any,
+) -> Samples:  # fmt: skip
+    parts = [finished[k] for k in sorted(finished)]
+    chains = sum(len(batches[k]) for k in finished)
+    states, counts = None, None
+    if job.states:
+        shape = (len(job.stops), len(job.rows), 0)
+        pieces = [part.states for part in parts if part.states is not None] or [np.empty(shape, dtype=np.int8)]
+        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
+        if model._spins:
+            joined *= 2
+            joined -= 1
+        # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
+        states = joined[0].T if keep.every is None else joined.transpose(2, 0, 1)
+    if job.counts:
+        counts = sum((part.counts for part in parts), np.zeros((len(job.rows), job.largest), dtype=np.int64))
+    error = np.zeros(model.n_variables)
+    error[region.positions[region.updated]] = made.error[region.updated]
+    kept = region.positions[job.rows]
+    labels = model.labels if len(kept) == model.n_variables and (np.diff(kept) == 1).all() else model._labels_at(kept)
+    return Samples(states, counts, labels, chains, scan, entropy, made.name, error, model._spins)
+
+
+def _arrays(made: Kernel) -> list[Any]:
+    return [value for value in vars(made).values() if isinstance(value, np.ndarray)]
+
+
+@contextmanager
+def _bar(wanted: bool, updates: int) -> Any:
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[rate]} updates/s"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=updates, rate="-")
+
+        def report(done: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, rate=f"{speed:.2g}" if speed else "-")
+
+        yield report
+
+
+Report = Callable[[int], None]

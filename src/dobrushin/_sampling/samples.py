@@ -1,0 +1,195 @@
+"""What a run gave."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._extras import require
+from dobrushin._influence import Influence
+from dobrushin._models import Model
+from dobrushin._scan import Scan
+from dobrushin._variation import Variation, variation
+from dobrushin.errors import ArgumentError
+
+FORMAT = "dobrushin samples 1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Samples:
+    """States that a run kept, and how it was made.
+
+    Attributes
+    ----------
+    states : array or None
+        States of shape (chains, variables); (chains, draws, variables) when they were kept every so many steps.
+    counts : array or None
+        Of shape (variables, states): how often each variable was in each state, over chains and kept steps.
+    variables : sequence
+        Labels of the variables that were kept, in the order of the arrays.
+    chains, steps : int
+        Number of chains (those that finished) and of steps of each.
+    scan : Scan
+    seed : int
+        Entropy of the seed; with it the run can be repeated.
+    kernel : str
+        The kernel that drew; its name can be given to `sample` to draw the same again.
+    update_error : array
+        For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
+        for variables that were not updated).
+    """
+
+    states: NDArray[np.int8] | None
+    counts: NDArray[np.int64] | None
+    variables: Sequence[Hashable]
+    chains: int
+    scan: Scan
+    seed: int
+    kernel: str
+    update_error: NDArray[np.float64]
+    spins: bool
+
+    @property
+    def steps(self) -> int:
+        """Steps of each chain."""
+        return len(self.scan)
+
+    def marginals(self) -> NDArray[np.float64]:
+        """Share of each state, of shape (variables, states); from the counts if there are any, else from the states.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({(0, 1): 0.3}, fields=[1.0, 0.0])
+        >>> run = db.sample(model, db.Scan.systematic(2, 40), chains=100_000, seed=3, record="counts")
+        >>> run.marginals().round(2)
+        array([[0.12, 0.88],
+               [0.39, 0.61]])
+        """
+        counts = self._tally() if self.counts is None else self.counts
+        return counts / counts.sum(axis=1, keepdims=True)
+
+    def _tally(self) -> NDArray[np.int64]:
+        states = self._need_states("marginals")
+        digits = (
+            (states.reshape(-1, states.shape[-1]).astype(np.int64) + 1) // 2
+            if self.spins
+            else (states.reshape(-1, states.shape[-1]).astype(np.int64))
+        )
+        k = 2 if self.spins else int(digits.max(initial=1)) + 1
+        return np.stack([np.bincount(column, minlength=k) for column in digits.T])
+
+    def mean(self, f: Callable[[NDArray[np.int8]], ArrayLike]) -> float:
+        """Average of a function of the kept states.
+
+        Parameters
+        ----------
+        f : function
+            Of an array of states of shape (..., variables), giving an array of shape (...).
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> run = db.sample(db.Ising({(0, 1): 0.5}), db.Scan.systematic(2, 40), chains=100_000, seed=3)
+        >>> round(run.mean(lambda x: x[..., 0] * x[..., 1]), 2)  # tanh(0.5)
+        0.46
+        """
+        return float(np.mean(f(self._need_states("mean"))))
+
+    def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> Variation:
+        """The certificate of the scan as it was drawn: with the errors of the updates.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising.grid(5, 5, couplings=0.1)
+        >>> run = db.sample(model, db.Scan.systematic(25, 250), seed=0)
+        >>> run.variation(model, targets=[0]).value < 1e-6
+        True
+        """
+        return variation(influence, self.scan, targets, weights, update_error=self.update_error)
+
+    def to_arviz(self) -> Any:
+        """As ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on."""
+        arviz = require("arviz", "formats")
+        states = self._need_states("to_arviz")
+        draws = states[:, None, :] if states.ndim == 2 else states
+        attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
+                      "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
+        names = {"coords": {"variable": [str(label) for label in self.variables]}, "dims": {"x": ["variable"]}}
+        data = (
+            arviz.from_dict({"posterior": {"x": draws}}, **names)
+            if _is_arviz_1(arviz)
+            else arviz.from_dict(posterior={"x": draws}, **names)
+        )
+        data["posterior"].attrs.update(attributes)
+        return data
+
+    def to_dataframe(self) -> Any:
+        """As a pandas DataFrame: a row for each chain and draw, a column for each variable."""
+        pandas = require("pandas", "formats")
+        states = self._need_states("to_dataframe")
+        draws = states[:, None, :] if states.ndim == 2 else states
+        chains, steps, size = draws.shape
+        index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
+        return pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an .npz file (the name is used as given). Labels must be numbers or strings."""
+        labels = self.variables
+        if not all(isinstance(label, int | str) for label in labels):
+            raise ArgumentError("Samples.save", "variables", "numbers or strings, to be written", labels)
+        about = {
+            "labels": None if isinstance(labels, range) else list(labels),
+            "range": len(labels),
+            "chains": self.chains,
+            "seed": str(self.seed),
+            "kernel": self.kernel,
+            "spins": self.spins,
+        }
+        arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
+        arrays |= {name: value for name in ("states", "counts") if (value := getattr(self, name)) is not None}
+        arrays["update_error"] = self.update_error
+        arrays |= {f"scan.{name}": value for name, value in self.scan.to_arrays().items()}
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Samples:
+        """Read what `save` wrote."""
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            if str(arrays["format"]) != FORMAT:
+                raise ValueError
+            about = json.loads(str(arrays["about"]))
+            scan = Scan.from_arrays({k.removeprefix("scan."): v for k, v in arrays.items() if k.startswith("scan.")})
+            labels = range(about["range"]) if about["labels"] is None else tuple(about["labels"])
+            return cls(
+                arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, int(about["seed"]),
+                about["kernel"], arrays["update_error"], about["spins"],
+            )  # fmt: skip
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
+
+    def _need_states(self, method: str) -> NDArray[np.int8]:
+        if self.states is None:
+            raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", "counts only")
+        return self.states
+
+    def __repr__(self) -> str:
+        return (
+            f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
+            f"kernel={self.kernel!r}, seed={self.seed})"
+        )
+
+
+def _is_arviz_1(arviz: Any) -> bool:
+    return not hasattr(arviz, "InferenceData")
