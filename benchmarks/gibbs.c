@@ -1,9 +1,13 @@
-/* Time of one Gibbs update of a plain sampler: the unit in which the benchmark states the cost of choosing a scan.
+/* Time of one Gibbs update of a plain sampler: the unit in which the benchmarks state costs and rates.
  *
- * Ising model on a side x side grid, neighbours in CSR form, systematic scan; each update sums its neighbours, takes one
- * exp and one draw of xoshiro256+. Prints nanoseconds per update, best of several runs.
+ * One chain, one thread, neighbours in CSR form, systematic scan, xoshiro256+. An update of an Ising model sums its
+ * neighbours and takes one exp; one of a Potts model takes an exp for each label and draws from the cumulative sums.
+ * Prints nanoseconds per update, best of several runs.
  *
- * usage: gibbs side sweeps runs
+ * usage: gibbs model sweeps runs
+ *
+ * The model is a binary file: int64 n, labels (0: Ising) and entries; int32 start[n + 1] and neighbor[entries]; then
+ * double coupling[entries] and unary[n * labels] (Ising: the n fields).
  */
 #define _POSIX_C_SOURCE 199309L
 #include <math.h>
@@ -13,9 +17,9 @@
 #include <time.h>
 
 typedef struct {
-    int n;
-    int *start, *neighbor;
-    double *coupling;
+    int n, labels;
+    int32_t *start, *neighbor;
+    double *coupling, *unary;
 } Model;
 
 static uint64_t word[4];
@@ -43,51 +47,68 @@ static void seed(uint64_t x) { /* splitmix64 */
     }
 }
 
+static void fail(const char *message) {
+    fprintf(stderr, "gibbs: %s\n", message);
+    exit(1);
+}
+
 static void *room(size_t count, size_t size) {
-    void *memory = malloc(count * size);
-    if (!memory) {
-        fputs("out of memory\n", stderr);
-        exit(1);
-    }
+    void *memory = malloc(count * size + 1);
+    if (!memory) fail("out of memory");
     return memory;
 }
 
-static void link_to(Model *model, int *edges, int j, double coupling) {
-    model->neighbor[*edges] = j;
-    model->coupling[(*edges)++] = coupling;
+static void *next(FILE *file, size_t count, size_t size) {
+    void *memory = room(count, size);
+    if (fread(memory, size, count, file) != count) fail("the model file is too short");
+    return memory;
 }
 
-static Model grid(int side) {
-    Model model = {side * side, NULL, NULL, NULL};
-    model.start = room(model.n + 1, sizeof(int));
-    model.neighbor = room(4 * (size_t)model.n, sizeof(int));
-    model.coupling = room(4 * (size_t)model.n, sizeof(double));
-    double *right = room(model.n, sizeof(double)), *down = room(model.n, sizeof(double));
-    for (int i = 0; i < model.n; i++) {
-        right[i] = 0.25 * uniform();
-        down[i] = 0.25 * uniform();
-    }
-    int edges = 0;
-    for (int i = 0; i < model.n; i++) {
-        const int row = i / side, column = i % side;
-        model.start[i] = edges;
-        if (row > 0) link_to(&model, &edges, i - side, down[i - side]);
-        if (column > 0) link_to(&model, &edges, i - 1, right[i - 1]);
-        if (column < side - 1) link_to(&model, &edges, i + 1, right[i]);
-        if (row < side - 1) link_to(&model, &edges, i + side, down[i]);
-    }
-    model.start[model.n] = edges;
-    free(right);
-    free(down);
+static Model load(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail("cannot open the model file");
+    int64_t *sizes = next(file, 3, sizeof(int64_t));
+    const int64_t n = sizes[0], labels = sizes[1], entries = sizes[2];
+    Model model = {(int)n, (int)labels, NULL, NULL, NULL, NULL};
+    model.start = next(file, n + 1, sizeof(int32_t));
+    model.neighbor = next(file, entries, sizeof(int32_t));
+    model.coupling = next(file, entries, sizeof(double));
+    model.unary = next(file, n * (labels ? labels : 1), sizeof(double));
+    free(sizes);
+    fclose(file);
     return model;
 }
 
-static void sweep(const Model *model, int8_t *spin) {
+static void sweep_ising(const Model *model, int8_t *state) {
     for (int i = 0; i < model->n; i++) {
-        double field = 0.0;
+        double field = model->unary[i];
         for (int e = model->start[i]; e < model->start[i + 1]; e++)
-            field += model->coupling[e] * spin[model->neighbor[e]];
-        spin[i] = uniform() * (1.0 + exp(-2.0 * field)) < 1.0 ? 1 : -1;
+            field += model->coupling[e] * state[model->neighbor[e]];
+        state[i] = uniform() * (1.0 + exp(-2.0 * field)) < 1.0 ? 1 : -1;
+    }
+}
+
+static void sweep_potts(const Model *model, int8_t *state, double *weight) {
+    const int labels = model->labels;
+    for (int i = 0; i < model->n; i++) {
+        for (int a = 0; a < labels; a++) weight[a] = model->unary[(size_t)i * labels + a];
+        for (int e = model->start[i]; e < model->start[i + 1]; e++)
+            weight[state[model->neighbor[e]]] += model->coupling[e];
+        double total = 0.0;
+        for (int a = 0; a < labels; a++) weight[a] = total += exp(weight[a]);
+        const double drawn = uniform() * total;
+        int label = 0;
+        while (label < labels - 1 && weight[label] <= drawn) label++;
+        state[i] = (int8_t)label;
+    }
+}
+
+static void run_sweeps(const Model *model, int8_t *state, double *weight, int sweeps) {
+    for (int s = 0; s < sweeps; s++) {
+        if (model->labels)
+            sweep_potts(model, state, weight);
+        else
+            sweep_ising(model, state);
     }
 }
 
@@ -98,24 +119,25 @@ static double now(void) {
 }
 
 int main(int count, char **words) {
-    if (count != 4) {
-        fputs("usage: gibbs side sweeps runs\n", stderr);
-        return 2;
-    }
-    const int side = atoi(words[1]), sweeps = atoi(words[2]), runs = atoi(words[3]);
+    if (count != 4) fail("usage: gibbs model sweeps runs");
+    const Model model = load(words[1]);
+    const int sweeps = atoi(words[2]), runs = atoi(words[3]);
     seed(1);
-    const Model model = grid(side);
-    int8_t *spin = room(model.n, 1);
-    for (int i = 0; i < model.n; i++) spin[i] = uniform() < 0.5 ? 1 : -1;
+    int8_t *state = room(model.n, 1);
+    double *weight = room(model.labels, sizeof(double));
+    for (int i = 0; i < model.n; i++) {
+        const double u = uniform();
+        state[i] = (int8_t)(model.labels ? (int)(u * model.labels) : (u < 0.5 ? 1 : -1));
+    }
     double best = INFINITY;
     for (int run = 0; run <= runs; run++) { /* run 0 warms up */
         const double begin = now();
-        for (int s = 0; s < sweeps; s++) sweep(&model, spin);
+        run_sweeps(&model, state, weight, sweeps);
         const double elapsed = now() - begin;
         if (run && elapsed < best) best = elapsed;
     }
     long total = 0; /* printed, so that no update can be optimised away */
-    for (int i = 0; i < model.n; i++) total += spin[i];
+    for (int i = 0; i < model.n; i++) total += state[i];
     printf("%.4f %ld\n", 1e9 * best / ((double)sweeps * model.n), total);
     return 0;
 }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import dobrushin as db
 from measure import Row, best_of, one_core, random_ising, seconds
+from plain import gibbs_update
 
 _HERE = Path(__file__).parent
 _SIDE = 1000
@@ -56,25 +54,11 @@ def optimize_time(model: db.Ising) -> list[Row]:
     scan = db.Scan.systematic(model.n_variables, steps=_STEPS)
     with one_core():
         step = 1e9 * best_of(lambda: db.optimize(influence, scan)) / _STEPS
-        update = gibbs_update()
+        update = gibbs_update(model, sweeps=4, runs=5)
     if update is None:
         return [Row(name, f"{step:.0f} ns; no C compiler to compare with", "20 Gibbs updates or less", None)]
     measured = f"{step / update:.1f} Gibbs updates ({step:.0f} ns / {update:.1f} ns)"
     return [Row(name, measured, "20 Gibbs updates or less", step <= 20 * update)]
-
-
-def gibbs_update() -> float | None:
-    """Nanoseconds for one update of the sampler in gibbs.c; None without a C compiler that works."""
-    compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")), None)
-    if compiler is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "gibbs"
-        options = ["-O3", "-march=native", "-o", str(program), str(_HERE / "gibbs.c"), "-lm"]
-        if subprocess.run([compiler, *options]).returncode:
-            return None
-        printed = subprocess.run([program, str(_SIDE), "4", "5"], check=True, capture_output=True, text=True).stdout
-    return float(printed.split()[0])
 
 
 def optimize_memory() -> list[Row]:

@@ -95,3 +95,70 @@ def levels(order, adjacency):
         before = [level[s] for s in range(t) if order[s] == i or adjacency[order[s], i]]
         level.append(1 + max(before) if before else 0)
     return level
+
+
+# -- sampling: the same random words, one draw at a time ------------------------------------
+
+MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+CHOICE, START = 2**62, 2**63
+
+
+def mix(z):
+    """SplitMix64's output function, in Python's integers."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def stream(master, s):
+    """Key and increment of stream s."""
+    key = mix((int(master[0]) + GOLDEN * s) & MASK)
+    gamma = mix((int(master[1]) + GOLDEN * s) & MASK) | 1
+    return key, gamma ^ 0xAAAAAAAAAAAAAAAA if bin(gamma ^ (gamma >> 1)).count("1") < 24 else gamma
+
+
+def word(keys, counter):
+    """Word number `counter` of a stream."""
+    key, gamma = keys
+    return mix((key + gamma * counter) & MASK)
+
+
+def sample(model, scan, chains, master, kernel, initial=None):
+    """Final states 0..k-1, shape (chains, n), drawn one by one with the words that belong to each step."""
+    n = model.n_variables
+    spins = -1 in model.states(0)
+    out = np.empty((chains, n), dtype=int)
+    for c in range(chains):
+        keys = stream(master, c // 64 if kernel == "bits" else c)
+        if initial is not None:
+            x = np.array(initial)
+        elif kernel == "bits":
+            x = np.array([(word(keys, START + v) >> (c % 64)) & 1 for v in range(n)])
+        else:
+            x = np.array([(word(keys, START + v) * int(model.cardinalities[v])) >> 64 for v in range(n)])
+        for t in range(len(scan)):
+            q = scan.step_probabilities(t, n)
+            if q.max() == 1:
+                i = int(q.argmax())
+            else:
+                i = int(np.searchsorted(np.cumsum(q), word(keys, CHOICE + t) / 2.0**64, side="right"))
+            p = model.conditional(i, 2 * x - 1 if spins else x)
+            x[i] = draw(p, keys, t, c, kernel)
+        out[c] = x
+    return out
+
+
+def draw(p, keys, t, c, kernel):
+    """One label, as the kernel draws it."""
+    if kernel == "bits":
+        u = 0
+        for plane in range(64):
+            u = 2 * u + ((word(keys, 64 * t + plane) >> (c % 64)) & 1)
+        return int(u < p[1] * 2.0**64)
+    w = word(keys, t)
+    if kernel == "table":
+        return int((w >> 1) < p[1] * 2.0**63)
+    if kernel == "field":
+        return int((w >> 11) < p[1] * 2.0**53)
+    return int((np.cumsum(p)[:-1] <= (w >> 11) * 2.0**-53).sum())

@@ -14,7 +14,15 @@ from models import FAMILIES, random_model
 SOURCE = Path(db.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 # A stage may import stages to its left only.
-STAGE_LEVEL = {"_models": 0, "_influence": 1, "_scan": 1, "_objective": 2, "_variation": 3, "_optimize": 4}
+STAGE_LEVEL = {
+    "_models": 0,
+    "_influence": 1,
+    "_scan": 1,
+    "_objective": 2,
+    "_variation": 3,
+    "_optimize": 4,
+    "_sampling": 5,
+}
 LEAVES = ["experiments", "cli", "plots"]
 
 
@@ -55,7 +63,20 @@ def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
 
 def test_kernels_are_compiled_for_one_type_each():
     from dobrushin import _kernels
-    from dobrushin._kernels import descent, greedy, influence, levels, moves, variation
+    from dobrushin._kernels import (
+        bits,
+        descent,
+        generator,
+        greedy,
+        influence,
+        labels,
+        levels,
+        moves,
+        reorder,
+        spins,
+        tables,
+        variation,
+    )  # fmt: skip
 
     assert _kernels.__doc__
     for family in FAMILIES:
@@ -71,7 +92,13 @@ def test_kernels_are_compiled_for_one_type_each():
         db.variation(db.Influence(bound.matrix.toarray()), db.Scan.systematic(5, 1000))
         db.shortest_scan(model, targets=[0], tolerance=0.1)
         db.shortest_scan(bound, tolerance=0.1)
-    for module in (descent, greedy, influence, levels, moves, variation):
+        for scan in (db.Scan.systematic(5, 13), db.Scan.uniform(5, 3), db.Scan([0, 1]) + db.Scan.uniform(5, 1000)):
+            for chains in (1, 100):
+                db.sample(model, scan, chains=chains, record=db.Record(counts=True))
+                db.sample(model, scan, chains=chains, initial="mode")
+    for module in (
+        bits, descent, generator, greedy, influence, labels, levels, moves, reorder, spins, tables, variation,
+    ):  # fmt: skip
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):
                 assert len(function.signatures) <= 1, f"{name} was compiled for {function.signatures}"

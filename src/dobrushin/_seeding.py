@@ -15,10 +15,10 @@ def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
     if isinstance(seed, np.random.SeedSequence):
         return seed
     if seed is None or (isinstance(seed, numbers.Integral) and not isinstance(seed, bool) and int(seed) >= 0):
-        return np.random.SeedSequence(None if seed is None else int(seed))  # type: ignore[call-overload]
+        return np.random.SeedSequence(None if seed is None else int(seed))
     raise ArgumentError(function, "seed", "a non-negative whole number, a SeedSequence or None", seed)
 
 
 def master_words(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
     """Two words that all streams of a run are made from."""
-    return seed.generate_state(2, np.uint64)
+    return seed.generate_state(2, np.uint64).astype(np.uint64)

@@ -162,7 +162,7 @@ def _spread(model: Potts, region: Region) -> float:
 
 def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64]:
     row = np.repeat(np.arange(region.size), np.diff(region.start))
-    return np.bincount(row, weights=values, minlength=region.size)
+    return np.bincount(row, weights=values, minlength=region.size).astype(np.float64)
 
 
 def has_hard_zeros(model: Model) -> bool:

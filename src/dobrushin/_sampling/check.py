@@ -9,7 +9,7 @@ import numpy as np
 from dobrushin import exact
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._sampling.build import KERNELS
-from dobrushin._sampling.sample import sample
+from dobrushin._sampling.entry import sample
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin import _validate as check
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._sampling.region import Region
 from dobrushin.errors import ArgumentError
@@ -15,23 +17,52 @@ from dobrushin.errors import ArgumentError
 Start = Callable[[range], NDArray[np.int64]]
 
 
+@dataclass(frozen=True)
+class Same:
+    """All chains start in one state."""
+
+    states: NDArray[np.int64]  # (variables, 1)
+
+    def __call__(self, chains: range) -> NDArray[np.int64]:
+        return np.repeat(self.states, len(chains), axis=1)
+
+
+@dataclass(frozen=True)
+class Each:
+    """Every chain has its own state."""
+
+    states: NDArray[np.int64]  # (variables, chains)
+
+    def __call__(self, chains: range) -> NDArray[np.int64]:
+        return self.states[:, chains.start : chains.stop]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A function of the user's makes the states of given chains."""
+
+    model: Model
+    region: Region
+    function: Any
+
+    def __call__(self, chains: range) -> NDArray[np.int64]:
+        return _digits(self.model, self.region, self.function(np.arange(chains.start, chains.stop)), len(chains))
+
+
 def read_initial(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
     """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; None for uniform ones."""
     if isinstance(initial, str) and initial == "uniform":
         return None
     if isinstance(initial, str) and initial == "mode":
-        mode = _mode(model, region.positions)
-        return lambda which: np.repeat(mode[:, None], len(which), axis=1)
+        return Same(_mode(model, region.positions)[:, None])
     if callable(initial):
-        return lambda which: _digits(model, region, initial(np.arange(which.start, which.stop)), len(which))
+        return Made(model, region, initial)
     if isinstance(initial, str):
         raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function", initial)
-    array = np.asarray(initial)
+    array = check.real_array(initial, "sample", "initial")
     if array.ndim == 1:
-        one = _digits(model, region, array[None], 1)
-        return lambda which: np.repeat(one, len(which), axis=1)
-    every = _digits(model, region, array, chains)
-    return lambda which: every[:, which.start : which.stop]
+        return Same(_digits(model, region, array[None], 1))
+    return Each(_digits(model, region, array, chains))
 
 
 def check_allowed(model: Model, region: Region, states: NDArray[np.int64], first: int) -> None:
@@ -52,7 +83,7 @@ def check_allowed(model: Model, region: Region, states: NDArray[np.int64], first
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
-    array = np.asarray(states)
+    array = check.real_array(states, "sample", "initial")
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         raise ArgumentError("sample", "initial", requirement, f"shape {array.shape}")
@@ -64,7 +95,8 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
 def _mode(model: Model, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """The most likely state of each variable by its own potentials alone."""
     if isinstance(model, Ising | SpinMRF):
-        return (model.fields[positions] >= 0).astype(np.int64)
+        up: NDArray[np.bool_] = model.fields[positions] >= 0
+        return up.astype(np.int64)
     if isinstance(model, Potts):
         return model.unaries[positions].argmax(axis=1)
     if isinstance(model, PairwiseMRF):

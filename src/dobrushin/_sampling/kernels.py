@@ -6,9 +6,10 @@ them. A kernel holds only arrays, so it can be sent to other processes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,34 +27,45 @@ WINDOW = 2048
 FEW = 8
 
 
-class Kernel(Protocol):
+class Kernel(ABC):
     """What all kernels can do."""
 
-    name: str
-    lanes: int  # chains that share a stream
-    batch: int  # chains that are run together
+    name: ClassVar[str]
+    lanes: ClassVar[int]  # chains that share a stream
+    batch: ClassVar[int]  # chains that are run together at most
+    region: Region
     error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
 
-    def start(self, master: NDArray[np.uint64], chains: range) -> Any:
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """Type of the states that `read` gives."""
+
+    @abstractmethod
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         """Uniform initial states."""
 
-    def load(self, states: NDArray[np.int64]) -> Any:
+    @abstractmethod
+    def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
         """Given initial states 0..k-1, of shape (variables, chains)."""
 
+    @abstractmethod
     def run(
-        self, x: Any, master: NDArray[np.uint64], chains: range, segment: Segment, lo: int, hi: int, step: int
+        self, x: NDArray[Any], master: NDArray[np.uint64], chains: range, segment: Segment, lo: int, hi: int, step: int
     ) -> None:
         """Steps lo to hi of a segment; the first one is number `step` of the scan."""
 
-    def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+    @abstractmethod
+    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         """States 0..k-1 of some variables, of shape (rows, chains)."""
 
-    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+    @abstractmethod
+    def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         """Add to counts[row, state] the chains in that state."""
 
 
 @dataclass(frozen=True)
-class Bits:
+class Bits(Kernel):
     """64 chains in a word, for binary variables with at most 6 neighbours."""
 
     region: Region
@@ -61,9 +73,13 @@ class Bits:
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
     certain: NDArray[np.bool_]
     error: NDArray[np.float64]
-    name = "bits"
-    lanes = 64
-    batch = 4096
+    name: ClassVar[str] = "bits"
+    lanes: ClassVar[int] = 64
+    batch: ClassVar[int] = 4096
+
+    @property
+    def dtype(self) -> Any:
+        return np.int8
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         keys = _streams(master, chains, 64)
@@ -92,7 +108,7 @@ class Bits:
         wide = self.neighbor.shape[1] > 4
         bits.update_bits(order, place, step, hi - lo, self.neighbor, self.threshold, self.certain, wide, keys, x)
 
-    def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+    def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int8)
         bits.unpack(x, rows, out)
         return out
@@ -101,22 +117,35 @@ class Bits:
         bits.count_bits(x, rows, chains, counts)
 
 
-class _Rows:
+class _Rows(Kernel):
     """States as an array (variables, chains): what the other kernels share."""
 
-    region: Region
-    lanes = 1
-    largest: int
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 64
 
-    def load(self, states: NDArray[np.int64]) -> NDArray[np.int8]:
-        x = np.zeros((self.region.size + 1, states.shape[1]), dtype=np.int8)
+    @property
+    def largest(self) -> int:
+        """Most states of a variable."""
+        return 2
+
+    @property
+    def dtype(self) -> Any:
+        return np.int8 if self.largest <= 127 else np.int32
+
+    def load(self, states: NDArray[np.int64]) -> NDArray[Any]:
+        x = np.zeros((self.region.size + 1, states.shape[1]), dtype=self.dtype)
         x[:-1] = states
         return x
 
-    def read(self, x: NDArray[np.int8], rows: NDArray[np.int64], chains: int) -> NDArray[np.int8]:
+    def _uniform(self, states: NDArray[np.int64], master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
+        x = np.zeros((self.region.size + 1, len(chains)), dtype=self.dtype)
+        labels.start_labels(frozen(self.region.positions), frozen(states), _streams(master, chains, 1), x)
+        return x
+
+    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         return x[rows, :chains]
 
-    def count(self, x: NDArray[np.int8], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+    def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         del chains
         labels.count_labels(x, rows, counts)
 
@@ -166,16 +195,14 @@ class Table(_Rows):
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
-    name = "table"
-    batch = 64
-    largest = 2
+    name: ClassVar[str] = "table"
 
-    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
-        return _uniform(self.region, np.full(self.region.size, 2), master, chains)
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
+        return self._uniform(np.full(self.region.size, 2), master, chains)
 
     def run(
         self,
-        x: NDArray[np.int8],
+        x: NDArray[Any],
         master: NDArray[np.uint64],
         chains: range,
         segment: Segment,
@@ -200,16 +227,14 @@ class Field(_Rows):
     theta: NDArray[np.float64]
     field: NDArray[np.float64]
     error: NDArray[np.float64]
-    name = "field"
-    batch = 64
-    largest = 2
+    name: ClassVar[str] = "field"
 
-    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
-        return _uniform(self.region, np.full(self.region.size, 2), master, chains)
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
+        return self._uniform(np.full(self.region.size, 2), master, chains)
 
     def run(
         self,
-        x: NDArray[np.int8],
+        x: NDArray[Any],
         master: NDArray[np.uint64],
         chains: range,
         segment: Segment,
@@ -234,19 +259,18 @@ class PottsLanes(_Rows):
     strength: NDArray[np.float64]
     unary: NDArray[np.float64]
     error: NDArray[np.float64]
-    name = "potts"
-    batch = 64
+    name: ClassVar[str] = "potts"
 
     @property
     def largest(self) -> int:
         return self.unary.shape[1]
 
-    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
-        return _uniform(self.region, np.full(self.region.size, self.largest), master, chains)
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
+        return self._uniform(np.full(self.region.size, self.largest), master, chains)
 
     def run(
         self,
-        x: NDArray[np.int8],
+        x: NDArray[Any],
         master: NDArray[np.uint64],
         chains: range,
         segment: Segment,
@@ -276,19 +300,18 @@ class Factors(_Rows):
     packed: tuple[NDArray[Any], ...]
     table: NDArray[np.float64]
     error: NDArray[np.float64]
-    name = "factors"
-    batch = 64
+    name: ClassVar[str] = "factors"
 
     @property
     def largest(self) -> int:
         return int(self.states.max())
 
-    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
-        return _uniform(self.region, self.states, master, chains)
+    def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
+        return self._uniform(self.states, master, chains)
 
     def run(
         self,
-        x: NDArray[np.int8],
+        x: NDArray[Any],
         master: NDArray[np.uint64],
         chains: range,
         segment: Segment,
@@ -313,12 +336,6 @@ def _streams(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[n
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
     keys: NDArray[np.uint64] = streams(master[0], master[1], first, last - first + 1)
     return keys
-
-
-def _uniform(region: Region, states: NDArray[np.int64], master: NDArray[np.uint64], chains: range) -> NDArray[np.int8]:
-    x = np.zeros((region.size + 1, len(chains)), dtype=np.int8)
-    labels.start_labels(frozen(region.positions), frozen(states), _streams(master, chains, 1), x)
-    return x
 
 
 def _cycle(segment: Cycle, lo: int, hi: int, region: Region) -> tuple[NDArray[np.int32], int]:

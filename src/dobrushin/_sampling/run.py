@@ -47,7 +47,7 @@ class Progress:
     step: int = 0
     kept: int = 0
     x: Any = None
-    states: NDArray[np.int8] | None = None  # (kept steps, variables, chains)
+    states: NDArray[Any] | None = None  # (kept steps, variables, chains)
     counts: NDArray[np.int64] | None = None
 
 
@@ -84,7 +84,7 @@ def run_batch(job: Job, chains: range, progress: Progress | None, control: Contr
     if now.x is None:
         now.x = kernel.start(job.master, chains) if job.start is None else kernel.load(job.start(chains))
         if job.states:
-            now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=np.int8)
+            now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=kernel.dtype)
         if job.counts:
             now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
     chunk = max(1, CHUNK // len(chains))

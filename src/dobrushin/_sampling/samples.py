@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Samples:
         for variables that were not updated).
     """
 
-    states: NDArray[np.int8] | None
+    states: NDArray[Any] | None
     counts: NDArray[np.int64] | None
     variables: Sequence[Hashable]
     chains: int
@@ -86,7 +87,7 @@ class Samples:
         k = 2 if self.spins else int(digits.max(initial=1)) + 1
         return np.stack([np.bincount(column, minlength=k) for column in digits.T])
 
-    def mean(self, f: Callable[[NDArray[np.int8]], ArrayLike]) -> float:
+    def mean(self, f: Callable[[NDArray[Any]], ArrayLike]) -> float:
         """Average of a function of the kept states.
 
         Parameters
@@ -97,11 +98,11 @@ class Samples:
         Examples
         --------
         >>> import dobrushin as db
-        >>> run = db.sample(db.Ising({(0, 1): 0.5}), db.Scan.systematic(2, 40), chains=100_000, seed=3)
+        >>> run = db.sample(db.Ising({(0, 1): 0.5}), db.Scan.systematic(2, 40), chains=1_000_000, seed=3)
         >>> round(run.mean(lambda x: x[..., 0] * x[..., 1]), 2)  # tanh(0.5)
         0.46
         """
-        return float(np.mean(f(self._need_states("mean"))))
+        return float(np.mean(np.asarray(f(self._need_states("mean")), dtype=np.float64)))
 
     def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> Variation:
         """The certificate of the scan as it was drawn: with the errors of the updates.
@@ -124,11 +125,13 @@ class Samples:
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
                       "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
         names = {"coords": {"variable": [str(label) for label in self.variables]}, "dims": {"x": ["variable"]}}
-        data = (
-            arviz.from_dict({"posterior": {"x": draws}}, **names)
-            if _is_arviz_1(arviz)
-            else arviz.from_dict(posterior={"x": draws}, **names)
-        )
+        with warnings.catch_warnings():
+            # Many chains with few draws are what this library is about.
+            warnings.filterwarnings("ignore", message="More chains")
+            if hasattr(arviz, "InferenceData"):
+                data = arviz.from_dict(posterior={"x": draws}, **names)
+            else:
+                data = arviz.from_dict({"posterior": {"x": draws}}, **names)
         data["posterior"].attrs.update(attributes)
         return data
 
@@ -179,7 +182,7 @@ class Samples:
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
 
-    def _need_states(self, method: str) -> NDArray[np.int8]:
+    def _need_states(self, method: str) -> NDArray[Any]:
         if self.states is None:
             raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", "counts only")
         return self.states
@@ -189,7 +192,3 @@ class Samples:
             f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
             f"kernel={self.kernel!r}, seed={self.seed})"
         )
-
-
-def _is_arviz_1(arviz: Any) -> bool:
-    return not hasattr(arviz, "InferenceData")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
@@ -87,7 +87,7 @@ def sample(
     >>> run = db.sample(model, found, chains=10_000, seed=1, record=[0])
     >>> run
     Samples(chains=10000, variables=1, steps=19, kernel='bits', seed=1)
-    >>> abs(run.states.mean()) < 0.05
+    >>> abs(float(run.states.mean())) < 0.05
     True
     """
     if not isinstance(model, Model):
@@ -176,7 +176,7 @@ def _collect(
     states, counts = None, None
     if job.states:
         shape = (len(job.stops), len(job.rows), 0)
-        pieces = [part.states for part in parts if part.states is not None] or [np.empty(shape, dtype=np.int8)]
+        pieces = [part.states for part in parts if part.states is not None] or [np.empty(shape, dtype=made.dtype)]
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
         if model._spins:
             joined *= 2
@@ -184,7 +184,9 @@ def _collect(
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
         states = joined[0].T if keep.every is None else joined.transpose(2, 0, 1)
     if job.counts:
-        counts = sum((part.counts for part in parts), np.zeros((len(job.rows), job.largest), dtype=np.int64))
+        counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
+        for part in parts:
+            counts += part.counts if part.counts is not None else 0
     error = np.zeros(model.n_variables)
     error[region.positions[region.updated]] = made.error[region.updated]
     kept = region.positions[job.rows]
@@ -197,7 +199,7 @@ def _arrays(made: Kernel) -> list[Any]:
 
 
 @contextmanager
-def _bar(wanted: bool, updates: int) -> Any:
+def _bar(wanted: bool, updates: int) -> Iterator[Callable[[int], None] | None]:
     if not wanted or not sys.stderr.isatty():
         yield None
         return
@@ -213,6 +215,3 @@ def _bar(wanted: bool, updates: int) -> Any:
             bar.update(task, completed=done, rate=f"{speed:.2g}" if speed else "-")
 
         yield report
-
-
-Report = Callable[[int], None]

@@ -1,0 +1,47 @@
+"""The plain sampler in C that rates and costs are compared with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import dobrushin as db
+
+_SOURCE = Path(__file__).parent / "gibbs.c"
+
+
+def gibbs_update(model: db.Ising | db.Potts, sweeps: int, runs: int = 3) -> float | None:
+    """Nanoseconds for one update of a model, best of several runs; None without a C compiler that works."""
+    compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")), None)
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        program, file = Path(folder) / "gibbs", Path(folder) / "model"
+        if subprocess.run([compiler, "-O3", "-march=native", "-o", program, _SOURCE, "-lm"]).returncode:
+            return None
+        _write(model, file)
+        command = [program, file, str(sweeps), str(runs)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(printed.split()[0])
+
+
+def _write(model: db.Ising | db.Potts, path: Path) -> None:
+    """The model in the form that gibbs.c reads."""
+    ising = isinstance(model, db.Ising)
+    unary = model.fields if ising else model.unaries
+    couplings = model.couplings
+    sizes = np.array([model.n_variables, 0 if ising else unary.shape[1], couplings.nnz], dtype=np.int64)
+    with path.open("wb") as file:
+        for array, kind in (
+            (sizes, np.int64),
+            (couplings.indptr, np.int32),
+            (couplings.indices, np.int32),
+            (couplings.data, np.float64),
+            (unary, np.float64),
+        ):
+            file.write(np.ascontiguousarray(array, dtype=kind).tobytes())

@@ -1,0 +1,90 @@
+"""The shapes of work that samplers are compared on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import dobrushin as db
+from measure import random_ising
+
+# Sweeps of a quick run: so much shorter, where a run is not short anyway.
+_QUICK = 5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Systematic sweeps of some chains, and how many times the updates per second of plain C are required."""
+
+    name: str
+    what: str
+    model: db.Ising | db.Potts
+    chains: int
+    sweeps: int
+    required: float
+    record: Any = "counts"
+
+    @property
+    def updates(self) -> int:
+        """Updates of all chains together."""
+        return self.model.n_variables * self.sweeps * self.chains
+
+    def longer(self, times: int) -> Workload:
+        """The same with more sweeps."""
+        return replace(self, sweeps=self.sweeps * times)
+
+    def run(self) -> db.Samples:
+        """What is timed: from the built model to the result."""
+        n = self.model.n_variables
+        scan = db.Scan.systematic(n, n * self.sweeps)
+        return db.sample(self.model, scan, chains=self.chains, seed=1, record=self.record)
+
+
+def sweeping(quick: bool) -> Iterator[Workload]:
+    """W1 to W5, one after the other, so that only one model is held at a time."""
+    less = _QUICK if quick else 1
+    even = db.Ising.grid(40, 40, couplings=0.25)
+    yield Workload("W1", "Ising 40x40, 1 chain", even, 1, 10_000 // less, 4.0)
+    million = random_ising(1000, seed=0, with_fields=True)
+    yield Workload("W2", "Ising 1000x1000, 1 chain", million, 1, 20, 4.0, record=None)
+    yield Workload("W3", "Ising 10x10, 4096 chains", random_ising(10, seed=0), 4096, 1000 // less, 50.0)
+    labels = random_potts(20, 31, states=8)
+    yield Workload("W4a", "Potts 20x31, 8 labels, 1 chain", labels, 1, 10_000 // less, 2.5)
+    yield Workload("W4b", "Potts 20x31, 8 labels, 256 chains", labels, 256, 500 // less, 10.0)
+    yield Workload("W5", "random graph, n = 10^5, 1 chain", random_graph(10**5, degree=6), 1, 50, 1.3, record=None)
+
+
+def random_potts(rows: int, cols: int, states: int) -> db.Potts:
+    """A grid that segments noisy pixels: equal couplings, normal unaries."""
+    unaries = np.random.default_rng(0).normal(size=(rows, cols, states))
+    return db.Potts.grid(rows, cols, states=states, couplings=0.48, unaries=unaries)
+
+
+def random_graph(n: int, degree: float) -> db.Ising:
+    """An Ising model on random pairs, with couplings N(0, 0.1^2)."""
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, n, (int(n * degree / 2), 2))
+    pairs = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0)
+    upper = sparse.coo_array((rng.normal(0, 0.1, len(pairs)), pairs.T), shape=(n, n))
+    return db.Ising(sparse.csr_array(upper + upper.T))
+
+
+class Corner:
+    """W6: a million chains of a 16-step scan made for one corner of a grid of a million variables."""
+
+    name = "W6"
+    what = "16-step scan for a corner of 1000x1000, 10^6 chains"
+    seconds = 0.1
+
+    def __init__(self) -> None:
+        self.model = random_ising(1000, seed=0)
+        self.scan = db.greedy_scan(self.model, targets=[0], steps=16).scan
+        self.chains = 10**6
+
+    def run(self) -> db.Samples:
+        """What is timed."""
+        return db.sample(self.model, self.scan, chains=self.chains, seed=1, record=[0])

@@ -1,0 +1,474 @@
+"""Sampling: right draws, the same draws whoever makes them, and nothing more than is needed."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dobrushin as db
+import reference
+from dobrushin._kernels import bits, generator
+from dobrushin._sampling.build import KERNELS
+from dobrushin._seeding import master_words
+from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
+
+SEEDS = st.integers(0, 10**6)
+
+
+def digits(model, states):
+    return (np.asarray(states, dtype=int) + 1) // 2 if isinstance(model, db.Ising | db.SpinMRF) else np.asarray(states)
+
+
+def possible(model, scan):
+    """The kernels that can run this."""
+    found = []
+    for kernel in KERNELS:
+        try:
+            db.sample(model, scan, kernel=kernel, seed=0)
+            found.append(kernel)
+        except db.ArgumentError:
+            continue
+    return found
+
+
+# -- the generator ---------------------------------------------------------------------------
+
+
+def test_known_answers_of_the_generator():
+    """The first outputs of SplitMix64 from the state 1234567, as published with other implementations of it."""
+    states = [np.uint64((1234567 + k * reference.GOLDEN) % 2**64) for k in range(1, 6)]
+    words = [int(generator.mix(state)) for state in states]
+    assert words == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+
+
+def test_frozen_draws():
+    """These change only when the generator or the meaning of its words does: then old seeds give other runs."""
+    model = db.Ising.grid(3, 3, couplings=0.3, fields=0.1)
+    scan = db.Scan.systematic(9, 27)
+    for kernel, expected in (("bits", FROZEN_BITS), ("table", FROZEN_CHAIN), ("field", FROZEN_CHAIN)):
+        states = db.sample(model, scan, chains=3, seed=42, kernel=kernel).states
+        assert ["".join("+" if s > 0 else "-" for s in row) for row in states] == expected
+
+
+FROZEN_BITS = ["++-+++--+", "+--+-+---", "---+---++"]
+FROZEN_CHAIN = ["+----+---", "----++++-", "------+--"]
+
+
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_streams_are_the_reference_ones(seed):
+    master = master_words(np.random.SeedSequence(seed))
+    keys = generator.streams(master[0], master[1], 5, 40)
+    for s in range(40):
+        assert (int(keys[0, s]), int(keys[1, s])) == reference.stream(master, 5 + s)
+    assert (keys[1] & np.uint64(1)).all()
+
+
+def test_single_bits_of_the_words_are_fair_and_independent():
+    """Bit-parallel chains use single bits: lanes, neighbouring lanes, planes and blocks must not be related."""
+    keys = generator.streams(np.uint64(7), np.uint64(8), 0, 4)
+    counters = np.arange(200_000, dtype=np.uint64)
+    x = np.zeros((len(counters), 4), dtype=np.uint64)
+    bits.start_bits(counters.astype(np.int64), keys, x)  # a word for each counter and block
+    planes = x.T
+    lanes = np.array([[((p >> np.uint64(k)) & np.uint64(1)).astype(np.int8) for k in range(64)] for p in planes])
+    signs = 2.0 * lanes - 1.0
+    limit = 6.5 * np.sqrt(len(counters))  # alpha below 1e-9 for each of some hundred sums
+    assert np.abs(signs.sum(axis=-1)).max() < limit
+    assert np.abs((signs[:, 1:] * signs[:, :-1]).sum(axis=-1)).max() < limit
+    assert np.abs((signs[..., 1:] * signs[..., :-1]).sum(axis=-1)).max() < limit
+    assert np.abs((signs[1:] * signs[:-1]).sum(axis=-1)).max() < limit
+    # Negative control: a generator that repeats its planes.
+    assert np.abs((signs * signs).sum(axis=-1)).max() > limit
+
+
+# -- right draws -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(seed=SEEDS)
+@settings(max_examples=25)
+def test_draws_are_those_of_the_slow_reference(family, seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, n=int(rng.integers(1, 7)), strength=float(rng.choice([0.3, 2.0])))
+    n = model.n_variables
+    scan = db.Scan(rng.integers(n, size=int(rng.integers(1, 20)))) + db.Scan.systematic(
+        n, int(rng.integers(1, 3 * n + 1))
+    )
+    scan = scan[int(rng.integers(0, len(scan))) :] + db.Scan.systematic(n, 2 * n)[1:] if n > 1 else scan
+    sequence = np.random.SeedSequence(seed)
+    for kernel in possible(model, scan):
+        run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
+        expected = reference.sample(model, scan, 3, master_words(sequence), kernel)
+        seen = [model.index(label) for label in run.variables]
+        assert (digits(model, run.states) == expected[:, seen]).all(), kernel
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(seed=SEEDS)
+@settings(max_examples=10)
+def test_random_scans_are_those_of_the_slow_reference(family, seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, n=4)
+    scan = db.Scan.uniform(4, 9) + db.Scan([1, 2]) + db.Scan.random([0.5, 0, 0.25, 0.25], 7)
+    sequence = np.random.SeedSequence(seed)
+    kernels = possible(model, scan)
+    assert "bits" not in kernels
+    for kernel in kernels:
+        run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
+        assert (digits(model, run.states) == reference.sample(model, scan, 3, master_words(sequence), kernel)).all()
+
+
+@pytest.mark.parametrize("degree", range(8))
+def test_every_degree(degree):
+    """A star, whose centre has that many neighbours: narrow and wide tables, and none."""
+    rng = np.random.default_rng(degree)
+    model = db.Ising({(0, k): float(rng.normal()) for k in range(1, degree + 1)}, fields=rng.normal(size=degree + 1))
+    scan = db.Scan.systematic(degree + 1, 3 * (degree + 1))
+    sequence = np.random.SeedSequence(degree)
+    kernels = possible(model, scan)
+    assert ("bits" in kernels) == (degree <= 6)
+    for kernel in kernels:
+        run = db.sample(model, scan, chains=70, seed=sequence, kernel=kernel)
+        assert (digits(model, run.states) == reference.sample(model, scan, 70, master_words(sequence), kernel)).all()
+
+
+def test_many_labels():
+    model = db.PairwiseMRF(np.zeros((2, 300)), [(0, 1)], [np.random.default_rng(0).normal(size=(300, 300))])
+    run = db.sample(model, db.Scan.systematic(2, 6), chains=100, seed=0)
+    expected = reference.sample(
+        model, db.Scan.systematic(2, 6), 100, master_words(np.random.SeedSequence(0)), "factors"
+    )
+    assert (run.states == expected).all()
+    assert run.states.max() > 127
+
+
+def deviation(model, law, states):
+    """Largest difference between a frequency and its probability, in standard deviations."""
+    cells = np.ravel_multi_index(tuple(digits(model, states).T), law.shape)
+    p = law.ravel()
+    frequency = np.bincount(cells, minlength=law.size) / len(states)
+    spread = np.sqrt(np.maximum(p * (1 - p), 1e-300) / len(states))
+    return np.where(
+        (p > 0) & (p < 1), np.abs(frequency - p) / spread, np.where(np.abs(frequency - p) > 1e-12, np.inf, 0)
+    ).max()
+
+
+@pytest.mark.parametrize("random_scan", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_law_after_a_scan_is_the_exact_one(family, random_scan):
+    """Joint frequencies of all states: marginals and correlations of every order at once."""
+    rng = np.random.default_rng(5)
+    model = random_model(rng, family, n=3, density=1.0)
+    scan = db.Scan.random([0.5, 0.2, 0.3], 6) if random_scan else db.Scan([0, 1, 2, 1, 0])
+    law = db.exact.law(model, scan)
+    other = db.exact.law(model, scan[:2])
+    for kernel in possible(model, scan):
+        states = db.sample(model, scan, chains=40_000, seed=11, kernel=kernel).states
+        assert deviation(model, law, states) < 6.5
+        # Negative control: the law after the first two steps is told apart.
+        assert deviation(model, other, states) > 6.5
+
+
+def test_self_check_finds_nothing_wrong_and_can_find_something(monkeypatch):
+    results = db.self_check(chains=20_000)
+    assert {result.kernel for result in results} == set(KERNELS)
+    assert all(result.ok for result in results)
+    from dobrushin._sampling import check
+
+    real = db.exact.law
+    monkeypatch.setattr(check.exact, "law", lambda model, scan, initial: real(model, scan[:2], initial=initial))
+    assert not all(result.ok for result in db.self_check(chains=20_000))
+
+
+# -- forbidden states --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES_WITH_ZEROS)
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_forbidden_states_are_never_visited(family, seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, n=5, zeros=True)
+    states = all_states(model)
+    allowed = states[model.log_density(states) > -np.inf]
+    start = allowed[rng.integers(len(allowed))]
+    scan = db.Scan.systematic(5, 40)
+    for chains in (1, 80):
+        run = db.sample(model, scan, chains=chains, seed=seed, initial=start, record=db.Record(every=1))
+        assert (model.log_density(run.states.astype(int)) > -np.inf).all()
+
+
+def test_a_forbidden_start_is_named():
+    repel = np.array([[0.0, 0.0], [0.0, -np.inf]])
+    gas = db.PairwiseMRF([[0, 0]] * 3, [(0, 1), (1, 2)], repel, labels=["a", "b", "c"])
+    with pytest.raises(db.ArgumentError, match=r"'initial' .*forbidden: 'b' = 1, 'c' = 1.* chain 0"):
+        db.sample(gas, db.Scan([0, 1, 2]), initial=[0, 1, 1])
+    with pytest.raises(db.ArgumentError, match="'initial' argument"):
+        db.sample(gas, db.Scan([0, 1, 2]), chains=1000, seed=0)
+    run = db.sample(gas, db.Scan.systematic(3, 30), chains=1000, seed=0, initial="mode")
+    assert run.kernel == "bits"
+    assert not ((run.states[:, 0] == 1) & (run.states[:, 1] == 1)).any()
+
+
+# -- the same draws whoever makes them -------------------------------------------------------------
+
+
+def test_draws_do_not_depend_on_chains_batches_or_executors(monkeypatch):
+    rng = np.random.default_rng(0)
+    for family in FAMILIES:
+        model = random_model(rng, family, n=6)
+        scan = db.Scan.systematic(6, 50)
+        for kernel in possible(model, scan):
+            whole = db.sample(model, scan, chains=300, seed=9, kernel=kernel).states
+            assert (db.sample(model, scan, chains=70, seed=9, kernel=kernel).states == whole[:70]).all()
+            assert (db.sample(model, scan, chains=1, seed=9, kernel=kernel).states == whole[:1]).all()
+            with ThreadPoolExecutor(3) as pool:
+                assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel, executor=pool).states == whole).all()
+            with monkeypatch.context() as patch:
+                patch.setattr("dobrushin._sampling.run.CHUNK", 7)
+                assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel).states == whole).all()
+            assert (db.sample(model, scan, chains=300, seed=10, kernel=kernel).states != whole).any()
+
+
+def test_other_processes_draw_the_same():
+    model = db.Potts.grid(4, 4, states=3, couplings=0.4)
+    scan = db.Scan.systematic(16, 64)
+    with ProcessPoolExecutor(2) as pool:
+        there = db.sample(model, scan, chains=200, seed=3, executor=pool, initial="mode")
+    assert (there.states == db.sample(model, scan, chains=200, seed=3, initial="mode").states).all()
+
+
+def test_levels_do_not_change_the_draws():
+    """Steps that commute are computed in another order; their words belong to them."""
+    model = db.Ising.grid(30, 30, couplings=0.3, fields=0.1)
+    scan = db.Scan.systematic(900, 2000)
+    fast = db.sample(model, scan, seed=4, kernel="field").states
+    pieces = db.Scan(scan.order[:900]) + db.Scan(scan.order[900:1800]) + db.Scan(scan.order[1800:])
+    assert (db.sample(model, pieces, seed=4, kernel="field").states == fast).all()
+    assert (db.sample(model, scan, seed=4, kernel="table").states == fast).all()
+
+
+def test_a_seed_that_was_not_given_is_kept():
+    model = db.Ising.grid(3, 3, couplings=0.1)
+    run = db.sample(model, db.Scan.systematic(9, 9), chains=5)
+    again = db.sample(model, db.Scan.systematic(9, 9), chains=5, seed=run.seed)
+    assert (run.states == again.states).all()
+
+
+# -- nothing more than is needed -----------------------------------------------------------------
+
+
+def test_only_what_the_scan_touches_is_simulated():
+    small, large = (db.Ising.grid(k, k, couplings=0.2) for k in (30, 300))
+    scan = db.Scan([0, 1, 0])
+    run = db.sample(large, scan, chains=1000, seed=1)
+    assert list(run.variables) == [0, 1, 2, 300, 301]
+    assert run.states.shape == (1000, 5)
+    assert (run.update_error > 0).sum() == 2
+    same = db.sample(small, scan, chains=1000, seed=1, record=[0, 1])
+    # The start of a variable belongs to its position, so 0 and 1 see the same words; their other neighbours do not.
+    assert same.states.shape == (1000, 2)
+    with pytest.raises(db.ArgumentError, match=r"'record' .* Got 17"):
+        db.sample(large, scan, record=[0, 17])
+
+
+def test_records():
+    model = db.Potts.grid(2, 3, states=3, couplings=0.4)
+    scan = db.Scan.systematic(6, 20)
+    every = db.sample(model, scan, chains=90, seed=2, record=db.Record(every=6, counts=True))
+    assert every.states.shape == (90, 3, 6)
+    for draw in range(3):
+        part = db.sample(model, scan[: 6 * (draw + 1)], chains=90, seed=2, kernel=every.kernel)
+        assert (every.states[:, draw] == part.states).all()
+    expected = np.stack([(every.states == k).sum(axis=(0, 1)) for k in range(3)], axis=1)
+    assert (every.counts == expected).all()
+    assert every.marginals() == pytest.approx(expected / 270)
+    counts = db.sample(model, scan, chains=90, seed=2, record="counts")
+    assert counts.states is None
+    final = db.sample(model, scan, chains=90, seed=2)
+    assert counts.marginals() == pytest.approx(final.marginals())
+    chosen = db.sample(model, scan, chains=90, seed=2, record=[5, 1])
+    assert (chosen.states == final.states[:, [5, 1]]).all()
+    with pytest.raises(db.ArgumentError, match="keeps states"):
+        counts.mean(lambda x: x)
+
+
+def test_bits_are_counted_to_the_last_chain():
+    model = db.Ising.grid(3, 3, couplings=0.2, fields=0.3)
+    scan = db.Scan.systematic(9, 18)
+    for chains in (1, 63, 64, 65, 127, 128, 5000):
+        run = db.sample(model, scan, chains=chains, seed=8, kernel="bits", record=db.Record(counts=True))
+        assert (run.counts.sum(axis=1) == chains).all()
+        assert (run.counts[:, 1] == (run.states == 1).sum(axis=0)).all()
+
+
+def test_starts():
+    scan = db.Scan([1, 2])
+    model = db.Ising({(0, 1): 0.1, (1, 2): 0.1, (2, 3): 0.1}, fields=[1.0, 0, 0, -1.0])
+    ends = [0, 3]
+    own = np.array([[1, 1, 1, 1], [-1, 1, 1, -1], [1, 1, 1, -1]])
+    for kernel in possible(model, scan):
+        assert (db.sample(model, scan, chains=3, initial="mode", kernel=kernel).states[:, ends] == [1, -1]).all()
+        assert (db.sample(model, scan, chains=3, initial=[-1, 1, 1, -1], kernel=kernel).states[:, ends] == -1).all()
+        assert (db.sample(model, scan, chains=3, initial=own, kernel=kernel).states[:, ends] == own[:, ends]).all()
+        made = db.sample(model, scan, chains=3, initial=lambda which: own[which], kernel=kernel)
+        assert (made.states[:, ends] == own[:, ends]).all()
+        uniform = db.sample(model, scan, chains=20_000, seed=0, kernel=kernel).states[:, ends]
+        assert np.abs(uniform.mean(axis=0)).max() < 6.5 / np.sqrt(20_000)
+    with pytest.raises(db.ArgumentError, match="'initial'"):
+        db.sample(model, scan, initial="best")
+    with pytest.raises(db.ArgumentError, match=r"\(3, 4\). Got 'shape \(2, 4\)'"):
+        db.sample(model, scan, chains=3, initial=own[:2])
+
+
+# -- certificates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_stated_error_of_an_update_holds(family):
+    """Thresholds and weights against conditionals in higher precision are far inside the stated error."""
+    rng = np.random.default_rng(2)
+    model = random_model(rng, family, n=4, strength=3.0)
+    run = db.sample(model, db.Scan.systematic(4, 4), seed=0)
+    assert ((run.update_error > 0) & (run.update_error < 1e-11)).all()
+    plain = db.variation(model, run.scan, weights=np.ones(4))
+    assert run.variation(model, weights=np.ones(4)).value >= plain.value
+
+
+# -- files, other libraries ------------------------------------------------------------------------------
+
+
+def test_save_and_load(tmp_path):
+    model = db.Ising({("a", "b"): 0.3, ("b", "c"): 0.1})
+    scan = db.Scan.uniform(3, 5) + db.Scan([0, 1])
+    run = db.sample(model, scan, chains=7, seed=1, record=db.Record(every=2, counts=True))
+    run.save(tmp_path / "run")
+    back = db.Samples.load(tmp_path / "run")
+    assert (back.states == run.states).all()
+    assert (back.counts == run.counts).all()
+    assert (back.scan, back.seed, back.kernel, list(back.variables)) == (
+        run.scan,
+        run.seed,
+        run.kernel,
+        ["a", "b", "c"],
+    )
+    (tmp_path / "other").write_bytes(b"nonsense")
+    with pytest.raises(db.ArgumentError, match=r"a file that Samples\.save wrote"):
+        db.Samples.load(tmp_path / "other")
+
+
+def test_dataframe_and_arviz():
+    pandas = pytest.importorskip("pandas")
+    model = db.Ising({("a", "b"): 0.3})
+    final = db.sample(model, db.Scan.systematic(2, 6), chains=5, seed=1)
+    every = db.sample(model, db.Scan.systematic(2, 6), chains=5, seed=1, record=db.Record(every=2))
+    frame = every.to_dataframe()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.shape == (15, 2)
+    assert frame.loc[(4, 2), "b"] == every.states[4, 2, 1]
+    pytest.importorskip("arviz")
+    for run, draws in ((final, 1), (every, 3)):
+        posterior = run.to_arviz()["posterior"]
+        assert posterior["x"].dims == ("chain", "draw", "variable")
+        assert posterior["x"].shape == (5, draws, 2)
+        assert posterior.attrs["kernel"] == run.kernel
+        assert posterior.attrs["seed"] == "1"
+
+
+# -- long runs ---------------------------------------------------------------------------------------------
+
+LONG_RUN = """
+import sys
+import dobrushin as db
+from dobrushin._sampling import run
+run.CHECKPOINT_SECONDS = 0.05
+run.CHUNK = 200_000
+model = db.Ising.grid(20, 20, couplings=0.3)
+keep = db.Record(every=40_000, counts=True)
+result = db.sample(model, db.Scan.systematic(400, {steps}), chains=6, seed=5, kernel="table", record=keep,
+                   checkpoint=sys.argv[1])
+result.save(sys.argv[2])
+"""
+
+
+def start_run(tmp_path, steps, name):
+    code = textwrap.dedent(LONG_RUN.format(steps=steps))
+    arguments = [sys.executable, "-c", code, str(tmp_path / "checkpoint"), str(tmp_path / name)]
+    return subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
+    steps = 20_000_000
+    process = start_run(tmp_path, steps, "never")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "never").exists()
+    assert start_run(tmp_path, steps, "resumed").wait(120) == 0
+    (tmp_path / "checkpoint").unlink()
+    assert start_run(tmp_path, steps, "whole").wait(120) == 0
+    resumed, whole = db.Samples.load(tmp_path / "resumed"), db.Samples.load(tmp_path / "whole")
+    assert (resumed.states == whole.states).all()
+    assert (resumed.counts == whole.counts).all()
+
+
+def test_checkpoints_of_other_runs_are_refused(tmp_path):
+    model = db.Ising.grid(3, 3, couplings=0.3)
+    path = tmp_path / "checkpoint"
+    first = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+    again = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+    assert (first.states == again.states).all()
+    unseeded = db.sample(model, db.Scan.systematic(9, 90), chains=3, checkpoint=path)
+    assert unseeded.seed == 5
+    for change in ({"seed": 6}, {"chains": 4}):
+        with pytest.raises(db.ArgumentError, match="the same run"):
+            db.sample(model, db.Scan.systematic(9, 90), **{"chains": 3, "seed": 5, "checkpoint": path, **change})
+    with pytest.raises(db.ArgumentError, match="the same run"):
+        db.sample(db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+    path.write_bytes(b"broken")
+    with pytest.raises(db.ArgumentError, match="an earlier run wrote"):
+        db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_an_interrupt_keeps_what_finished():
+    code = """
+    import signal, threading, os, time
+    import dobrushin as db
+    model = db.Ising.grid(20, 20, couplings=0.3)
+    db.sample(model, db.Scan.systematic(400, 4000), chains=2, kernel="table")
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    try:
+        db.sample(model, db.Scan.systematic(400, 40_000_000), chains=300, seed=1, kernel="table")
+    except db.SamplingInterrupted as error:
+        print(error.samples.chains < 300, time.monotonic() - began < 20, error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("True True Interrupted: "), done.stderr
+    assert isinstance(db.SamplingInterrupted, type)
+    assert issubclass(db.SamplingInterrupted, KeyboardInterrupt)
+
+
+def test_an_executor_that_fails_is_not_hidden():
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        db.sample(db.Ising.grid(2, 2), db.Scan([0]), executor=pool)
