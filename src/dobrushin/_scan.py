@@ -28,6 +28,10 @@ class Cycle:
     first: int
     steps: int
 
+    def array(self) -> NDArray[np.int64]:
+        """The cycle as an array."""
+        return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
+
     def order(self) -> NDArray[np.int64]:
         """The positions, step by step."""
         place = np.arange(self.first, self.first + self.steps) % len(self.cycle)
@@ -42,7 +46,7 @@ class Cycle:
         whole, rest = divmod(self.steps, len(self.cycle))
         size = self.size()
         counts = np.bincount(self.cut(0, rest).order(), minlength=size)
-        return counts + whole * np.bincount(np.asarray(self.cycle), minlength=size) if whole else counts
+        return counts + whole * np.bincount(self.array(), minlength=size) if whole else counts
 
     def size(self) -> int:
         """One more than the largest position."""
@@ -230,7 +234,7 @@ class Scan:
             elif segment.steps < len(segment.cycle):
                 parts.append(segment.order())
             else:
-                parts.append(np.asarray(segment.cycle, dtype=np.int64))
+                parts.append(segment.array())
         if sum(map(len, parts)) < n // 8:
             return np.unique(np.concatenate(parts))
         seen = np.zeros(n, dtype=np.bool_)

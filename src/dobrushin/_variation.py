@@ -50,7 +50,7 @@ class Problem:
         for segment in scan.segments:
             if isinstance(segment, Cycle):
                 used = segment if segment.steps >= len(segment.cycle) else Cycle(segment.order(), 0, segment.steps)
-                order = frozen(self._local(np.asarray(used.cycle, dtype=np.int64)))
+                order = frozen(self._local(used.array()))
                 forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
             else:
                 q = np.zeros(len(self.positions))

@@ -2,7 +2,7 @@
 
 Steps come as a list that is gone through `repeats` times: entry k updates variable order[k] and is step number
 base + number[k] of the scan, `period` later each time. The list may be in any order that keeps the dependencies
-(MATH section 8): independent steps next to each other are computed at once by the processor.
+(MATH section 8): independent steps next to each other can be computed at once by the processor.
 """
 
 import math
@@ -13,20 +13,23 @@ from dobrushin._compile import kernel
 from dobrushin._kernels.generator import mix
 
 SCALE = 2.0**53
-CELLS = 1024  # of the table that brackets sigma(2 h)
-SPAN = 8.0  # for h between -SPAN and SPAN
+CELLS = 1024  # of the table that brackets logit(u) / 2, by the highest bits of u
 
 
 @kernel
 def brackets():
-    """For each cell of h, integers low <= 2^53 sigma(2 h) <= high, with a margin for the rounding of h and of exp."""
-    table = np.empty((CELLS, 2), dtype=np.int64)
-    for c in range(CELLS):
-        left, right = SPAN * (2.0 * c / CELLS - 1.0), SPAN * (2.0 * (c + 1) / CELLS - 1.0)
-        low = 0.0 if c == 0 else SCALE / (1.0 + math.exp(-2.0 * left)) * (1.0 - 1e-12)
-        high = SCALE if c == CELLS - 1 else SCALE / (1.0 + math.exp(-2.0 * right)) * (1.0 + 1e-12)
-        table[c, 0] = np.int64(low)
-        table[c, 1] = np.int64(high) + 1
+    """For each cell of u the middle and half the width of an interval that holds logit(u) / 2.
+
+    It is wider than need be by far more than the rounding of logarithms and local fields.
+    """
+    table = np.empty((CELLS, 2))
+    for c in range(1, CELLS - 1):
+        low, high = c / CELLS, (c + 1) / CELLS
+        left, right = 0.5 * (math.log(low) - math.log1p(-low)), 0.5 * (math.log(high) - math.log1p(-high))
+        table[c, 0] = 0.5 * (left + right)
+        table[c, 1] = 0.5 * (right - left) * (1.0 + 1e-6)
+    table[0] = 0.0, np.inf
+    table[CELLS - 1] = 0.0, np.inf
     return table
 
 
@@ -34,11 +37,12 @@ def brackets():
 def ising_steps(order, number, repeats, base, period, start, neighbor, theta, field, table, key, gamma, x):
     """Steps of an Ising model of any degree, spins -1.0 and +1.0.
 
-    The bracket decides all but about one in 500 draws without an exponential; the rest are decided by it, so the law
-    of the draws is the exact one.
+    The spin is up where u < sigma(2 h), that is, where h > logit(u) / 2. The bracket of the latter, which does not wait
+    for the neighbours, decides all but about one in 500 draws by a comparison without a branch; those are decided by
+    the exponential, so the law of the draws is the exact one.
     """
-    half = 0.5 * CELLS
     for _ in range(repeats):
+        first = key + gamma * np.uint64(base)
         for k in range(order.size):
             i = order[k]
             lo, hi = start[i], start[i + 1]
@@ -50,14 +54,13 @@ def ising_steps(order, number, repeats, base, period, start, neighbor, theta, fi
             else:
                 for e in range(lo, hi):
                     h += theta[e] * x[neighbor[e]]
-            u = np.int64(mix(key + gamma * np.uint64(base + number[k])) >> np.uint64(11))
-            cell = np.int64(min(max(h * (half / SPAN) + half, 0.0), CELLS - 1.0))
-            low = table[cell, 0]
-            up = np.float64(u < low)
-            # One comparison for low <= u < high: it is almost never true, so it costs nothing.
-            if np.uint64(u - low) < np.uint64(table[cell, 1] - low):
-                up = np.float64(u < SCALE / (1.0 + math.exp(-2.0 * h)))
-            x[i] = 2.0 * up - 1.0
+            u = mix(first + gamma * np.uint64(number[k])) >> np.uint64(11)
+            cell = np.int64(u >> np.uint64(43))
+            ahead = h - table[cell, 0]
+            spin = math.copysign(1.0, ahead)
+            if abs(ahead) <= table[cell, 1]:
+                spin = 1.0 if np.float64(u) < SCALE / (1.0 + math.exp(-2.0 * h)) else -1.0
+            x[i] = spin
         base += period
 
 

@@ -55,7 +55,7 @@ def _possible(model: Model, scan: Scan, region: Region) -> list[str]:
         possible.insert(0, "field")
     if isinstance(model, Potts) and _spread(model, region) < SAFE_EXPONENT:
         possible.insert(0, "potts")
-    if region.degree <= MOST_NEIGHBORS and (model.cardinalities[region.positions] == 2).all():
+    if region.degree <= MOST_NEIGHBORS and (model._spins or (model.cardinalities[region.positions] == 2).all()):
         possible.insert(0, "table")
         if not scan.is_random:
             possible.insert(0, "bits")
@@ -109,8 +109,9 @@ def _binary(model: Model, region: Region) -> tuple[NDArray[np.int64], NDArray[np
 def _field(model: Model, region: Region) -> Field:
     assert isinstance(model, Ising)
     theta, field = model.couplings.data[region.entry], model.fields[region.positions]
-    size = np.abs(field) + _row_sums(np.abs(theta), region)
-    error = UNIT * ((np.diff(region.start) + 2) * size + 16.0)
+    degree = np.diff(region.start)
+    size = np.abs(field) + degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
+    error = UNIT * ((degree + 2) * size + 16.0)
     return Field(region, frozen(theta), frozen(field), frozen(np.minimum(error, 1.0)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -122,6 +122,8 @@ class _Rows(Kernel):
 
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
+    by_levels: ClassVar[bool] = True  # whether that is faster than one step after the other
+    orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]]  # of cycles
 
     @property
     def largest(self) -> int:
@@ -175,15 +177,25 @@ class _Rows(Kernel):
             lo, step = lo + head, step + head
         repeats, tail = divmod(hi - lo, length)
         if repeats:
-            order = self._part(segment, 0, length)
-            number = reorder(order, self.region.start, self.region.neighbor, self.region.size, WINDOW)
-            lists.append((frozen(order[number]), frozen(number), repeats, step, length))
+            lists.append((*self._whole(segment), repeats, step, length))
         if tail:
             lists.append((self._part(segment, 0, tail), _numbers(tail), 1, step + repeats * length, 0))
         return lists
 
+    def _whole(self, segment: Cycle) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The whole cycle, in the order of its levels if that helps; made once, since long runs come back for it."""
+        known = self.orders.get(id(segment))
+        if known is None:
+            order = self._part(segment, 0, len(segment.cycle))
+            if self.by_levels:
+                number = reorder(order, self.region.start, self.region.neighbor, self.region.size, WINDOW)
+            else:
+                number = _numbers(len(order))
+            known = self.orders[id(segment)] = (frozen(order[number]), frozen(number))
+        return known
+
     def _part(self, segment: Cycle, place: int, steps: int) -> NDArray[np.int32]:
-        part = np.asarray(segment.cycle[place : place + steps], dtype=np.int64)
+        part = segment.array()[place : place + steps]
         return frozen(self.region.local(part).astype(np.int32))
 
 
@@ -195,6 +207,7 @@ class Table(_Rows):
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
+    orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
     name: ClassVar[str] = "table"
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
@@ -225,9 +238,11 @@ class Field(_Rows):
 
     region: Region
     theta: NDArray[np.float64]
-    field: NDArray[np.float64]
+    fields: NDArray[np.float64]
     error: NDArray[np.float64]
+    orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
     name: ClassVar[str] = "field"
+    by_levels: ClassVar[bool] = False
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self._uniform(np.full(self.region.size, 2), master, chains)
@@ -243,7 +258,7 @@ class Field(_Rows):
         step: int,
     ) -> None:
         keys = _streams(master, chains, 1)
-        shared = (self.region.start, self.region.neighbor, self.theta, self.field, spins.brackets())
+        shared = (self.region.start, self.region.neighbor, self.theta, self.fields, spins.brackets())
         for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
             state = 2.0 * x[:-1, c] - 1.0
             for steps in lists:
@@ -259,6 +274,7 @@ class PottsLanes(_Rows):
     strength: NDArray[np.float64]
     unary: NDArray[np.float64]
     error: NDArray[np.float64]
+    orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
     name: ClassVar[str] = "potts"
 
     @property
@@ -300,6 +316,7 @@ class Factors(_Rows):
     packed: tuple[NDArray[Any], ...]
     table: NDArray[np.float64]
     error: NDArray[np.float64]
+    orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
     name: ClassVar[str] = "factors"
 
     @property
@@ -343,7 +360,7 @@ def _cycle(segment: Cycle, lo: int, hi: int, region: Region) -> tuple[NDArray[np
     part = segment.cut(lo, hi)
     if part.steps < len(part.cycle):
         return frozen(region.local(part.order()).astype(np.int32)), 0
-    return frozen(region.local(np.asarray(part.cycle, dtype=np.int64)).astype(np.int32)), part.first
+    return frozen(region.local(part.array()).astype(np.int32)), part.first
 
 
 def _numbers(steps: int) -> NDArray[np.int32]:

@@ -21,7 +21,7 @@ class Region:
     updated: NDArray[np.int64]  # own numbers
     start: NDArray[Any]
     neighbor: NDArray[Any]  # own numbers
-    entry: NDArray[np.int64]  # where each neighbour stands in the model's own list
+    entry: NDArray[np.int64] | slice  # where each neighbour stands in the model's own list
 
     @property
     def size(self) -> int:
@@ -39,25 +39,22 @@ class Region:
             return positions
         return np.searchsorted(self.positions, positions)
 
-    def without_gaps(self) -> NDArray[np.int64]:
-        """Positions of the updated variables in the model."""
-        return self.positions[self.updated]
-
 
 def region_of(model: Model, scan: Scan) -> Region:
     """What the scan can see of the model; nothing else of it is touched."""
     n = model.n_variables
     updated = scan.updates(n)
     start, neighbor = model._adjacency
+    if len(updated) == n:
+        return Region(updated, updated, start, neighbor, slice(None))
     first, sizes = start[updated].astype(np.int64), (start[updated + 1] - start[updated]).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     entry = np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
     seen = neighbor[entry]
-    whole = len(updated) == n
-    positions = np.arange(n) if whole else np.union1d(updated, seen)
-    own = updated if whole else np.searchsorted(positions, updated)
+    positions = np.union1d(updated, seen)
+    own = np.searchsorted(positions, updated)
     row_sizes = np.zeros(len(positions), dtype=np.int64)
     row_sizes[own] = sizes
     local_start = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.int32)
-    local_neighbor = (seen if whole else np.searchsorted(positions, seen)).astype(np.int32)
+    local_neighbor = np.searchsorted(positions, seen).astype(np.int32)
     return Region(positions, own, frozen(local_start), frozen(local_neighbor), entry)
