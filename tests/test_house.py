@@ -64,16 +64,17 @@ def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
 def test_kernels_are_compiled_for_one_type_each():
     from dobrushin import _kernels
     from dobrushin._kernels import (
+        binary,
         bits,
         descent,
         generator,
         greedy,
         influence,
+        ising,
         labels,
         levels,
         moves,
         reorder,
-        spins,
         tables,
         variation,
     )  # fmt: skip
@@ -97,7 +98,7 @@ def test_kernels_are_compiled_for_one_type_each():
                 db.sample(model, scan, chains=chains, record=db.Record(counts=True))
                 db.sample(model, scan, chains=chains, initial="mode")
     for module in (
-        bits, descent, generator, greedy, influence, labels, levels, moves, reorder, spins, tables, variation,
+        binary, bits, descent, generator, greedy, influence, ising, labels, levels, moves, reorder, tables, variation,
     ):  # fmt: skip
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):

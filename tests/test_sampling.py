@@ -16,6 +16,7 @@ import dobrushin as db
 import reference
 from dobrushin._kernels import bits, generator
 from dobrushin._sampling.build import KERNELS
+from dobrushin._scan import Cycle
 from dobrushin._seeding import master_words
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
@@ -260,6 +261,53 @@ def test_levels_do_not_change_the_draws():
     pieces = db.Scan(scan.order[:900]) + db.Scan(scan.order[900:1800]) + db.Scan(scan.order[1800:])
     assert (db.sample(model, pieces, seed=4, kernel="field").states == fast).all()
     assert (db.sample(model, scan, seed=4, kernel="table").states == fast).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_waves_make_the_draws_of_single_steps(seed, monkeypatch):
+    """Many sweeps at once, on grids, tori, random graphs, shuffled cycles and parts of a model."""
+    rng = np.random.default_rng(seed)
+    if seed % 3 == 0:
+        model = db.Ising.grid(
+            12, 15, couplings=rng.normal(size=12 * 14 + 11 * 15) * 0.3, fields=rng.normal(size=(12, 15))
+        )
+    elif seed % 3 == 1:
+        model = db.Ising.grid(10, 12, couplings=0.3, fields=rng.normal(size=(10, 12)), periodic=True)
+    else:
+        edges = {tuple(sorted(pair)) for pair in rng.integers(150, size=(400, 2)).tolist() if pair[0] != pair[1]}
+        model = db.Ising({edge: float(rng.normal() * 0.2) for edge in edges}, fields=rng.normal(size=150))
+    n = model.n_variables
+    cycle = rng.permutation(n) if seed % 2 else np.arange(n)
+    cycle = cycle[: n - 7] if seed % 4 == 3 else cycle  # seven variables keep their start
+    scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
+    from dobrushin._sampling import kernels
+
+    monkeypatch.setattr(kernels, "WAVE_WIDTH", 1)
+    used = []
+    real = kernels.ising.waves
+    monkeypatch.setattr(kernels.ising, "waves", lambda *parts: (used.append(1), real(*parts)))
+    fast = db.sample(model, scan, chains=2, seed=seed, kernel="field")
+    assert used
+    monkeypatch.setattr(kernels, "MANY_SWEEPS", 10**9)
+    slow = db.sample(model, scan, chains=2, seed=seed, kernel="field")
+    assert (fast.states == slow.states).all()
+    assert len(used) == 2
+
+
+def test_the_exponential_of_waves():
+    import decimal
+
+    from dobrushin._kernels.ising import exponential
+
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    with decimal.localcontext(prec=40):
+        for t in np.concatenate(
+            [rng.uniform(-690, 690, 3000), rng.normal(size=2000), np.log(2) * (np.arange(60) - 30.5)]
+        ):
+            true = decimal.Decimal(float(t)).exp()
+            worst = max(worst, abs(float(decimal.Decimal(float(exponential(float(t)))) / true - 1)))
+    assert worst < 2.0**-48
 
 
 def test_a_seed_that_was_not_given_is_kept():

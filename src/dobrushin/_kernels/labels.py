@@ -1,6 +1,6 @@
 """Gibbs updates of variables with any number of states: Potts models and general factors.
 
-States have the layout [variable, chain]. Lists of steps are as in `spins`; the chains share the list.
+States have the layout [variable, chain]. Lists of steps are as in `ising`; the chains share the list.
 """
 
 import numpy as np

@@ -9,9 +9,9 @@ from dobrushin._arrays import frozen
 from dobrushin._influence.factors import _pack as pack_factors
 from dobrushin._kernels.tables import binary_tables
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._sampling.kernels import Bits, Factors, Field, Kernel, PottsLanes, Table
+from dobrushin._sampling.kernels import MANY_SWEEPS, Bits, Factors, Field, Kernel, PottsLanes, Table
 from dobrushin._sampling.region import Region
-from dobrushin._scan import Scan
+from dobrushin._scan import Cycle, Scan
 from dobrushin.errors import ArgumentError
 
 KERNELS = ("bits", "table", "field", "potts", "factors")
@@ -20,6 +20,8 @@ UNIT = 2.0**-53
 MOST_NEIGHBORS = 6
 # From so many chains on, words of 64 are faster than one chain after the other.
 FEW_CHAINS = 16
+# Thresholds that a table may have: 4 MB.
+LARGEST_TABLE = 2**19
 # Exponentials of larger sums could overflow.
 SAFE_EXPONENT = 500.0
 
@@ -67,12 +69,18 @@ def _possible(model: Model, scan: Scan, region: Region) -> list[str]:
 def _fastest(model: Model, scan: Scan, region: Region, chains: int, possible: list[str]) -> str:
     if "bits" in possible and chains >= FEW_CHAINS:
         return "bits"
-    if "table" in possible:
-        # A table costs as much as some draws for each of its entries.
+    if "table" in possible and not ("field" in possible and _long_sweeps(scan)):
+        # A table costs as much as some draws for each of its entries, and is slow where it does not fit in a cache.
         cells = len(region.updated) * 2 ** max(4, region.degree)
-        if not isinstance(model, Ising) or len(scan) * chains > 4 * cells:
+        if not isinstance(model, Ising) or (len(scan) * chains > 4 * cells and cells < LARGEST_TABLE):
             return "table"
     return next(name for name in ("field", "potts", "factors") if name in possible)
+
+
+def _long_sweeps(scan: Scan) -> bool:
+    """Whether most of the steps repeat a long cycle, which can be run in waves."""
+    steps = [s.steps for s in scan.segments if isinstance(s, Cycle) and s.steps >= MANY_SWEEPS * len(s.cycle) > 10_000]
+    return 2 * sum(steps) > len(scan)
 
 
 def _binary(model: Model, region: Region) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
@@ -111,7 +119,8 @@ def _field(model: Model, region: Region) -> Field:
     theta, field = model.couplings.data[region.entry], model.fields[region.positions]
     degree = np.diff(region.start)
     size = np.abs(field) + degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
-    error = UNIT * ((degree + 2) * size + 16.0)
+    # The exponential of the waves is good to 2^-48.
+    error = UNIT * ((degree + 2) * size + 64.0)
     return Field(region, frozen(theta), frozen(field), frozen(np.minimum(error, 1.0)))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._arrays import frozen
-from dobrushin._kernels import bits, labels, spins
+from dobrushin._kernels import binary, bits, ising, labels
 from dobrushin._kernels.generator import CHOICE, streams
 from dobrushin._kernels.reorder import reorder
 from dobrushin._sampling.region import Region
@@ -25,6 +25,11 @@ from dobrushin._scan import Cycle, Draw, Segment
 WINDOW = 2048
 # Fewer chains are run one after the other.
 FEW = 8
+# Arranging a cycle for waves costs about as much as so many sweeps.
+MANY_SWEEPS = 24
+# Waves of fewer steps are not worth their overhead.
+WAVE_WIDTH = 16
+MOST_NEIGHBORS_IN_WAVES = 64
 
 
 class Kernel(ABC):
@@ -124,6 +129,10 @@ class _Rows(Kernel):
     batch: ClassVar[int] = 64
     by_levels: ClassVar[bool] = True  # whether that is faster than one step after the other
     orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]]  # of cycles
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was made for the scan's own segments is of no use to copies of them in another process.
+        return {name: {} if name in ("orders", "arranged") else value for name, value in self.__dict__.items()}
 
     @property
     def largest(self) -> int:
@@ -228,19 +237,20 @@ class Table(_Rows):
         for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
             state = x[:, c].copy()
             for steps in lists:
-                spins.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+                binary.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:, c] = state
 
 
 @dataclass(frozen=True)
 class Field(_Rows):
-    """One chain of an Ising model of any degree, by its local fields."""
+    """Chains of an Ising model of any degree, by local fields; long runs of one cycle in waves of independent steps."""
 
     region: Region
     theta: NDArray[np.float64]
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
     orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
+    arranged: dict[int, tuple[Any, ...] | None] = field(default_factory=dict)
     name: ClassVar[str] = "field"
     by_levels: ClassVar[bool] = False
 
@@ -258,12 +268,44 @@ class Field(_Rows):
         step: int,
     ) -> None:
         keys = _streams(master, chains, 1)
-        shared = (self.region.start, self.region.neighbor, self.theta, self.fields, spins.brackets())
+        shared = (self.region.start, self.region.neighbor, self.theta, self.fields, ising.brackets())
         for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
             state = 2.0 * x[:-1, c] - 1.0
             for steps in lists:
-                spins.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+                if steps[2] < MANY_SWEEPS or not self._sweep(segment, *steps[2:4], keys[0, c], keys[1, c], state):
+                    ising.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:-1, c] = state > 0
+
+    def _sweep(
+        self, segment: Segment, sweeps: int, step: int, key: np.uint64, gamma: np.uint64, state: NDArray[np.float64]
+    ) -> bool:
+        """Run whole cycles with many steps at a time; False if the cycle is not fit for that."""
+        assert isinstance(segment, Cycle)
+        if id(segment) not in self.arranged:
+            self.arranged[id(segment)] = self._arrange(segment)
+        if (known := self.arranged[id(segment)]) is None:
+            return False
+        place, *parts = known
+        stored = np.empty_like(state)
+        stored[place] = state
+        ising.waves(sweeps, step, *parts, key, gamma, stored)
+        state[:] = stored[place]
+        return True
+
+    def _arrange(self, segment: Cycle) -> tuple[Any, ...] | None:
+        order = self._part(segment, 0, len(segment.cycle))
+        rank = np.full(self.region.size, -1, dtype=np.int32)
+        rank[order] = np.arange(len(order))
+        if (rank >= 0).sum() < len(order):
+            return None  # some variable comes twice
+        level, P = ising.schedule(order, rank, self.region.start, self.region.neighbor)
+        D = self.region.degree + 1
+        if len(order) < WAVE_WIDTH * P or D > MOST_NEIGHBORS_IN_WAVES:
+            return None
+        place, *parts = ising.arrange(
+            order, level, P, D, self.region.start, self.region.neighbor, self.theta, self.fields
+        )
+        return (place, D, *parts)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,237 @@
+"""One chain of an Ising model: step after step, or in waves of steps that do not depend on each other.
+
+Steps come as a list that is gone through `repeats` times: entry k updates variable order[k] and is step number
+base + number[k] of the scan, `period` later each time.
+
+Waves (MATH section 8) are for cycles of L steps in which every variable occurs once. With level(v) the level of step v
+within the cycle, and P one more than the largest difference of levels along an edge, level(v) + P s is an order of all
+steps (s, v) of all sweeps that keeps every dependency: two neighbours are never at one level, and of two steps on
+neighbours the earlier one has the lower level. So several sweeps are under way at once: in round m, class
+c = level mod P updates the variables whose sweep m - level // P (their lag) lies between 0 and S - 1. Variables are
+stored by class, number of neighbours and level; what a round updates in one bucket is then one stretch of memory.
+
+Both do the same sums and the same comparison, so they make the same draws.
+"""
+
+import math
+
+import numpy as np
+
+from dobrushin._compile import kernel
+from dobrushin._kernels.generator import mix
+
+SCALE = 2.0**53
+CELLS = 1024  # of the table that brackets logit(u) / 2, by the highest bits of u
+BLOCK = 256  # steps of a wave that are computed together
+LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number
+
+
+@kernel
+def exponential(t):
+    """exp(t) without a branch or a call, to about 2^-50: 2^k times the Taylor polynomial of the rest to degree 13."""
+    t = min(max(t, -700.0), 700.0)
+    y = t * 1.4426950408889634 + ROUND
+    k = y - ROUND
+    r = (t - k * LN2_HIGH) - k * LN2_LOW
+    r2 = r * r
+    r4 = r2 * r2
+    low = (1.0 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0))
+    middle = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0))
+    high = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0))
+    top = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
+    p = low + r4 * (middle + r4 * (high + r4 * top))
+    # The whole number stands in the lowest bits of y: shifted, it is added to the exponent of p.
+    bits = np.float64(p).view(np.int64) + (np.float64(y).view(np.int64) << np.int64(52))
+    return np.int64(bits).view(np.float64)
+
+
+@kernel
+def brackets():
+    """For each cell of u the middle and half the width of an interval that holds logit(u) / 2.
+
+    It is wider than need be by far more than the rounding of logarithms and local fields.
+    """
+    table = np.empty((CELLS, 2))
+    for c in range(1, CELLS - 1):
+        low, high = c / CELLS, (c + 1) / CELLS
+        left, right = 0.5 * (math.log(low) - math.log1p(-low)), 0.5 * (math.log(high) - math.log1p(-high))
+        table[c, 0] = 0.5 * (left + right)
+        table[c, 1] = 0.5 * (right - left) * (1.0 + 1e-6)
+    table[0] = 0.0, np.inf
+    table[CELLS - 1] = 0.0, np.inf
+    return table
+
+
+@kernel
+def ising_steps(order, number, repeats, base, period, start, neighbor, theta, field, table, key, gamma, x):
+    """Steps of an Ising model of any degree, spins -1.0 and +1.0.
+
+    The spin is up where u < sigma(2 h), that is, where h > logit(u) / 2. The bracket of the latter, which does not wait
+    for the neighbours, decides all but about one in 500 draws by a comparison without a branch; those are decided by
+    the exponential, so the law of the draws is the exact one.
+    """
+    for _ in range(repeats):
+        first = key + gamma * np.uint64(base)
+        for k in range(order.size):
+            i = order[k]
+            lo, hi = start[i], start[i + 1]
+            h = field[i]
+            if hi - lo >= 4:
+                h += (theta[lo] * x[neighbor[lo]] + theta[lo + 1] * x[neighbor[lo + 1]]) + (
+                    theta[lo + 2] * x[neighbor[lo + 2]] + theta[lo + 3] * x[neighbor[lo + 3]]
+                )
+                lo += 4
+            for e in range(lo, hi):
+                h += theta[e] * x[neighbor[e]]
+            u = mix(first + gamma * np.uint64(number[k])) >> np.uint64(11)
+            cell = np.int64(u >> np.uint64(43))
+            ahead = h - table[cell, 0]
+            spin = math.copysign(1.0, ahead)
+            if abs(ahead) <= table[cell, 1]:
+                spin = 1.0 if np.float64(u) * (1.0 + exponential(-2.0 * h)) < SCALE else -1.0
+            x[i] = spin
+        base += period
+
+
+@kernel
+def schedule(order, rank, start, neighbor):
+    """Levels of the steps of a cycle, and P. rank[i] is the step that updates i, -1 for none."""
+    level = np.empty(order.size, dtype=np.int32)
+    P = 1
+    for v in range(order.size):
+        i = order[v]
+        before = -1
+        for e in range(start[i], start[i + 1]):
+            w = rank[neighbor[e]]
+            if 0 <= w < v:
+                before = max(before, level[w])
+        level[v] = before + 1
+        for e in range(start[i], start[i + 1]):
+            w = rank[neighbor[e]]
+            if 0 <= w < v:
+                P = max(P, level[v] - level[w] + 1)
+    return level, P
+
+
+@kernel
+def _sorted_by(level):
+    """Steps by level, in their order within each level."""
+    first = np.zeros(level.max() + 2, dtype=np.int64)
+    for v in range(level.size):
+        first[level[v] + 1] += 1
+    for k in range(first.size - 1):
+        first[k + 1] += first[k]
+    steps = np.empty(level.size, dtype=np.int32)
+    for v in range(level.size):
+        steps[first[level[v]]] = v
+        first[level[v]] += 1
+    return steps
+
+
+@kernel
+def arrange(order, level, P, D, start, neighbor, theta, field):
+    """Places of the variables, and what the rounds need, in their order.
+
+    D is one more than the most neighbours. Bucket b = class * D + neighbours holds the places first[b] : first[b + 1];
+    its neighbours and couplings stand at entry[b], one row for each neighbour.
+    """
+    L, n = order.size, start.size - 1
+    by_level = _sorted_by(level)
+    first = np.zeros(P * D + 1, dtype=np.int64)
+    for v in range(L):
+        first[(level[v] % P) * D + start[order[v] + 1] - start[order[v]] + 1] += 1
+    for b in range(P * D):
+        first[b + 1] += first[b]
+    place = np.full(n, -1, dtype=np.int32)
+    at = first.copy()
+    for q in range(L):
+        v = by_level[q]
+        b = (level[v] % P) * D + start[order[v] + 1] - start[order[v]]
+        place[order[v]] = at[b]
+        at[b] += 1
+    rest = L
+    for i in range(n):
+        if place[i] < 0:
+            place[i] = rest
+            rest += 1
+    slot = np.empty(neighbor.size, dtype=np.int32)
+    coupling = np.empty(neighbor.size)
+    own_field = np.empty(L)
+    number = np.empty(L, dtype=np.int64)
+    lag = np.empty(L, dtype=np.int32)
+    entry = np.zeros(P * D, dtype=np.int64)
+    used = 0
+    for b in range(P * D):
+        entry[b] = used
+        used += (b % D) * (first[b + 1] - first[b])
+    # In the order of the steps: what is read is then read once, one after the other.
+    for v in range(L):
+        i = order[v]
+        k = place[i]
+        own_field[k] = field[i]
+        lag[k] = level[v] // P
+        number[k] = v - np.int64(L) * lag[k]
+        b = (level[v] % P) * D + start[i + 1] - start[i]
+        width, at_entry = first[b + 1] - first[b], entry[b] + k - first[b]
+        for e in range(start[i], start[i + 1]):
+            slot[at_entry] = place[neighbor[e]]
+            coupling[at_entry] = theta[e]
+            at_entry += width
+    return place, slot, coupling, own_field, number, lag, first, entry
+
+
+@kernel
+def _first_at_least(lag, lo, hi, value):
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if lag[middle] < value:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+@kernel
+def waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, entry, key, gamma, x):
+    """All steps of `sweeps` cycles; the first one is number `base` of the scan. Spins are -1.0 and +1.0, by place."""
+    L = number.size
+    last = lag.max()
+    local = np.empty(BLOCK)
+    for m in range(sweeps + last):
+        stream = key + gamma * np.uint64(base + m * L)
+        for b in range(first.size - 1):
+            lo, hi, d = first[b], first[b + 1], b % D
+            begin = lo if m < sweeps else _first_at_least(lag, lo, hi, m - sweeps + 1)
+            end = hi if m >= last else _first_at_least(lag, lo, hi, m + 1)
+            for c in range(begin, end, BLOCK):
+                z = min(BLOCK, end - c)
+                h = local[:z]
+                _local_fields(d, hi - lo, entry[b] + c - lo, slot, coupling, own_field[c : c + z], x, h)
+                numbers, spins = number[c : c + z], x[c : c + z]
+                for k in range(z):
+                    # Numbers of earlier sweeps are negative: they wrap, as the counter does.
+                    u = np.float64(np.int64(mix(stream + gamma * np.uint64(numbers[k])) >> np.uint64(11)))
+                    spins[k] = 1.0 if u * (1.0 + exponential(-2.0 * h[k])) < SCALE else -1.0
+
+
+@kernel
+def _local_fields(d, width, at, slot, coupling, field, x, h):
+    z = h.size
+    done = 0
+    if d >= 4:
+        n0, n1, n2, n3 = slot[at:], slot[at + width :], slot[at + 2 * width :], slot[at + 3 * width :]
+        t0, t1, t2, t3 = coupling[at:], coupling[at + width :], coupling[at + 2 * width :], coupling[at + 3 * width :]
+        for k in range(z):
+            h[k] = field[k] + (
+                (t0[k] * x[np.uint32(n0[k])] + t1[k] * x[np.uint32(n1[k])])
+                + (t2[k] * x[np.uint32(n2[k])] + t3[k] * x[np.uint32(n3[k])])
+            )
+        done = 4
+    else:
+        for k in range(z):
+            h[k] = field[k]
+    for e in range(done, d):
+        ne, te = slot[at + e * width :], coupling[at + e * width :]
+        for k in range(z):
+            h[k] += te[k] * x[np.uint32(ne[k])]
