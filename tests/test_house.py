@@ -1,6 +1,7 @@
 """How the house is built: who imports whom, who may compile, what each kernel is compiled for."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,15 @@ def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
 
 
 def test_kernels_are_compiled_for_one_type_each():
+    """In a process of its own, where no other test has called a kernel."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    code = "import test_house; test_house.count_signatures()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def count_signatures():
+    """Use everything once; every kernel must have been compiled for one set of types only."""
     from dobrushin import _kernels
     from dobrushin._kernels import (
         binary,
