@@ -430,7 +430,8 @@ def test_dataframe_and_arviz():
     assert frame.loc[(4, 2), "b"] == every.states[4, 2, 1]
     pytest.importorskip("arviz")
     for run, draws in ((final, 1), (every, 3)):
-        posterior = run.to_arviz()["posterior"]
+        posterior = run.to_arviz(certificate=run.variation(model, targets=["a"]))["posterior"]
+        assert "total variation of 1 target" in posterior.attrs["certificate"]
         assert posterior["x"].dims == ("chain", "draw", "variable")
         assert posterior["x"].shape == (5, draws, 2)
         assert posterior.attrs["kernel"] == run.kernel

@@ -32,6 +32,22 @@ WAVE_WIDTH = 16
 MOST_NEIGHBORS_IN_WAVES = 64
 
 
+@dataclass(frozen=True)
+class Work:
+    """Steps lo to hi of a segment, for some chains; the first one is number `step` of the scan."""
+
+    master: NDArray[np.uint64]
+    chains: range
+    segment: Segment
+    lo: int
+    hi: int
+    step: int
+
+    def keys(self, lanes: int) -> NDArray[np.uint64]:
+        """Keys and increments of the chains' streams."""
+        return _streams(self.master, self.chains, lanes)
+
+
 class Kernel(ABC):
     """What all kernels can do."""
 
@@ -55,10 +71,8 @@ class Kernel(ABC):
         """Given initial states 0..k-1, of shape (variables, chains)."""
 
     @abstractmethod
-    def run(
-        self, x: NDArray[Any], master: NDArray[np.uint64], chains: range, segment: Segment, lo: int, hi: int, step: int
-    ) -> None:
-        """Steps lo to hi of a segment; the first one is number `step` of the scan."""
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        """Take the states through some steps."""
 
     @abstractmethod
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
@@ -97,21 +111,10 @@ class Bits(Kernel):
         bits.pack(np.ascontiguousarray(states), x)
         return x
 
-    def run(
-        self,
-        x: NDArray[np.uint64],
-        master: NDArray[np.uint64],
-        chains: range,
-        segment: Segment,
-        lo: int,
-        hi: int,
-        step: int,
-    ) -> None:
-        assert isinstance(segment, Cycle)
-        order, place = _cycle(segment, lo, hi, self.region)
-        keys = _streams(master, chains, 64)
-        wide = self.neighbor.shape[1] > 4
-        bits.update_bits(order, place, step, hi - lo, self.neighbor, self.threshold, self.certain, wide, keys, x)
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        order, place = _cycle(work, self.region)
+        tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
+        bits.update_bits(order, place, work.step, work.hi - work.lo, *tables, work.keys(64), x)
 
     def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int8)
@@ -160,31 +163,32 @@ class _Rows(Kernel):
         del chains
         labels.count_labels(x, rows, counts)
 
-    def _lists(
-        self, segment: Segment, lo: int, hi: int, step: int, keys: NDArray[np.uint64]
-    ) -> Iterator[list[tuple[Any, Any, int, int, int]]]:
+    def _lists(self, work: Work, keys: NDArray[np.uint64]) -> Iterator[list[tuple[Any, Any, int, int, int]]]:
         """For each chain its steps as lists to be gone through; a fixed order is the same for all of them."""
-        if isinstance(segment, Cycle):
-            shared = self._fixed(segment, lo, hi, step)
+        if isinstance(work.segment, Cycle):
+            shared = self._fixed(work)
             for _ in range(keys.shape[1]):
                 yield shared
             return
-        thresholds, numbers = _thresholds(segment), _numbers(hi - lo)
-        drawn = np.empty(hi - lo, dtype=np.int64)
+        size = work.hi - work.lo
+        thresholds, numbers = _thresholds(work.segment), _numbers(size)
+        drawn = np.empty(size, dtype=np.int64)
         for c in range(keys.shape[1]):
-            labels.draw_order(step, hi - lo, thresholds, keys[0, c], keys[1, c], CHOICE, drawn)
-            yield [(frozen(self.region.local(drawn).astype(np.int32)), numbers, 1, step, 0)]
+            labels.draw_order(work.step, size, thresholds, keys[0, c], keys[1, c], CHOICE, drawn)
+            yield [(frozen(self.region.local(drawn).astype(np.int32)), numbers, 1, work.step, 0)]
 
-    def _fixed(self, segment: Cycle, lo: int, hi: int, step: int) -> list[tuple[Any, Any, int, int, int]]:
-        """Steps lo to hi as lists: (order, number, repeats, number of the first step, period)."""
+    def _fixed(self, work: Work) -> list[tuple[Any, Any, int, int, int]]:
+        """The steps of a cycle as lists: (order, number, repeats, number of the first step, period)."""
+        segment, left, step = work.segment, work.hi - work.lo, work.step
+        assert isinstance(segment, Cycle)
         lists = []
         length = len(segment.cycle)
-        place = (segment.first + lo) % length
-        if place or hi - lo < length:
-            head = min(hi - lo, length - place)
+        place = (segment.first + work.lo) % length
+        if place or left < length:
+            head = min(left, length - place)
             lists.append((self._part(segment, place, head), _numbers(head), 1, step, 0))
-            lo, step = lo + head, step + head
-        repeats, tail = divmod(hi - lo, length)
+            left, step = left - head, step + head
+        repeats, tail = divmod(left, length)
         if repeats:
             lists.append((*self._whole(segment), repeats, step, length))
         if tail:
@@ -222,19 +226,10 @@ class Table(_Rows):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self._uniform(np.full(self.region.size, 2), master, chains)
 
-    def run(
-        self,
-        x: NDArray[Any],
-        master: NDArray[np.uint64],
-        chains: range,
-        segment: Segment,
-        lo: int,
-        hi: int,
-        step: int,
-    ) -> None:
-        keys = _streams(master, chains, 1)
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
         shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
-        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+        for c, lists in enumerate(self._lists(work, keys)):
             state = x[:, c].copy()
             for steps in lists:
                 binary.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
@@ -257,22 +252,13 @@ class Field(_Rows):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self._uniform(np.full(self.region.size, 2), master, chains)
 
-    def run(
-        self,
-        x: NDArray[Any],
-        master: NDArray[np.uint64],
-        chains: range,
-        segment: Segment,
-        lo: int,
-        hi: int,
-        step: int,
-    ) -> None:
-        keys = _streams(master, chains, 1)
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
         shared = (self.region.start, self.region.neighbor, self.theta, self.fields, ising.brackets())
-        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+        for c, lists in enumerate(self._lists(work, keys)):
             state = 2.0 * x[:-1, c] - 1.0
             for steps in lists:
-                if steps[2] < MANY_SWEEPS or not self._sweep(segment, *steps[2:4], keys[0, c], keys[1, c], state):
+                if steps[2] < MANY_SWEEPS or not self._sweep(work.segment, *steps[2:4], keys[0, c], keys[1, c], state):
                     ising.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:-1, c] = state > 0
 
@@ -326,23 +312,14 @@ class PottsLanes(_Rows):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self._uniform(np.full(self.region.size, self.largest), master, chains)
 
-    def run(
-        self,
-        x: NDArray[Any],
-        master: NDArray[np.uint64],
-        chains: range,
-        segment: Segment,
-        lo: int,
-        hi: int,
-        step: int,
-    ) -> None:
-        keys = _streams(master, chains, 1)
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
         shared = (self.region.start, self.region.neighbor, self.strength, self.unary)
-        if len(chains) >= FEW and isinstance(segment, Cycle):
-            for steps in self._fixed(segment, lo, hi, step):
+        if len(work.chains) >= FEW and isinstance(work.segment, Cycle):
+            for steps in self._fixed(work):
                 labels.potts_lanes(*steps, *shared, keys, x)
             return
-        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+        for c, lists in enumerate(self._lists(work, keys)):
             state = x[:, c].copy()
             for steps in lists:
                 labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
@@ -368,23 +345,14 @@ class Factors(_Rows):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         return self._uniform(self.states, master, chains)
 
-    def run(
-        self,
-        x: NDArray[Any],
-        master: NDArray[np.uint64],
-        chains: range,
-        segment: Segment,
-        lo: int,
-        hi: int,
-        step: int,
-    ) -> None:
-        keys = _streams(master, chains, 1)
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
         shared = (self.states, *self.packed, self.table)
-        if isinstance(segment, Cycle):
-            for steps in self._fixed(segment, lo, hi, step):
+        if isinstance(work.segment, Cycle):
+            for steps in self._fixed(work):
                 labels.factor_steps(*steps, *shared, keys, x)
             return
-        for c, lists in enumerate(self._lists(segment, lo, hi, step, keys)):
+        for c, lists in enumerate(self._lists(work, keys)):
             state = x[:, c : c + 1].copy()
             for steps in lists:
                 labels.factor_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
@@ -397,9 +365,10 @@ def _streams(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[n
     return keys
 
 
-def _cycle(segment: Cycle, lo: int, hi: int, region: Region) -> tuple[NDArray[np.int32], int]:
+def _cycle(work: Work, region: Region) -> tuple[NDArray[np.int32], int]:
     """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
-    part = segment.cut(lo, hi)
+    assert isinstance(work.segment, Cycle)
+    part = work.segment.cut(work.lo, work.hi)
     if part.steps < len(part.cycle):
         return frozen(region.local(part.order()).astype(np.int32)), 0
     return frozen(region.local(part.array()).astype(np.int32)), part.first

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.initial import Start
-from dobrushin._sampling.kernels import Kernel
+from dobrushin._sampling.kernels import Kernel, Work
 from dobrushin._scan import Scan
 
 # Updates between looks at whether to stop: some tens of milliseconds.
@@ -106,7 +106,7 @@ def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
     for segment in job.scan.segments:
         a, b = max(lo - before, 0), min(hi - before, segment.steps)
         if a < b:
-            job.kernel.run(x, job.master, chains, segment, a, b, before + a)
+            job.kernel.run(x, Work(job.master, chains, segment, a, b, before + a))
         before += segment.steps
 
 

@@ -117,17 +117,25 @@ class Samples:
         """
         return variation(influence, self.scan, targets, weights, update_error=self.update_error)
 
-    def to_arviz(self) -> Any:
-        """As ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on."""
+    def to_arviz(self, certificate: Variation | None = None) -> Any:
+        """As ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on.
+
+        Parameters
+        ----------
+        certificate : Variation, optional
+            Its words are kept among the attributes, with the scan, the seed and the kernel.
+        """
         arviz = require("arviz", "formats")
         states = self._need_states("to_arviz")
         draws = states[:, None, :] if states.ndim == 2 else states
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
                       "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
+        if certificate is not None:
+            attributes["certificate"] = repr(certificate)
         names = {"coords": {"variable": [str(label) for label in self.variables]}, "dims": {"x": ["variable"]}}
         with warnings.catch_warnings():
-            # Many chains with few draws are what this library is about.
-            warnings.filterwarnings("ignore", message="More chains")
+            # ArviZ wonders about more chains than draws, which is what this library is about.
+            warnings.simplefilter("ignore", UserWarning)
             if hasattr(arviz, "InferenceData"):
                 data = arviz.from_dict(posterior={"x": draws}, **names)
             else:
