@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -494,6 +495,133 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path):
     path.write_bytes(b"broken")
     with pytest.raises(db.ArgumentError, match="an earlier run wrote"):
         db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+
+
+def test_every_part_of_a_run_names_its_checkpoint(tmp_path, monkeypatch):
+    """What changes the draws in any way makes it another run, however long the arrays are."""
+    model = db.Ising.grid(4, 4, couplings=0.2)
+    order = np.arange(3008) % 16
+    other = order.copy()
+    other[10:-3] = np.random.default_rng(0).permutation(other[10:-3])
+    one, two = np.random.SeedSequence(5).spawn(2)
+    graphs = [db.Potts({(0, 1): 1.0, (2, 3): 1.0}, 3), db.Potts({(0, 2): 1.0, (1, 3): 1.0}, 3)]
+    cases = [
+        [(model, db.Scan([0]), {"initial": sign * np.ones(16), "seed": 1}) for sign in (1, -1)],
+        [(model, db.Scan(o), {"seed": 1}) for o in (order, other)],
+        [(model, db.Scan([0]), {"seed": s}) for s in (one, two)],
+        [(graph, db.Scan.systematic(4, 40), {"seed": 1}) for graph in graphs],
+    ]
+    for k, (first, second) in enumerate(cases):
+        path = tmp_path / str(k)
+        db.sample(*first[:2], chains=64, checkpoint=path, **first[2])
+        with pytest.raises(db.ArgumentError, match="the same run"):
+            db.sample(*second[:2], chains=64, checkpoint=path, **second[2])
+    # Another number of cores is the same run.
+    before = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, checkpoint=tmp_path / "cores")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    after = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, checkpoint=tmp_path / "cores")
+    assert (before.states == after.states).all()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_run(tmp_path):
+    model = db.Ising.grid(3, 3, couplings=0.2)
+    for path in (tmp_path, tmp_path / "no" / "such", 5):
+        with pytest.raises(db.ArgumentError, match="'checkpoint'"):
+            db.sample(model, db.Scan.systematic(9, 10**15), checkpoint=path)
+
+
+def test_spawned_seeds_repeat_their_runs(tmp_path):
+    model = db.Ising.grid(3, 3, couplings=0.2)
+    runs = [db.sample(model, db.Scan.systematic(9, 9), chains=9, seed=s) for s in np.random.SeedSequence(5).spawn(2)]
+    assert (runs[0].states != runs[1].states).any()
+    for run in runs:
+        run.save(tmp_path / "run")
+        back = db.Samples.load(tmp_path / "run")
+        again = db.sample(model, db.Scan.systematic(9, 9), chains=9, seed=back.seed)
+        assert (again.states == run.states).all()
+    merged = model.merge([[0, 1]])
+    odd = db.sample(merged, db.Scan([0, 1]), chains=3, seed=np.random.SeedSequence([1, 2]))
+    odd.save(tmp_path / "odd")
+    assert list(db.Samples.load(tmp_path / "odd").variables) == list(odd.variables)
+    assert (0, 1) in odd.variables
+
+
+def test_a_function_is_asked_once_for_each_chain_and_its_answer_checked():
+    hard = db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 2)], np.array([[0, 0], [0, -np.inf]]))
+    asked = []
+
+    def start(chains):
+        asked.extend(chains.tolist())
+        return np.zeros((len(chains), 3), dtype=int)
+
+    db.sample(hard, db.Scan([0, 1]), chains=500, seed=1, initial=start)
+    assert sorted(asked) == list(range(500))
+    with pytest.raises(db.ArgumentError, match="forbidden"):
+        db.sample(hard, db.Scan([0, 1]), chains=5, initial=lambda chains: np.ones((len(chains), 3), dtype=int))
+
+
+def test_random_choices_are_as_exact_as_stated():
+    from dobrushin._kernels.labels import partial_sums
+
+    rng = np.random.default_rng(0)
+    for q in (rng.dirichlet(np.full(2000, 0.3)), np.array([0.0, 0.25, 0.0, 0.75, 0.0]), np.full(1000, 1e-3)):
+        q = q / q.sum()
+        thresholds, last = partial_sums(q)
+        exact = 0
+        for i in range(last):
+            exact += Fraction(float(q[i]))
+            assert abs(Fraction(int(thresholds[i]), 2**64) - exact) < Fraction(4, 2**64)
+        assert last == np.flatnonzero(q)[-1]
+    model = db.Ising.grid(3, 3, couplings=0.1)
+    fixed = db.sample(model, db.Scan.systematic(9, 9), seed=0, kernel="table").update_error
+    random = db.sample(model, db.Scan.uniform(9, 9), seed=0, kernel="table").update_error
+    assert random == pytest.approx(fixed + 9 * 2.0**-62, rel=1e-9)
+    assert (random > fixed).all()
+
+
+def test_errors_are_bounds_that_certificates_take():
+    for model in (
+        db.Ising({(0, 1): 1e100, (0, 2): -1e100}, fields=[0.3, 0, 0]),
+        db.Potts({(0, 1): 1.0}, 3, unaries=[[1e17, 1e17 + 16, 1e17], [0, 1, 2.0]]),
+    ):
+        run = db.sample(model, db.Scan([0]), chains=20, seed=1)
+        assert run.update_error.max() <= 1
+        with pytest.warns(db.VacuousBoundWarning):
+            assert run.variation(model).value >= 1
+
+
+def test_shapes_do_not_depend_on_luck():
+    model = db.Potts({(0, 1): 0.3, (1, 2): 0.4}, 5)
+    for seed in range(6):
+        assert db.sample(model, db.Scan.systematic(3, 9), seed=seed).marginals().shape == (3, 5)
+    keep = db.Record(variables=(label for label in (0, 2)))
+    for _ in range(2):
+        assert db.sample(model, db.Scan.systematic(3, 9), record=keep).states.shape == (1, 2)
+
+
+def test_wide_terms_are_refused_in_one_sentence():
+    wide = db.SpinMRF({tuple(range(25)): 0.3, (25, 26): 0.5})
+    with pytest.raises(db.ArgumentError, match="without terms of more than 20 variables"):
+        db.sample(wide, db.Scan([25]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"executor": 5}, {"seed": -1}, {"seed": 0.5}, {"chains": 0}, {"kernel": "best"}, {"kernel": "potts"},
+     {"initial": np.full(16, np.nan)}, {"initial": np.ones(15)}, {"initial": "no"}, {"record": 5}, {"record": "all"},
+     {"record": db.Record(every=100)}],
+    ids=str,
+)  # fmt: skip
+def test_wrong_arguments(wrong):
+    name = next(iter(wrong))
+    with pytest.raises(db.ArgumentError, match=f"The '{name}' argument of dobrushin.sample"):
+        db.sample(db.Ising.grid(4, 4, couplings=0.2), db.Scan.systematic(16, 32), **wrong)
+
+
+def test_self_check_takes_no_nonsense():
+    for wrong in ({"chains": 0}, {"seed": "x"}):
+        with pytest.raises(db.ArgumentError):
+            db.self_check(**wrong)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

@@ -22,3 +22,9 @@ def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
 def master_words(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
     """Two words that all streams of a run are made from."""
     return seed.generate_state(2, np.uint64).astype(np.uint64)
+
+
+def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
+    """What a result keeps of its seed: a number where that is all there is to it."""
+    plain = not seed.spawn_key and isinstance(seed.entropy, numbers.Integral)
+    return int(seed.entropy) if plain else seed  # type: ignore[arg-type]

@@ -86,11 +86,14 @@ class SamplingInterrupted(KeyboardInterrupt):
     ----------
     samples : Samples
         The chains that had finished.
+    chain_numbers : array
+        Which ones they are.
     """
 
-    def __init__(self, samples: Samples, wanted: int) -> None:
+    def __init__(self, samples: Samples, wanted: int, chain_numbers: Any) -> None:
         self.samples = samples
-        self._arguments = (samples, wanted)
+        self.chain_numbers = chain_numbers
+        self._arguments = (samples, wanted, chain_numbers)
         super().__init__(
             f"Interrupted: {samples.chains} of {wanted} chains had finished (attribute 'samples' of this error)."
         )

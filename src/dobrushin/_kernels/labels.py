@@ -116,14 +116,37 @@ def factor_steps(order, number, repeats, base, period, states, f_start, member_s
 
 
 @kernel
-def draw_order(first, steps, thresholds, key, gamma, choice, out):
-    """The variables of random steps: entry t is number `first + t` of the scan.
+def partial_sums(q):
+    """2^64 times the partial sums of probabilities, to about one unit: summed with twice the precision.
 
-    thresholds are 2^64 times the partial sums of q.
+    From the last variable that can be drawn on they are 2^64 - 1.
     """
+    thresholds = np.empty(q.size, dtype=np.uint64)
+    high, low = 0.0, 0.0
+    last = 0
+    for i in range(q.size):
+        total = high + q[i]
+        part = total - high
+        low += (high - (total - part)) + (q[i] - part)
+        high = total
+        if q[i] > 0.0:
+            last = i
+        scaled = min(high * 2.0**64, 2.0**64 - 2048.0)
+        thresholds[i] = np.uint64(scaled) + np.uint64(np.int64(low * 2.0**64))
+    for i in range(last, q.size):
+        thresholds[i] = ~np.uint64(0)
+    return thresholds, last
+
+
+@kernel
+def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
+    """The variables of random steps: entry t is number `first + t` of the scan. Without thresholds: uniform on n."""
     for t in range(steps):
         word = mix(key + gamma * (choice + np.uint64(first + t)))
-        out[t] = np.searchsorted(thresholds, word, side="right")
+        if thresholds.size == 0:
+            out[t] = below(word, n)
+        else:
+            out[t] = min(np.searchsorted(thresholds, word, side="right"), last)
 
 
 @kernel

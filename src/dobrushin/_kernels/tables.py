@@ -1,4 +1,4 @@
-"""Conditional probabilities of binary variables for every configuration of their neighbours."""
+"""Tables of probabilities for all configurations of neighbours, and states that tables forbid."""
 
 import numpy as np
 
@@ -34,3 +34,17 @@ def binary_tables(out_start, f_start, m_start, m_of, m_stride, own_stride, base,
             else:
                 probability[r, c] = 1.0 / (1.0 + np.exp(weight0 - weight1))
         error[r] = ((f_start[r + 1] - f_start[r] + 2) * size + 8.0) * 2.0**-52
+
+
+@kernel
+def first_forbidden(f_start, m_start, member, m_stride, own_stride, base, table, states):
+    """The first variable, factor and chain whose states the factor forbids; -1 for none."""
+    for i in range(f_start.size - 1):
+        for f in range(f_start[i], f_start[i + 1]):
+            for c in range(states.shape[1]):
+                cell = base[f] + states[i, c] * own_stride[f]
+                for q in range(m_start[f], m_start[f + 1]):
+                    cell += states[member[q], c] * m_stride[q]
+                if table[cell] == -np.inf:
+                    return i, f, c
+    return -1, -1, -1

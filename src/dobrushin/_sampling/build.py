@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +11,10 @@ from dobrushin._arrays import frozen
 from dobrushin._influence.factors import _pack as pack_factors
 from dobrushin._kernels.tables import binary_tables
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._sampling.kernels import MANY_SWEEPS, Bits, Factors, Field, Kernel, PottsLanes, Table
 from dobrushin._sampling.region import Region
-from dobrushin._scan import Cycle, Scan
+from dobrushin._scan import Cycle, Draw, Scan
 from dobrushin.errors import ArgumentError
 
 KERNELS = ("bits", "table", "field", "potts", "factors")
@@ -20,17 +23,36 @@ UNIT = 2.0**-53
 MOST_NEIGHBORS = 6
 # From so many chains on, words of 64 are faster than one chain after the other.
 FEW_CHAINS = 16
+# Larger tables (32 MB) are worth it for so many chains only.
+LARGEST_BITS, MANY_CHAINS = 2**22, 256
 # Thresholds that a table may have: 4 MB.
 LARGEST_TABLE = 2**19
 # Exponentials of larger sums could overflow.
 SAFE_EXPONENT = 500.0
 
 
+def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What the rounding of a random scan's choices adds to the error of an update.
+
+    A variable is chosen with a probability that is off by at most 2^-62. The certificate weighs the error of an update
+    with the probability q of its variable, so the error has to be 2^-62 / q.
+    """
+    error = np.zeros(len(positions))
+    for segment in scan.segments:
+        if isinstance(segment, Draw):
+            q = np.zeros(max(segment.n, int(positions[-1]) + 1))
+            q[: segment.n] = segment.vector()
+            here = q[positions]
+            error = np.maximum(error, np.divide(2.0**-62, here, out=np.zeros_like(here), where=here > 2.0**-62))
+            error[(here > 0) & (here <= 2.0**-62)] = 1.0
+    return error
+
+
 def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: str | None) -> Kernel:
     """The kernel asked for, or the fastest that fits."""
-    possible = _possible(model, scan, region)
+    possible = possible_kernels(model, scan, region)
     if wanted is None:
-        wanted = _fastest(model, scan, region, chains, possible)
+        wanted = _fastest(scan, region, chains, possible)
     elif wanted not in possible:
         reason = f"one of {', '.join(map(repr, possible))} for this model and scan"
         raise ArgumentError("sample", "kernel", reason, wanted)
@@ -39,9 +61,11 @@ def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: 
         if wanted == "bits":
             threshold = np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
             threshold[probability == 1] = np.uint64(2**64 - 1)
-            return Bits(region, neighbor, frozen(threshold), frozen(probability == 1), error + 2.0**-52)
+            return Bits(
+                region, neighbor, frozen(threshold), frozen(probability == 1), np.minimum(error + 2.0**-52, 1.0)
+            )
         threshold = np.rint(probability * 2.0**63).astype(np.uint64)
-        return Table(region, neighbor, frozen(threshold), error + 2.0**-52)
+        return Table(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))
     if wanted == "field":
         return _field(model, region)
     if wanted == "potts":
@@ -49,10 +73,12 @@ def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: 
     return _factors(model, region)
 
 
-def _possible(model: Model, scan: Scan, region: Region) -> list[str]:
+def possible_kernels(model: Model, scan: Scan, region: Region) -> list[str]:
+    """The kernels that can run this scan on this model."""
+    if isinstance(model, SpinMRF) and model.order > TABLE_ORDER:
+        requirement = f"without terms of more than {TABLE_ORDER} variables"
+        raise ArgumentError("sample", "model", requirement, f"a term of {model.order}")
     possible = ["factors"]
-    if isinstance(model, SpinMRF) and model.order > 20:
-        possible = []
     if isinstance(model, Ising):
         possible.insert(0, "field")
     if isinstance(model, Potts) and _spread(model, region) < SAFE_EXPONENT:
@@ -61,19 +87,17 @@ def _possible(model: Model, scan: Scan, region: Region) -> list[str]:
         possible.insert(0, "table")
         if not scan.is_random:
             possible.insert(0, "bits")
-    if not possible:
-        raise ArgumentError("sample", "model", "without terms of more than 20 variables", model)
     return possible
 
 
-def _fastest(model: Model, scan: Scan, region: Region, chains: int, possible: list[str]) -> str:
-    if "bits" in possible and chains >= FEW_CHAINS:
+def _fastest(scan: Scan, region: Region, chains: int, possible: list[str]) -> str:
+    cells = len(region.updated) * 2 ** max(4, region.degree)
+    if "bits" in possible and chains >= FEW_CHAINS and (cells <= LARGEST_BITS or chains >= MANY_CHAINS):
         return "bits"
-    if "table" in possible and not ("field" in possible and _long_sweeps(scan)):
-        # A table costs as much as some draws for each of its entries, and is slow where it does not fit in a cache.
-        cells = len(region.updated) * 2 ** max(4, region.degree)
-        if not isinstance(model, Ising) or (len(scan) * chains > 4 * cells and cells < LARGEST_TABLE):
-            return "table"
+    # A table costs as much as some draws for each of its entries, and is slow where it does not fit in a cache.
+    pays = len(scan) * chains > 4 * cells and cells < LARGEST_TABLE and not _long_sweeps(scan)
+    if "table" in possible and (pays or "field" not in possible):
+        return "table"
     return next(name for name in ("field", "potts", "factors") if name in possible)
 
 
@@ -132,34 +156,40 @@ def _potts(model: Model, region: Region) -> PottsLanes:
     k = unary.shape[1]
     error = UNIT * (2.0 * size + 8.0 * (np.diff(region.start) + k + 4))
     relative = np.exp(unary - unary.max(axis=1, keepdims=True))
-    return PottsLanes(region, frozen(np.exp(strength)), frozen(relative), frozen(error))
+    return PottsLanes(region, frozen(np.exp(strength)), frozen(relative), frozen(np.minimum(error, 1.0)))
 
 
 def _factors(model: Model, region: Region) -> Factors:
+    graph, parts = local_factors(model, region)
+    counts = np.diff(parts[0])
+    largest = np.zeros(graph.n_factors)
+    finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
+    filled = np.flatnonzero(np.diff(graph._table_start))
+    largest[filled] = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else 0.0
+    used = np.searchsorted(graph._table_start, parts[-1], side="right") - 1
+    size = np.bincount(np.repeat(np.arange(region.size), counts), weights=largest[used], minlength=region.size)
+    k = graph.cardinalities[region.positions]
+    error = UNIT * (8.0 * (counts + 2) * size + 8.0 * (k + 4))
+    return Factors(region, frozen(k), parts, graph._table, frozen(np.minimum(error, 1.0)))
+
+
+def local_factors(model: Model, region: Region) -> tuple[FactorGraph, tuple[NDArray[Any], ...]]:
+    """The factors of the updated variables: f_start, m_start, member, m_stride, own_stride, base (see `Packed`).
+
+    Members are by own number instead of by place in the row's list of neighbours.
+    """
     graph = model.to_factor_graph()
     own = region.updated
     starts = np.concatenate([[0], np.cumsum(np.diff(region.start)[own])])
     packed = pack_factors(graph, region.positions[own], starts, region.positions[region.neighbor])
-    # Members by own number instead of by place in the row's list of neighbours.
     factors = np.repeat(np.arange(len(own)), np.diff(packed.f_start))
     row = np.repeat(factors, np.diff(packed.m_start))
     member = region.neighbor[starts[row] + packed.m_of].astype(np.int64)
     counts = np.zeros(region.size, dtype=np.int64)
     counts[own] = np.diff(packed.f_start)
     f_start = np.concatenate([[0], np.cumsum(counts)])
-    largest = np.zeros(graph.n_factors)
-    finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
-    filled = np.flatnonzero(np.diff(graph._table_start))
-    largest[filled] = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else 0.0
-    used = np.searchsorted(graph._table_start, packed.base, side="right") - 1
-    size = np.zeros(region.size)
-    np.add.at(size, own[factors], largest[used])
-    k = graph.cardinalities[region.positions]
-    error = UNIT * (8.0 * (counts + 2) * size + 8.0 * (k + 4))
     parts = (f_start, packed.m_start, member, packed.m_stride, packed.own_stride, packed.base)
-    return Factors(
-        region, frozen(k), tuple(frozen(part) for part in parts), graph._table, frozen(np.minimum(error, 1.0))
-    )
+    return graph, tuple(frozen(part) for part in parts)
 
 
 def _spread(model: Potts, region: Region) -> float:

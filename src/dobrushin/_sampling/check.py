@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dobrushin import _validate as check
 from dobrushin import exact
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._sampling.build import KERNELS
+from dobrushin._sampling.build import possible_kernels
 from dobrushin._sampling.entry import sample
+from dobrushin._sampling.region import region_of
 from dobrushin._scan import Scan
-from dobrushin.errors import ArgumentError
+from dobrushin._seeding import seed_sequence
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,15 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
     >>> all(result.ok for result in db.self_check(chains=20_000))
     True
     """
+    chains = check.count(chains, "self_check", "chains")
+    seed_sequence(seed, "self_check")
     results = []
     for model in _small_models():
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = exact.law(model, scan, initial=np.array(start))
-        for kernel in KERNELS:
-            try:
-                run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel)
-            except ArgumentError:
-                continue  # this kernel is not for this family
+        for kernel in possible_kernels(model, scan, region_of(model, scan)):
+            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel)
             results.append(_compare(model, law, run.states, kernel))
     return results
 

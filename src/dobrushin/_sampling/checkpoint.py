@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,38 @@ if TYPE_CHECKING:
     from dobrushin._sampling.run import Progress
 
 FORMAT = "dobrushin checkpoint 1"
+# What NumPy raises on files that it cannot make sense of.
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class Checkpoint:
     """What is finished, what is under way, and for which run; a file is replaced as a whole, never half written."""
 
     def __init__(self, path: str | os.PathLike[str], run: str) -> None:
-        self.path = Path(path)
+        try:
+            self.path = Path(path)
+        except TypeError:
+            raise ArgumentError("sample", "checkpoint", "a path", path) from None
         self.run = run
         self.finished: dict[int, Progress] = {}
         self.under_way: dict[int, Progress] = {}
-        if self.path.exists():
-            self._read()
+        try:
+            if self.path.exists():
+                self._read()
+            # Better now than after hours of sampling.
+            self.write(self.finished, self.under_way)
+        except OSError as error:
+            requirement = "a file that can be written"
+            raise ArgumentError("sample", "checkpoint", requirement, os.fspath(path), error.strerror or "") from None
 
     def write(self, finished: dict[int, Progress], under_way: dict[int, Progress]) -> None:
         """Replace the file."""
@@ -67,7 +89,7 @@ class Checkpoint:
                 step, kept = (int(v) for v in arrays[name])
                 parts = [arrays.get(f"{kind}.{k}.{part}") for part in ("x", "states", "counts")]
                 {"finished": self.finished, "under_way": self.under_way}[kind][int(k)] = Progress(step, kept, *parts)
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except UNREADABLE:
             raise ArgumentError("sample", "checkpoint", expected, os.fspath(self.path)) from None
         if run != self.run:
             requirement = "written by the same run (model, scan, seed, chains, record and kernel)"
@@ -79,16 +101,33 @@ def stored_seed(path: str | os.PathLike[str]) -> int | None:
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             return int(str(stored["run"]).split(":")[0])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, *UNREADABLE):
         return None
 
 
-def run_name(entropy: Any, *parts: Any) -> str:
+def run_name(seed: Any, *parts: Any) -> str:
     """A name that is the same only for the same run."""
     digest = hashlib.sha256()
     for part in parts:
-        if isinstance(part, np.ndarray):
-            digest.update(str(part.dtype).encode() + str(part.shape).encode() + np.ascontiguousarray(part).tobytes())
-        else:
-            digest.update(repr(part).encode())
-    return f"{entropy}:{digest.hexdigest()}"
+        _update(digest, part)
+    return f"{seed}:{digest.hexdigest()}"
+
+
+def _update(digest: Any, part: Any) -> None:
+    """Everything that is in a value counts: arrays by their bytes, what holds them by what it holds."""
+    digest.update(type(part).__name__.encode())
+    if isinstance(part, np.ndarray):
+        digest.update(f"{part.dtype} {part.shape}".encode() + np.ascontiguousarray(part).tobytes())
+    elif isinstance(part, dict):
+        for name, value in sorted(part.items(), key=lambda item: str(item[0])):
+            digest.update(str(name).encode())
+            _update(digest, value)
+    elif isinstance(part, list | tuple):
+        for value in part:
+            _update(digest, value)
+    elif dataclasses.is_dataclass(part):
+        # What kernels remember of earlier work is not part of what they are.
+        _update(digest, {k: v for k, v in vars(part).items() if k not in ("orders", "arranged", "model", "function")})
+        _update(digest, getattr(getattr(part, "function", None), "__qualname__", None))
+    else:
+        digest.update(repr(part).encode())

@@ -13,16 +13,16 @@ import numpy as np
 
 from dobrushin import _validate as check
 from dobrushin._models import Model
-from dobrushin._sampling.build import KERNELS, build_kernel, has_hard_zeros
+from dobrushin._sampling.build import KERNELS, build_kernel, choice_error
 from dobrushin._sampling.checkpoint import Checkpoint, run_name, stored_seed
-from dobrushin._sampling.initial import check_allowed, read_initial
+from dobrushin._sampling.initial import make_guard, read_initial
 from dobrushin._sampling.kernels import Kernel
 from dobrushin._sampling.record import Record, read_record
 from dobrushin._sampling.region import Region, region_of
 from dobrushin._sampling.run import Job, Progress, run_all
 from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan, as_scan
-from dobrushin._seeding import master_words, seed_sequence
+from dobrushin._seeding import kept_seed, master_words, seed_sequence
 from dobrushin.errors import ArgumentError, SamplingInterrupted
 
 
@@ -54,7 +54,8 @@ def sample(
         executor.
     initial : "uniform", "mode", array or function
         Independent uniform states; each variable's most likely state by its own potentials; states of shape (n,) or
-        (chains, n); or a function from an array of chain numbers to states of shape (len, n).
+        (chains, n); or a function from an array of chain numbers to states of shape (len, n), called once for each
+        batch of chains.
     record : Record, "final", "counts" or labels, optional
         What to keep; default the final states.
     kernel : {"bits", "table", "field", "potts", "factors"}, optional
@@ -95,6 +96,8 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ArgumentError("sample", "executor", "a concurrent.futures.Executor", executor)
     if kernel is not None:
         check.choice(kernel, KERNELS, "sample", "kernel")
     if seed is None and checkpoint is not None:
@@ -105,19 +108,19 @@ def sample(
     made = build_kernel(model, scan, region, chains, kernel)
     job = _job(model, scan, region, made, keep, master_words(sequence))
     job.start = read_initial(model, region, initial, chains)
-    if has_hard_zeros(model):
-        _check_starts(model, region, job, chains)
-    batches = _batches(made, chains)
+    job.guard = make_guard(model, region)
+    # Batches of a run with a checkpoint must be the same wherever it goes on.
+    batches = _batches(made, chains, (os.cpu_count() or 1) if checkpoint is None else 4)
     saved = None
     if checkpoint is not None:
-        name = run_name(sequence.entropy, made.name, chains, scan.to_arrays(), job.rows, job.stops, keep.counts,
-                        keep.states, *_arrays(made), initial if isinstance(initial, str) else "given")  # fmt: skip
-        saved = Checkpoint(checkpoint, name)
-    with _bar(progress, len(scan) * chains) as report:
+        about = (made.name, made, chains, len(batches), scan.to_arrays(), job.rows, job.stops, keep, job.start)
+        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about))
+    with _bar(bool(progress), len(scan) * chains) as report:
         finished, complete = run_all(job, batches, executor, saved, report)
-    samples = _collect(model, scan, region, made, job, keep, finished, batches, sequence.entropy)
+    samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))
     if not complete:
-        raise SamplingInterrupted(samples, chains)
+        numbers = [np.arange(batches[k].start, batches[k].stop) for k in sorted(finished)]
+        raise SamplingInterrupted(samples, chains, np.concatenate([*numbers, np.empty(0, dtype=np.int64)]))
     return samples
 
 
@@ -135,42 +138,22 @@ def _job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, m
     stops = np.arange(every, len(scan) + 1, every)
     if not len(stops):
         raise ArgumentError("sample", "record", f"kept at least once in {len(scan)} steps", f"every={every}")
-    # The last steps count even when nothing is kept after them: they belong to the scan.
     largest = int(model.cardinalities[region.positions[rows]].max())
-    return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, largest)
+    return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 
 
-def _check_starts(model: Model, region: Region, job: Job, chains: int) -> None:
-    for lo in range(0, chains, 4096):
-        which = range(lo, min(lo + 4096, chains))
-        if job.start is None:
-            every = np.arange(region.size)
-            x = [job.kernel.start(job.master, part) for part in _parts(which, job.kernel.batch)]
-            states = np.concatenate(
-                [job.kernel.read(y, every, len(p)) for y, p in zip(x, _parts(which, job.kernel.batch), strict=True)],
-                axis=1,
-            ).astype(np.int64)
-        else:
-            states = job.start(which)
-        check_allowed(model, region, states, lo)
-
-
-def _batches(made: Kernel, chains: int) -> list[range]:
+def _batches(made: Kernel, chains: int, cores: int) -> list[range]:
     """Ranges of chains that are run together: whole words, and enough of them for all cores."""
     size = made.batch
-    while size > made.lanes and chains < 2 * size * (os.cpu_count() or 1):
+    while size > made.lanes and chains < 2 * cores * size:
         size //= 2
-    return _parts(range(chains), max(size, made.lanes))
-
-
-def _parts(which: range, size: int) -> list[range]:
-    return [range(lo, min(lo + size, which.stop)) for lo in range(which.start, which.stop, size)]
+    return [range(lo, min(lo + size, chains)) for lo in range(0, chains, size)]
 
 
 def _collect(
-    model: Model, scan: Scan, region: Region, made: Kernel, job: Job, keep: Record,
-    finished: dict[int, Progress], batches: list[range], entropy: Any,
-) -> Samples:  # fmt: skip
+    model: Model, region: Region, job: Job, keep: Record, finished: dict[int, Progress], batches: list[range], seed: Any
+) -> Samples:
+    made = job.kernel
     parts = [finished[k] for k in sorted(finished)]
     chains = sum(len(batches[k]) for k in finished)
     states, counts = None, None
@@ -188,14 +171,11 @@ def _collect(
         for part in parts:
             counts += part.counts if part.counts is not None else 0
     error = np.zeros(model.n_variables)
-    error[region.positions[region.updated]] = made.error[region.updated]
+    updated = region.positions[region.updated]
+    error[updated] = np.minimum(made.error[region.updated] + choice_error(job.scan, updated), 1.0)
     kept = region.positions[job.rows]
     labels = model.labels if len(kept) == model.n_variables and (np.diff(kept) == 1).all() else model._labels_at(kept)
-    return Samples(states, counts, labels, chains, scan, entropy, made.name, error, model._spins)
-
-
-def _arrays(made: Kernel) -> list[Any]:
-    return [value for value in vars(made).values() if isinstance(value, np.ndarray)]
+    return Samples(states, counts, labels, chains, job.scan, seed, made.name, error, model._spins, job.largest)
 
 
 @contextmanager

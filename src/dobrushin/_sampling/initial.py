@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import _validate as check
+from dobrushin._kernels.tables import first_forbidden
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+from dobrushin._sampling.build import has_hard_zeros, local_factors
 from dobrushin._sampling.region import Region
 from dobrushin.errors import ArgumentError
 
@@ -59,37 +61,58 @@ def read_initial(model: Model, region: Region, initial: Any, chains: int) -> Sta
         return Made(model, region, initial)
     if isinstance(initial, str):
         raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function", initial)
-    array = check.real_array(initial, "sample", "initial")
+    array = np.asarray(initial)
     if array.ndim == 1:
         return Same(_digits(model, region, array[None], 1))
     return Each(_digits(model, region, array, chains))
 
 
-def check_allowed(model: Model, region: Region, states: NDArray[np.int64], first: int) -> None:
-    """Fail if a start has probability zero, and name a factor that it violates."""
-    graph = model.to_factor_graph()
-    own = np.full(model.n_variables, -1)
-    own[region.positions] = np.arange(region.size)
-    for k in range(graph.n_factors):
-        scope, table = graph.factor(k)
-        if not np.isneginf(table).any() or (own[list(scope)] < 0).any():
-            continue
-        bad = np.isneginf(table[tuple(states[own[v]] for v in scope)])
-        if bad.any():
-            chain = int(np.argmax(bad))
-            names = ", ".join(f"{model.labels[v]!r} = {states[own[v], chain]}" for v in scope)
-            requirement = "an allowed state (pass one as initial=, or a function that makes them)"
-            raise ArgumentError("sample", "initial", requirement, f"forbidden: {names}", f"chain {first + chain}")
+@dataclass(frozen=True)
+class Guard:
+    """Refuses starts that a factor of an updated variable forbids."""
+
+    parts: tuple[NDArray[Any], ...]
+    table: NDArray[np.float64]
+    positions: NDArray[np.int64]
+    labels: Sequence[Hashable]
+
+    def check(self, states: NDArray[Any], first: int) -> None:
+        """States of shape (variables, chains); `first` is the number of the first chain."""
+        variable, factor, chain = first_forbidden(*self.parts, self.table, np.ascontiguousarray(states, dtype=np.int64))
+        if variable < 0:
+            return
+        _, m_start, member, _, _, _ = self.parts
+        names = [variable, *member[m_start[factor] : m_start[factor + 1]].tolist()]
+        words = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
+        requirement = "an allowed state (pass one as initial=, or a function that makes them)"
+        raise ArgumentError(
+            "sample", "initial", requirement, f"forbidden: {', '.join(words)}", f"chain {first + chain}"
+        )
+
+
+def make_guard(model: Model, region: Region) -> Guard | None:
+    """None for models that allow everything."""
+    if not has_hard_zeros(model):
+        return None
+    graph, parts = local_factors(model, region)
+    return Guard(parts, graph._table, region.positions, model.labels)
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
-    array = check.real_array(states, "sample", "initial")
+    array = np.asarray(states)
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
-        raise ArgumentError("sample", "initial", requirement, f"shape {array.shape}")
-    checked = model._check_states(array, "sample")
-    seen = checked[:, region.positions].T
-    return (seen + 1) // 2 if model._spins else seen
+        got = array.shape[1:] if len(array) == 1 == chains else array.shape
+        raise ArgumentError("sample", "initial", requirement, f"shape {got}")
+    # Only what is simulated is looked at.
+    seen = check.real_array(array[:, region.positions], "sample", "initial").T
+    if model._spins:
+        check.all_entries((seen == 1) | (seen == -1), seen, "sample", "initial", "-1 or +1")
+        return (seen.astype(np.int64) + 1) // 2
+    sizes = model.cardinalities[region.positions][:, None]
+    fine = (seen >= 0) & (seen < sizes) & (seen == np.floor(seen))
+    check.all_entries(fine, seen, "sample", "initial", "from 0 to the variable's cardinality less one")
+    return seen.astype(np.int64)
 
 
 def _mode(model: Model, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -171,10 +171,10 @@ class _Rows(Kernel):
                 yield shared
             return
         size = work.hi - work.lo
-        thresholds, numbers = _thresholds(work.segment), _numbers(size)
+        choices, numbers = _choices(work.segment), _numbers(size)
         drawn = np.empty(size, dtype=np.int64)
         for c in range(keys.shape[1]):
-            labels.draw_order(work.step, size, thresholds, keys[0, c], keys[1, c], CHOICE, drawn)
+            labels.draw_order(work.step, size, *choices, keys[0, c], keys[1, c], CHOICE, drawn)
             yield [(frozen(self.region.local(drawn).astype(np.int32)), numbers, 1, work.step, 0)]
 
     def _fixed(self, work: Work) -> list[tuple[Any, Any, int, int, int]]:
@@ -378,10 +378,8 @@ def _numbers(steps: int) -> NDArray[np.int32]:
     return frozen(np.arange(steps, dtype=np.int32))
 
 
-def _thresholds(segment: Draw) -> NDArray[np.uint64]:
-    """2^64 times the partial sums of the probabilities: the last is never reached by a word."""
-    sums = np.cumsum(segment.vector())
-    whole = np.minimum(np.floor(sums * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
-    # Rounding must neither let a variable of probability 0 be drawn at the end nor lose the last one that is not.
-    whole[np.flatnonzero(segment.vector())[-1] :] = np.uint64(2**64 - 1)
-    return whole
+def _choices(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
+    """What `draw_order` needs to choose variables."""
+    if segment.probabilities is None and segment.n < 2**32:
+        return segment.n, np.empty(0, dtype=np.uint64), 0
+    return segment.n, *labels.partial_sums(frozen(segment.vector()))

@@ -41,6 +41,10 @@ class Record:
     counts: bool = False
 
     def __post_init__(self) -> None:
+        if self.variables is not None:
+            if isinstance(self.variables, str) or not isinstance(self.variables, Iterable):
+                raise ArgumentError("Record", "variables", "labels", self.variables)
+            object.__setattr__(self, "variables", tuple(self.variables))
         if self.every is not None:
             check.count(self.every, "Record", "every")
         if not self.states and not self.counts:

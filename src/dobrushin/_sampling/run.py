@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.checkpoint import Checkpoint
-from dobrushin._sampling.initial import Start
+from dobrushin._sampling.initial import Guard, Start
 from dobrushin._sampling.kernels import Kernel, Work
 from dobrushin._scan import Scan
 
@@ -37,6 +37,7 @@ class Job:
     states: bool
     counts: bool
     start: Start | None
+    guard: Guard | None
     largest: int
 
 
@@ -83,11 +84,14 @@ def run_batch(job: Job, chains: range, progress: Progress | None, control: Contr
     now = progress or Progress()
     if now.x is None:
         now.x = kernel.start(job.master, chains) if job.start is None else kernel.load(job.start(chains))
+        if job.guard is not None:
+            job.guard.check(kernel.read(now.x, np.arange(kernel.region.size), len(chains)), chains.start)
         if job.states:
             now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=kernel.dtype)
         if job.counts:
             now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-    chunk = max(1, CHUNK // len(chains))
+    # The variables of random steps are drawn a chunk at a time.
+    chunk = max(1, CHUNK // (len(chains) * (10 if job.scan.is_random else 1)))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -165,6 +169,9 @@ def run_all(
                 finished[k] = future.result()
         save()
         return finished, False
+    except BaseException:
+        save()
+        raise
     finally:
         control.stop.set()
         if own:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import zipfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._extras import require
 from dobrushin._influence import Influence
 from dobrushin._models import Model
+from dobrushin._sampling.checkpoint import UNREADABLE
 from dobrushin._scan import Scan
+from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 
@@ -38,8 +39,8 @@ class Samples:
     chains, steps : int
         Number of chains (those that finished) and of steps of each.
     scan : Scan
-    seed : int
-        Entropy of the seed; with it the run can be repeated.
+    seed : int or SeedSequence
+        With it the run can be repeated.
     kernel : str
         The kernel that drew; its name can be given to `sample` to draw the same again.
     update_error : array
@@ -52,10 +53,11 @@ class Samples:
     variables: Sequence[Hashable]
     chains: int
     scan: Scan
-    seed: int
+    seed: int | np.random.SeedSequence
     kernel: str
     update_error: NDArray[np.float64]
     spins: bool
+    cardinality: int
 
     @property
     def steps(self) -> int:
@@ -78,14 +80,9 @@ class Samples:
         return counts / counts.sum(axis=1, keepdims=True)
 
     def _tally(self) -> NDArray[np.int64]:
-        states = self._need_states("marginals")
-        digits = (
-            (states.reshape(-1, states.shape[-1]).astype(np.int64) + 1) // 2
-            if self.spins
-            else (states.reshape(-1, states.shape[-1]).astype(np.int64))
-        )
-        k = 2 if self.spins else int(digits.max(initial=1)) + 1
-        return np.stack([np.bincount(column, minlength=k) for column in digits.T])
+        states = self._need_states("marginals").reshape(-1, len(self.variables)).astype(np.int64)
+        digits = (states + 1) // 2 if self.spins else states
+        return np.stack([np.bincount(column, minlength=self.cardinality) for column in digits.T])
 
     def mean(self, f: Callable[[NDArray[Any]], ArrayLike]) -> float:
         """Average of a function of the kept states.
@@ -153,15 +150,15 @@ class Samples:
         return pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an .npz file (the name is used as given). Labels must be numbers or strings."""
+        """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""
         labels = self.variables
-        if not all(isinstance(label, int | str) for label in labels):
-            raise ArgumentError("Samples.save", "variables", "numbers or strings, to be written", labels)
+        sequence = seed_sequence(self.seed, "Samples.save")
         about = {
-            "labels": None if isinstance(labels, range) else list(labels),
+            "labels": None if isinstance(labels, range) else [_written(label) for label in labels],
             "range": len(labels),
             "chains": self.chains,
-            "seed": str(self.seed),
+            "seed": [sequence.entropy, list(sequence.spawn_key)],
+            "cardinality": self.cardinality,
             "kernel": self.kernel,
             "spins": self.spins,
         }
@@ -182,17 +179,21 @@ class Samples:
                 raise ValueError
             about = json.loads(str(arrays["about"]))
             scan = Scan.from_arrays({k.removeprefix("scan."): v for k, v in arrays.items() if k.startswith("scan.")})
-            labels = range(about["range"]) if about["labels"] is None else tuple(about["labels"])
+            labels = range(about["range"]) if about["labels"] is None else tuple(map(_read, about["labels"]))
+            entropy, spawn_key = about["seed"]
+            seed = kept_seed(np.random.SeedSequence(entropy, spawn_key=spawn_key))
             return cls(
-                arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, int(about["seed"]),
-                about["kernel"], arrays["update_error"], about["spins"],
+                arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
+                arrays["update_error"], about["spins"], about["cardinality"],
             )  # fmt: skip
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except UNREADABLE:
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
 
     def _need_states(self, method: str) -> NDArray[Any]:
         if self.states is None:
             raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", "counts only")
+        if not self.chains:
+            raise ArgumentError(f"Samples.{method}", "samples", "of at least one chain", "0 chains")
         return self.states
 
     def __repr__(self) -> str:
@@ -200,3 +201,15 @@ class Samples:
             f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
             f"kernel={self.kernel!r}, seed={self.seed})"
         )
+
+
+def _written(label: Hashable) -> Any:
+    if isinstance(label, tuple):
+        return [_written(part) for part in label]
+    if isinstance(label, int | float | str):
+        return label
+    raise ArgumentError("Samples.save", "variables", "numbers, strings or tuples of them, to be written", label)
+
+
+def _read(label: Any) -> Hashable:
+    return tuple(map(_read, label)) if isinstance(label, list) else label
