@@ -242,6 +242,7 @@ def test_draws_do_not_depend_on_chains_batches_or_executors(monkeypatch):
                 assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel, executor=pool).states == whole).all()
             with monkeypatch.context() as patch:
                 patch.setattr("dobrushin._sampling.run.CHUNK", 7)
+                patch.setattr("dobrushin._sampling.run.SWEEPS", 1)
                 assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel).states == whole).all()
             assert (db.sample(model, scan, chains=300, seed=10, kernel=kernel).states != whole).any()
 
@@ -447,6 +448,7 @@ import dobrushin as db
 from dobrushin._sampling import run
 run.CHECKPOINT_SECONDS = 0.05
 run.CHUNK = 200_000
+run.SWEEPS = 1
 model = db.Ising.grid(20, 20, couplings=0.3)
 keep = db.Record(every=40_000, counts=True)
 result = db.sample(model, db.Scan.systematic(400, {steps}), chains=6, seed=5, kernel="table", record=keep,

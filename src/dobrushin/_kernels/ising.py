@@ -130,11 +130,12 @@ def _sorted_by(level):
 
 
 @kernel
-def arrange(order, level, P, D, start, neighbor, theta, field):
+def arrange(order, level, P, D, start, neighbor, theta, field, slot, coupling, own_field, number, lag):
     """Places of the variables, and what the rounds need, in their order.
 
     D is one more than the most neighbours. Bucket b = class * D + neighbours holds the places first[b] : first[b + 1];
-    its neighbours and couplings stand at entry[b], one row for each neighbour.
+    its neighbours and couplings stand at entry[b], one row for each neighbour. The last five arguments are filled: they
+    come from NumPy, which asks for large pages, since they are written all over the place.
     """
     L, n = order.size, start.size - 1
     by_level = _sorted_by(level)
@@ -155,11 +156,6 @@ def arrange(order, level, P, D, start, neighbor, theta, field):
         if place[i] < 0:
             place[i] = rest
             rest += 1
-    slot = np.empty(neighbor.size, dtype=np.int32)
-    coupling = np.empty(neighbor.size)
-    own_field = np.empty(L)
-    number = np.empty(L, dtype=np.int64)
-    lag = np.empty(L, dtype=np.int32)
     entry = np.zeros(P * D, dtype=np.int64)
     used = 0
     for b in range(P * D):
@@ -178,7 +174,7 @@ def arrange(order, level, P, D, start, neighbor, theta, field):
             slot[at_entry] = place[neighbor[e]]
             coupling[at_entry] = theta[e]
             at_entry += width
-    return place, slot, coupling, own_field, number, lag, first, entry
+    return place, first, entry
 
 
 @kernel

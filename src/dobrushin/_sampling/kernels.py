@@ -288,10 +288,15 @@ class Field(_Rows):
         D = self.region.degree + 1
         if len(order) < WAVE_WIDTH * P or D > MOST_NEIGHBORS_IN_WAVES:
             return None
-        place, *parts = ising.arrange(
-            order, level, P, D, self.region.start, self.region.neighbor, self.theta, self.fields
+        entries, L = len(self.region.neighbor), len(order)
+        parts = (
+            np.empty(entries, dtype=np.int32), np.empty(entries), np.empty(L), np.empty(L, dtype=np.int64),
+            np.empty(L, dtype=np.int32),
+        )  # fmt: skip
+        place, first, entry = ising.arrange(
+            order, level, P, D, self.region.start, self.region.neighbor, self.theta, self.fields, *parts
         )
-        return (place, D, *parts)
+        return (place, D, *parts, first, entry)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.initial import Guard, Start
 from dobrushin._sampling.kernels import Kernel, Work
-from dobrushin._scan import Scan
+from dobrushin._scan import Cycle, Scan
 
 # Updates between looks at whether to stop: some tens of milliseconds.
 CHUNK = 10**7
+SWEEPS = 64
 CHECKPOINT_SECONDS = 5.0
 # Batches that are handed to the executor before the first of them is done.
 AT_ONCE = 64
@@ -90,8 +91,7 @@ def run_batch(job: Job, chains: range, progress: Progress | None, control: Contr
             now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=kernel.dtype)
         if job.counts:
             now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-    # The variables of random steps are drawn a chunk at a time.
-    chunk = max(1, CHUNK // (len(chains) * (10 if job.scan.is_random else 1)))
+    chunk = max(1, _chunk(job.scan) // len(chains))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -103,6 +103,14 @@ def run_batch(job: Job, chains: range, progress: Progress | None, control: Contr
             control.report(index, now, done)
     now.x = None
     return now
+
+
+def _chunk(scan: Scan) -> int:
+    """Updates between looks at whether to stop."""
+    if scan.is_random:
+        return CHUNK // 10  # their variables are drawn a chunk at a time
+    # Long cycles are fastest when many are run at once.
+    return max(CHUNK, SWEEPS * max(len(segment.cycle) for segment in scan.segments if isinstance(segment, Cycle)))
 
 
 def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
