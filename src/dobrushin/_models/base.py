@@ -93,6 +93,12 @@ class Model(ABC):
         -------
         float or array of shape (...)
             -inf for forbidden states.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Ising({(0, 1): 0.5}).log_density([[1, 1], [1, -1]])
+        array([ 0.5, -0.5])
         """
         array = self._check_states(states, "log_density")
         rows = array.reshape(-1, self.n_variables)
@@ -115,6 +121,12 @@ class Model(ABC):
         -------
         array of shape (..., cardinality)
             Probabilities of its states in increasing order.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Potts({(0, 1): 1.0}, states=3).conditional(0, [0, 2]).round(3)
+        array([0.212, 0.212, 0.576])
         """
         self._check_position(i, "conditional")
         array = self._check_states(states, "conditional")
@@ -156,6 +168,13 @@ class Model(ABC):
         Model
             Of the same family, with the remaining labels. Its `log_density` differs from the
             original one by a constant.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> rest = db.Ising({("a", "b"): 0.5, ("b", "c"): 0.2}).condition({"a": -1})
+        >>> rest.labels, rest.fields
+        (('b', 'c'), array([-0.5,  0. ]))
         """
         where = f"{type(self).__name__}.condition"
         if not isinstance(evidence, Mapping):
@@ -199,6 +218,13 @@ class Model(ABC):
             A joint variable takes the place of the first variable of its group; its label is the
             tuple of the group's labels, and its state is ``np.ravel_multi_index`` of the members'
             states (0..k-1, so -1 counts as 0) in the order given.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> pairs = db.Ising.grid(2, 2, couplings=0.5).merge([[0, 1], [2, 3]])
+        >>> pairs.labels, pairs.cardinalities
+        (((0, 1), (2, 3)), array([4, 4]))
         """
         from dobrushin._models.merging import merge
 
