@@ -52,6 +52,11 @@ class Progress:
     states: NDArray[Any] | None = None  # (kept steps, variables, chains)
     counts: NDArray[np.int64] | None = None
 
+    def snapshot(self) -> Progress:
+        """A copy that stays as it is while the batch goes on. Kept states are only ever added to, so they are shared."""
+        counts = None if self.counts is None else self.counts.copy()
+        return Progress(self.step, self.kept, self.x.copy(), self.states, counts)
+
 
 @dataclass
 class Control:
@@ -68,9 +73,7 @@ class Control:
         with self.lock:
             self.updates += updates
             if self.snapshots:
-                counts = None if now.counts is None else now.counts.copy()
-                # Kept states are only ever added to.
-                self.under_way[index] = Progress(now.step, now.kept, now.x.copy(), now.states, counts)
+                self.under_way[index] = now.snapshot()
         if self.stop.is_set():
             raise Stopped
 
@@ -139,8 +142,8 @@ def run_all(
 ) -> tuple[dict[int, Progress], bool]:
     """Run the batches; returns what finished, by number, and whether all did (False after Ctrl-C)."""
     finished: dict[int, Progress] = dict(checkpoint.finished) if checkpoint else {}
-    partial = dict(checkpoint.under_way) if checkpoint else {}
-    control = Control(snapshots=checkpoint is not None)
+    partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
+    control = Control(snapshots=checkpoint is not None, under_way=dict(checkpoint.under_way) if checkpoint else {})
     own = executor is None
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
     shared = control if own else None
