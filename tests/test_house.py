@@ -76,11 +76,11 @@ def count_signatures():
     from dobrushin._kernels import (
         binary,
         bits,
+        chain,
         descent,
         generator,
         greedy,
         influence,
-        ising,
         labels,
         levels,
         moves,
@@ -108,7 +108,7 @@ def count_signatures():
                 db.sample(model, scan, chains=chains, record=db.Record(counts=True))
                 db.sample(model, scan, chains=chains, initial="mode")
     for module in (
-        binary, bits, descent, generator, greedy, influence, ising, labels, levels, moves, reorder, tables, variation,
+        binary, bits, chain, descent, generator, greedy, influence, labels, levels, moves, reorder, tables, variation,
     ):  # fmt: skip
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):

@@ -265,9 +265,12 @@ def test_levels_do_not_change_the_draws():
     assert (db.sample(model, scan, seed=4, kernel="table").states == fast).all()
 
 
+@pytest.mark.parametrize("kernel", ["field", "potts"])
 @pytest.mark.parametrize("seed", range(12))
-def test_waves_make_the_draws_of_single_steps(seed, monkeypatch):
+def test_waves_make_the_draws_of_single_steps(kernel, seed, monkeypatch):
     """Many sweeps at once, on grids, tori, random graphs, shuffled cycles and parts of a model."""
+    from dobrushin._sampling import kernels
+
     rng = np.random.default_rng(seed)
     if seed % 3 == 0:
         model = db.Ising.grid(
@@ -279,19 +282,20 @@ def test_waves_make_the_draws_of_single_steps(seed, monkeypatch):
         edges = {tuple(sorted(pair)) for pair in rng.integers(150, size=(400, 2)).tolist() if pair[0] != pair[1]}
         model = db.Ising({edge: float(rng.normal() * 0.2) for edge in edges}, fields=rng.normal(size=150))
     n = model.n_variables
+    if kernel == "potts":
+        model = db.Potts(model.couplings, 4, unaries=rng.normal(size=(n, 4)))
     cycle = rng.permutation(n) if seed % 2 else np.arange(n)
     cycle = cycle[: n - 7] if seed % 4 == 3 else cycle  # seven variables keep their start
     scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
-    from dobrushin._sampling import kernels
-
     monkeypatch.setattr(kernels, "WAVE_WIDTH", 1)
     used = []
-    real = kernels.ising.waves
-    monkeypatch.setattr(kernels.ising, "waves", lambda *parts: (used.append(1), real(*parts)))
-    fast = db.sample(model, scan, chains=2, seed=seed, kernel="field")
-    assert used
+    name = {"field": "ising_waves", "potts": "potts_waves"}[kernel]
+    real = getattr(kernels.chain, name)
+    monkeypatch.setattr(kernels.chain, name, lambda *parts: (used.append(1), real(*parts)))
+    fast = db.sample(model, scan, chains=2, seed=seed, kernel=kernel)
+    assert len(used) == 2
     monkeypatch.setattr(kernels, "MANY_SWEEPS", 10**9)
-    slow = db.sample(model, scan, chains=2, seed=seed, kernel="field")
+    slow = db.sample(model, scan, chains=2, seed=seed, kernel=kernel)
     assert (fast.states == slow.states).all()
     assert len(used) == 2
 
@@ -299,7 +303,7 @@ def test_waves_make_the_draws_of_single_steps(seed, monkeypatch):
 def test_the_exponential_of_waves():
     import decimal
 
-    from dobrushin._kernels.ising import exponential
+    from dobrushin._kernels.chain import exponential
 
     rng = np.random.default_rng(0)
     worst = 0.0

@@ -1,6 +1,6 @@
 """Gibbs updates of variables with any number of states: Potts models and general factors.
 
-States have the layout [variable, chain]. Lists of steps are as in `ising`; the chains share the list.
+States have the layout [variable, chain]. Lists of steps are as in `chain`; the chains share the list.
 """
 
 import numpy as np
@@ -21,36 +21,8 @@ def start_labels(ids, states, keys, x):
 
 
 @kernel
-def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
-    """One chain of a Potts model; `strength` and `unary` are exponentials, so that weights are products.
-
-    The label is the number of partial sums of the weights that u times their total is not below.
-    """
-    k = unary.shape[1]
-    flat = unary.ravel()
-    weight = np.empty(k)
-    for _ in range(repeats):
-        for step in range(order.size):
-            i = order[step]
-            for a in range(k):
-                weight[a] = flat[i * k + a]
-            for e in range(start[i], start[i + 1]):
-                weight[x[neighbor[e]]] *= strength[e]
-            total = 0.0
-            for a in range(k):
-                total += weight[a]
-                weight[a] = total
-            u = np.float64(mix(key + gamma * np.uint64(base + number[step])) >> np.uint64(11)) * UNIT * total
-            label = 0
-            for a in range(k - 1):
-                label += weight[a] <= u
-            x[i] = label
-        base += period
-
-
-@kernel
 def potts_lanes(order, number, repeats, base, period, start, neighbor, strength, unary, keys, x):
-    """The same for many chains side by side."""
+    """Chains of a Potts model side by side: for each the draws of `chain.potts_chain`."""
     k, chains = unary.shape[1], keys.shape[1]
     weight = np.empty((k, chains))
     key, gamma = keys[0], keys[1]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._arrays import frozen
-from dobrushin._kernels import binary, bits, ising, labels
+from dobrushin._kernels import binary, bits, chain, labels
 from dobrushin._kernels.generator import CHOICE, streams
 from dobrushin._kernels.reorder import reorder
 from dobrushin._sampling.region import Region
@@ -237,7 +237,68 @@ class Table(_Rows):
 
 
 @dataclass(frozen=True)
-class Field(_Rows):
+class Wave:
+    """A cycle in the order of its waves; see `_kernels.chain`."""
+
+    place: NDArray[np.int32]  # of each variable
+    variables: NDArray[np.int32]  # at each place that is updated
+    degrees: int
+    slot: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    number: NDArray[np.int64]
+    lag: NDArray[np.int32]
+    first: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+
+class _Sweeps(_Rows):
+    """Kernels that can run many sweeps of a cycle in waves of steps that commute."""
+
+    arranged: dict[int, Wave | None]
+
+    @abstractmethod
+    def _weights(self) -> NDArray[np.float64]:
+        """What belongs to each neighbour."""
+
+    @abstractmethod
+    def _waves(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        """Run whole cycles on states that are stored by place."""
+
+    def _sweep(self, segment: Segment, sweeps: int, step: int, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
+        """Run whole cycles with many steps at a time; False if the cycle is not fit for that."""
+        assert isinstance(segment, Cycle)
+        if id(segment) not in self.arranged:
+            self.arranged[id(segment)] = self._arrange(segment)
+        if (wave := self.arranged[id(segment)]) is None:
+            return False
+        stored = np.empty_like(state)
+        stored[wave.place] = state
+        self._waves(wave, sweeps, step, key, stored)
+        state[:] = stored[wave.place]
+        return True
+
+    def _arrange(self, segment: Cycle) -> Wave | None:
+        order = self._part(segment, 0, len(segment.cycle))
+        rank = np.full(self.region.size, -1, dtype=np.int32)
+        rank[order] = np.arange(len(order))
+        if (rank >= 0).sum() < len(order):
+            return None  # some variable comes twice
+        level, P = chain.schedule(order, rank, self.region.start, self.region.neighbor)
+        D = self.region.degree + 1
+        if len(order) < WAVE_WIDTH * P or D > MOST_NEIGHBORS_IN_WAVES:
+            return None
+        entries, L = len(self.region.neighbor), len(order)
+        slot, weight = np.empty(entries, dtype=np.int32), np.empty(entries)
+        variables, number, lag = np.empty(L, dtype=np.int32), np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int32)
+        place, first, entry = chain.arrange(
+            order, level, P, D, self.region.start, self.region.neighbor, self._weights(), slot, weight, variables,
+            number, lag,
+        )  # fmt: skip
+        return Wave(place, variables, D, slot, weight, number, lag, first, entry)
+
+
+@dataclass(frozen=True)
+class Field(_Sweeps):
     """Chains of an Ising model of any degree, by local fields; long runs of one cycle in waves of independent steps."""
 
     region: Region
@@ -245,7 +306,7 @@ class Field(_Rows):
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
     orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
-    arranged: dict[int, tuple[Any, ...] | None] = field(default_factory=dict)
+    arranged: dict[int, Wave | None] = field(default_factory=dict)
     name: ClassVar[str] = "field"
     by_levels: ClassVar[bool] = False
 
@@ -254,60 +315,33 @@ class Field(_Rows):
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         keys = work.keys(1)
-        shared = (self.region.start, self.region.neighbor, self.theta, self.fields, ising.brackets())
+        shared = (self.region.start, self.region.neighbor, self.theta, self.fields, chain.brackets())
         for c, lists in enumerate(self._lists(work, keys)):
             state = 2.0 * x[:-1, c] - 1.0
             for steps in lists:
-                if steps[2] < MANY_SWEEPS or not self._sweep(work.segment, *steps[2:4], keys[0, c], keys[1, c], state):
-                    ising.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+                if steps[2] < MANY_SWEEPS or not self._sweep(work.segment, *steps[2:4], keys[:, c], state):
+                    chain.ising_steps(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:-1, c] = state > 0
 
-    def _sweep(
-        self, segment: Segment, sweeps: int, step: int, key: np.uint64, gamma: np.uint64, state: NDArray[np.float64]
-    ) -> bool:
-        """Run whole cycles with many steps at a time; False if the cycle is not fit for that."""
-        assert isinstance(segment, Cycle)
-        if id(segment) not in self.arranged:
-            self.arranged[id(segment)] = self._arrange(segment)
-        if (known := self.arranged[id(segment)]) is None:
-            return False
-        place, *parts = known
-        stored = np.empty_like(state)
-        stored[place] = state
-        ising.waves(sweeps, step, *parts, key, gamma, stored)
-        state[:] = stored[place]
-        return True
+    def _weights(self) -> NDArray[np.float64]:
+        return self.theta
 
-    def _arrange(self, segment: Cycle) -> tuple[Any, ...] | None:
-        order = self._part(segment, 0, len(segment.cycle))
-        rank = np.full(self.region.size, -1, dtype=np.int32)
-        rank[order] = np.arange(len(order))
-        if (rank >= 0).sum() < len(order):
-            return None  # some variable comes twice
-        level, P = ising.schedule(order, rank, self.region.start, self.region.neighbor)
-        D = self.region.degree + 1
-        if len(order) < WAVE_WIDTH * P or D > MOST_NEIGHBORS_IN_WAVES:
-            return None
-        entries, L = len(self.region.neighbor), len(order)
-        parts = (
-            np.empty(entries, dtype=np.int32), np.empty(entries), np.empty(L), np.empty(L, dtype=np.int64),
-            np.empty(L, dtype=np.int32),
-        )  # fmt: skip
-        place, first, entry = ising.arrange(
-            order, level, P, D, self.region.start, self.region.neighbor, self.theta, self.fields, *parts
-        )
-        return (place, D, *parts, first, entry)
+    def _waves(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        own = frozen(self.fields[wave.variables])
+        shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
+        chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
 
 
 @dataclass(frozen=True)
-class PottsLanes(_Rows):
-    """Chains of a Potts model side by side; `strength` and `unary` are exponentials."""
+class PottsLanes(_Sweeps):
+    """Chains of a Potts model side by side, few of them in waves; `strength` and `unary` are exponentials."""
 
     region: Region
     strength: NDArray[np.float64]
     unary: NDArray[np.float64]
     error: NDArray[np.float64]
     orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = field(default_factory=dict)
+    arranged: dict[int, Wave | None] = field(default_factory=dict)
     name: ClassVar[str] = "potts"
 
     @property
@@ -325,10 +359,19 @@ class PottsLanes(_Rows):
                 labels.potts_lanes(*steps, *shared, keys, x)
             return
         for c, lists in enumerate(self._lists(work, keys)):
-            state = x[:, c].copy()
+            state = x[:-1, c].copy()
             for steps in lists:
-                labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
-            x[:, c] = state
+                if steps[2] < MANY_SWEEPS or not self._sweep(work.segment, *steps[2:4], keys[:, c], state):
+                    chain.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:-1, c] = state
+
+    def _weights(self) -> NDArray[np.float64]:
+        return self.strength
+
+    def _waves(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        own = frozen(self.unary[wave.variables].T)
+        shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
+        chain.potts_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
 
 
 @dataclass(frozen=True)

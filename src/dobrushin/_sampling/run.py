@@ -53,7 +53,7 @@ class Progress:
     counts: NDArray[np.int64] | None = None
 
     def snapshot(self) -> Progress:
-        """A copy that stays as it is while the batch goes on. Kept states are only ever added to, so they are shared."""
+        """A copy that stays as it is while the batch goes on (kept states are only added to: they are shared)."""
         counts = None if self.counts is None else self.counts.copy()
         return Progress(self.step, self.kept, self.x.copy(), self.states, counts)
 

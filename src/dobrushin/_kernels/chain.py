@@ -1,4 +1,4 @@
-"""One chain of an Ising model: step after step, or in waves of steps that do not depend on each other.
+"""One chain of an Ising or Potts model: step after step, or in waves of steps that do not depend on each other.
 
 Steps come as a list that is gone through `repeats` times: entry k updates variable order[k] and is step number
 base + number[k] of the scan, `period` later each time.
@@ -21,6 +21,7 @@ from dobrushin._compile import kernel
 from dobrushin._kernels.generator import mix
 
 SCALE = 2.0**53
+UNIT = 2.0**-53
 CELLS = 1024  # of the table that brackets logit(u) / 2, by the highest bits of u
 BLOCK = 256  # steps of a wave that are computed together
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -95,6 +96,34 @@ def ising_steps(order, number, repeats, base, period, start, neighbor, theta, fi
 
 
 @kernel
+def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
+    """One chain of a Potts model; `strength` and `unary` are exponentials, so that weights are products.
+
+    The label is the number of partial sums of the weights that u times their total is not below.
+    """
+    k = unary.shape[1]
+    flat = unary.ravel()
+    weight = np.empty(k)
+    for _ in range(repeats):
+        for step in range(order.size):
+            i = order[step]
+            for a in range(k):
+                weight[a] = flat[i * k + a]
+            for e in range(start[i], start[i + 1]):
+                weight[x[neighbor[e]]] *= strength[e]
+            total = 0.0
+            for a in range(k):
+                total += weight[a]
+                weight[a] = total
+            u = np.float64(mix(key + gamma * np.uint64(base + number[step])) >> np.uint64(11)) * UNIT * total
+            label = 0
+            for a in range(k - 1):
+                label += weight[a] <= u
+            x[i] = label
+        base += period
+
+
+@kernel
 def schedule(order, rank, start, neighbor):
     """Levels of the steps of a cycle, and P. rank[i] is the step that updates i, -1 for none."""
     level = np.empty(order.size, dtype=np.int32)
@@ -130,7 +159,7 @@ def _sorted_by(level):
 
 
 @kernel
-def arrange(order, level, P, D, start, neighbor, theta, field, slot, coupling, own_field, number, lag):
+def arrange(order, level, P, D, start, neighbor, theta, slot, coupling, variables, number, lag):
     """Places of the variables, and what the rounds need, in their order.
 
     D is one more than the most neighbours. Bucket b = class * D + neighbours holds the places first[b] : first[b + 1];
@@ -165,7 +194,7 @@ def arrange(order, level, P, D, start, neighbor, theta, field, slot, coupling, o
     for v in range(L):
         i = order[v]
         k = place[i]
-        own_field[k] = field[i]
+        variables[k] = i
         lag[k] = level[v] // P
         number[k] = v - np.int64(L) * lag[k]
         b = (level[v] % P) * D + start[i + 1] - start[i]
@@ -189,7 +218,7 @@ def _first_at_least(lag, lo, hi, value):
 
 
 @kernel
-def waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, entry, key, gamma, x):
+def ising_waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, entry, key, gamma, x):
     """All steps of `sweeps` cycles; the first one is number `base` of the scan. Spins are -1.0 and +1.0, by place."""
     L = number.size
     last = lag.max()
@@ -231,3 +260,44 @@ def _local_fields(d, width, at, slot, coupling, field, x, h):
         ne, te = slot[at + e * width :], coupling[at + e * width :]
         for k in range(z):
             h[k] += te[k] * x[np.uint32(ne[k])]
+
+
+@kernel
+def potts_waves(sweeps, base, D, slot, strength, unary, number, lag, first, entry, key, gamma, x):
+    """The same for a Potts model: strengths and unaries, (label, place), are exponentials; x holds labels by place."""
+    k, L = unary.shape
+    last = lag.max()
+    weight = np.empty((k, BLOCK))
+    draw = np.empty(BLOCK)
+    label = np.empty(BLOCK, dtype=np.int64)
+    for m in range(sweeps + last):
+        stream = key + gamma * np.uint64(base + m * L)
+        for b in range(first.size - 1):
+            lo, hi, d = first[b], first[b + 1], b % D
+            begin = lo if m < sweeps else _first_at_least(lag, lo, hi, m - sweeps + 1)
+            end = hi if m >= last else _first_at_least(lag, lo, hi, m + 1)
+            for c in range(begin, end, BLOCK):
+                z = min(BLOCK, end - c)
+                for a in range(k):
+                    row, own = weight[a], unary[a, c : c + z]
+                    for j in range(z):
+                        row[j] = own[j]
+                for e in range(d):
+                    at = entry[b] + e * (hi - lo) + c - lo
+                    for j in range(z):
+                        weight[x[slot[at + j]], j] *= strength[at + j]
+                for a in range(1, k):
+                    row, before = weight[a], weight[a - 1]
+                    for j in range(z):
+                        row[j] += before[j]
+                numbers, total = number[c : c + z], weight[k - 1]
+                for j in range(z):
+                    word = mix(stream + gamma * np.uint64(numbers[j])) >> np.uint64(11)
+                    draw[j] = np.float64(np.int64(word)) * UNIT * total[j]
+                    label[j] = 0
+                for a in range(k - 1):
+                    row = weight[a]
+                    for j in range(z):
+                        label[j] += row[j] <= draw[j]
+                for j in range(z):
+                    x[c + j] = label[j]
