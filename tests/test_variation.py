@@ -177,6 +177,9 @@ def test_the_error_of_an_update_comes_on_top_of_the_cap():
     assert 0.01 <= bound.value < 0.0100001
     assert db.variation(model, db.Scan([2]), targets=[2]).value < 1e-300
     assert db.variation(model, db.Scan([0, 1] * 50), targets=[0], update_error=0.01).value >= 0.01
+    weak = db.Ising({(0, 1): 1e-6})  # with a neighbour, but a cap far below the error
+    assert db.influence(weak).caps.max() < 1e-5
+    assert db.variation(weak, db.Scan([0]), targets=[0], update_error=0.01).value >= 0.01
 
 
 def test_underflow_does_not_look_like_certainty():
