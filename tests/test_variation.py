@@ -185,6 +185,10 @@ def test_the_error_of_an_update_comes_on_top_of_the_cap():
 def test_underflow_does_not_look_like_certainty():
     bound = db.variation(db.Ising({(0, 1): 1e-3}), db.Scan.systematic(2, 10**6))
     assert 0 < bound.value < 1e-290
+    assert (bound.per_variable >= 2.0**-1000).all()
+    # A product of positive numbers that is 0 in floating point is not 0.
+    lost = db.variation(db.Influence([[0, 5e-324], [0.5, 0]]), db.Scan([1, 0]), initial_disagreement=1e-300)
+    assert (lost.per_variable > 0).all()
     tiny = db.variation(db.Ising({(0, 1): 1e-3}), db.Scan.systematic(2, 10**4), weights=[1e-300, 1e-300])
     assert tiny.value > 0
 
