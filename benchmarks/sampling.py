@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from measure import best_of, seconds
+from parts import large_chain_parts
 from peers import measure_peers, peer_names
 from plain import gibbs_update
 from workloads import Corner, Workload, sweeping
@@ -60,10 +61,12 @@ def main() -> None:
     with console.status("measuring"):
         rows = [*map(_rate, sweeping(options.quick)), _corner()]
         first = _first_result()
+        parts = large_chain_parts()
         # After ours: some of them leave threads behind.
         peers = [_peers(work) for work in sweeping(options.quick)] if names else []
     console.print(_table(rows, names, peers))
     console.print(first, highlight=False)
+    console.print(parts, highlight=False)
 
 
 def _rate(work: Workload) -> Row:

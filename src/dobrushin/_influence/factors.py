@@ -18,7 +18,7 @@ def factor_rows(
     values: NDArray[np.float64], theorem: NDArray[np.uint8], cap: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """MATH 4.7, and enumeration (4.6) under a budget. The paper has no theorem for factors; "paper" gives 4.7 alone."""
-    packed = _pack(model, positions, start, columns)
+    packed = pack_factors(model, positions, start, columns)
     kernels.factor_ranges(
         packed.k_own, start, packed.k_other, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride,
         packed.base, model._table, *_by_neighbor(packed, start), values, cap,
@@ -35,7 +35,7 @@ def enumerate_factors(
     values: NDArray[np.float64], theorem: NDArray[np.uint8], cap: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Replace bounds by exact influences where the neighbourhood is small enough and they are smaller."""
-    _enumerate(model, positions, start, _pack(model, positions, start, columns), method, values, theorem, cap)
+    _enumerate(model, positions, start, pack_factors(model, positions, start, columns), method, values, theorem, cap)
 
 
 class Packed(NamedTuple):
@@ -75,7 +75,10 @@ def _by_neighbor(packed: Packed, start: NDArray[np.int64]) -> tuple[NDArray[Any]
     return frozen(by_start), frozen(order), frozen(factor[order])
 
 
-def _pack(model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]) -> Packed:
+def pack_factors(
+    model: FactorGraph, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]
+) -> Packed:
+    """The factors of some rows, as the kernels take them."""
     counts = model._factor_start[positions + 1] - model._factor_start[positions]
     f_start = np.concatenate([[0], np.cumsum(counts)])
     slot = np.arange(f_start[-1]) + np.repeat(model._factor_start[positions] - f_start[:-1], counts)

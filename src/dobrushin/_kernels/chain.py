@@ -218,6 +218,16 @@ def _first_at_least(lag, lo, hi, value):
 
 
 @kernel
+def _stretch(lag, lo, hi, m, sweeps):
+    """The places between lo and hi, sorted by lag, that round m updates: 0 <= m - lag < sweeps."""
+    if lo == hi or lag[lo] > m or lag[hi - 1] <= m - sweeps:
+        return lo, lo
+    begin = lo if lag[lo] > m - sweeps else _first_at_least(lag, lo, hi, m - sweeps + 1)
+    end = hi if lag[hi - 1] <= m else _first_at_least(lag, lo, hi, m + 1)
+    return begin, end
+
+
+@kernel
 def ising_waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, entry, key, gamma, x):
     """All steps of `sweeps` cycles; the first one is number `base` of the scan. Spins are -1.0 and +1.0, by place."""
     L = number.size
@@ -227,8 +237,7 @@ def ising_waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, 
         stream = key + gamma * np.uint64(base + m * L)
         for b in range(first.size - 1):
             lo, hi, d = first[b], first[b + 1], b % D
-            begin = lo if m < sweeps else _first_at_least(lag, lo, hi, m - sweeps + 1)
-            end = hi if m >= last else _first_at_least(lag, lo, hi, m + 1)
+            begin, end = _stretch(lag, lo, hi, m, sweeps)
             for c in range(begin, end, BLOCK):
                 z = min(BLOCK, end - c)
                 h = local[:z]
@@ -274,8 +283,7 @@ def potts_waves(sweeps, base, D, slot, strength, unary, number, lag, first, entr
         stream = key + gamma * np.uint64(base + m * L)
         for b in range(first.size - 1):
             lo, hi, d = first[b], first[b + 1], b % D
-            begin = lo if m < sweeps else _first_at_least(lag, lo, hi, m - sweeps + 1)
-            end = hi if m >= last else _first_at_least(lag, lo, hi, m + 1)
+            begin, end = _stretch(lag, lo, hi, m, sweeps)
             for c in range(begin, end, BLOCK):
                 z = min(BLOCK, end - c)
                 for a in range(k):

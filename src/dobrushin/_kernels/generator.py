@@ -10,8 +10,8 @@ from dobrushin._compile import kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# What the words of a stream are for: the c-th of each kind is word c + offset.
-DRAW = np.uint64(0)  # of a step (times 64, plus the plane, where bits of many chains are drawn together)
+# What the words of a stream are for. Word t is for the draw of step t (words 64 t to 64 t + 63, one for each plane,
+# where the bits of many chains are drawn together); others are so far away that they never meet.
 CHOICE = np.uint64(1) << np.uint64(62)  # the variable of a random step
 START = np.uint64(1) << np.uint64(63)  # the initial state of a variable
 

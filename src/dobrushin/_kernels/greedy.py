@@ -109,7 +109,7 @@ def _sift_down(p, size, ids, d, heap, place):
 def suffix_norms(order, begin, end, columns, C_bar, d):
     """Norm of d pulled back through the last k steps, k = 0, ..., T: the variation of each suffix by itself."""
     norms = np.empty(order.size + 1)
-    total = d.sum()
+    total = fresh = d.sum()
     norms[0] = total
     for k in range(order.size):
         i = order[order.size - 1 - k]
@@ -119,7 +119,7 @@ def suffix_norms(order, begin, end, columns, C_bar, d):
         for e in range(begin[i], end[i]):
             d[columns[e]] += x * C_bar[e]
             total += x * C_bar[e]
-        if total < 0.5 * norms[0]:
-            total = d.sum() if k % 64 == 0 else total
+        if total < 0.5 * fresh:
+            total = fresh = d.sum()
         norms[k + 1] = total
     return norms

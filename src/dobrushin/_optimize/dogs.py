@@ -70,8 +70,7 @@ def optimize(
     current = as_scan(scan, "optimize")
     objective = read_objective(source, targets, weights, "optimize")
     goal = -np.inf if tolerance is None else check.positive(tolerance, "optimize", "tolerance")
-    most = _MOST_ROUNDS if rounds == "converged" else rounds
-    most = check.count(most, "optimize", "rounds") if rounds != "converged" else _MOST_ROUNDS
+    most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "optimize", "rounds")
     best = ScanResult(current, evaluate(source, current, objective))
     descend = descent_on(source.matrix)
     d = np.zeros(source.n_variables)

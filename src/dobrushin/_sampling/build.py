@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._arrays import frozen
-from dobrushin._influence.factors import _pack as pack_factors
+from dobrushin._influence.factors import pack_factors
 from dobrushin._kernels.tables import binary_tables
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._models.spins import TABLE_ORDER
