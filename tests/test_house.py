@@ -23,8 +23,15 @@ STAGE_LEVEL = {
     "_variation": 3,
     "_optimize": 4,
     "_sampling": 5,
+    "_statistics": 1,
+    "_questions": 2,
+    "_workspace": 2,
+    "_plan": 6,
+    "_answer": 7,
+    "_exact_answer": 8,
+    "_estimate": 9,
 }
-LEAVES = ["experiments", "cli", "plots"]
+LEAVES = ["experiments", "cli", "plots", "io"]
 
 
 def imports(path):

@@ -17,13 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin import exact, plots
+    from dobrushin._answer import Estimate
+    from dobrushin._estimate import estimate
     from dobrushin._influence import Influence, influence
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+    from dobrushin._plan import Plan, plan
     from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
+    from dobrushin._statistics import Joint, Statistic
     from dobrushin._variation import Variation, variation
-    from dobrushin.errors import ArgumentError, BudgetError, SamplingInterrupted, ToleranceError, VacuousBoundWarning
+    from dobrushin.errors import (
+        ArgumentError,
+        BudgetError,
+        CertificateError,
+        SamplingInterrupted,
+        ToleranceError,
+        VacuousBoundWarning,
+    )
 
 __version__ = "0.1.0"
 
@@ -31,11 +42,15 @@ __version__ = "0.1.0"
 _HOME = {
     "ArgumentError": "errors",
     "BudgetError": "errors",
+    "CertificateError": "errors",
+    "Estimate": "_answer",
     "FactorGraph": "_models",
     "Influence": "_influence",
     "Ising": "_models",
+    "Joint": "_statistics",
     "Model": "_models",
     "PairwiseMRF": "_models",
+    "Plan": "_plan",
     "Potts": "_models",
     "Record": "_sampling",
     "Samples": "_sampling",
@@ -43,12 +58,15 @@ _HOME = {
     "Scan": "_scan",
     "ScanResult": "_optimize",
     "SpinMRF": "_models",
+    "Statistic": "_statistics",
     "ToleranceError": "errors",
     "VacuousBoundWarning": "errors",
     "Variation": "_variation",
+    "estimate": "_estimate",
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "optimize": "_optimize",
+    "plan": "_plan",
     "sample": "_sampling",
     "self_check": "_sampling",
     "shortest_scan": "_optimize",
@@ -59,11 +77,15 @@ _MODULES = ("exact", "plots")
 __all__ = [
     "ArgumentError",
     "BudgetError",
+    "CertificateError",
+    "Estimate",
     "FactorGraph",
     "Influence",
     "Ising",
+    "Joint",
     "Model",
     "PairwiseMRF",
+    "Plan",
     "Potts",
     "Record",
     "Samples",
@@ -71,13 +93,16 @@ __all__ = [
     "Scan",
     "ScanResult",
     "SpinMRF",
+    "Statistic",
     "ToleranceError",
     "VacuousBoundWarning",
     "Variation",
+    "estimate",
     "exact",
     "greedy_scan",
     "influence",
     "optimize",
+    "plan",
     "plots",
     "sample",
     "self_check",

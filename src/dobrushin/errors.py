@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dobrushin._answer import Estimate
     from dobrushin._optimize import ScanResult
+    from dobrushin._plan import Plan
     from dobrushin._sampling import Samples
 
 
@@ -42,13 +44,28 @@ class BudgetError(RuntimeError):
         What it would take and what was allowed, in `unit`.
     unit : str
         What `required` and `limit` count.
+    plan : Plan or None
+        Of an estimate: the plan that goes beyond its budget.
+    estimate : Estimate or None
+        Of an estimate that ran out of budget: what it has reached.
     """
 
-    def __init__(self, what: str, required: float, limit: float, unit: str, remedy: str) -> None:
+    def __init__(
+        self,
+        what: str,
+        required: float,
+        limit: float,
+        unit: str,
+        remedy: str,
+        plan: Plan | None = None,
+        estimate: Estimate | None = None,
+    ) -> None:
         self.required = required
         self.limit = limit
         self.unit = unit
-        self._arguments = (what, required, limit, unit, remedy)
+        self.plan = plan
+        self.estimate = estimate
+        self._arguments = (what, required, limit, unit, remedy, plan, estimate)
         super().__init__(f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}. {remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,6 +91,25 @@ class ToleranceError(RuntimeError):
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
             f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class CertificateError(RuntimeError):
+    """No certificate is available for what was asked.
+
+    Attributes
+    ----------
+    reasons : dict from method to str
+        Why each method that was tried has none.
+    """
+
+    def __init__(self, reasons: dict[str, str], remedy: str) -> None:
+        self.reasons = reasons
+        self._arguments = (reasons, remedy)
+        tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
+        super().__init__(f"No certificate is available. {tried} {remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
@@ -109,3 +145,30 @@ class VacuousBoundWarning(UserWarning):
 def _short(value: Any) -> str:
     text = repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+class FormatError(ValueError):
+    """A file that cannot be read: where, what was expected there and what was found.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    line : int or None
+        Line of the first thing that is wrong, counted from 1; None for binary files and for files as a whole.
+    expected, found : str
+        What the format asks for, and what the file has instead.
+    """
+
+    def __init__(self, path: str, expected: str, found: str, line: int | None = None) -> None:
+        self.path = path
+        self.line = line
+        self.expected = expected
+        self.found = found
+        self._arguments = (path, expected, found, line)
+        place = "" if line is None else f", line {line}"
+        name = path if path.isprintable() else repr(path)
+        super().__init__(f"Cannot read {name}{place}: expected {expected}, found {found}.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments

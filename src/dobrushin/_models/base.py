@@ -31,6 +31,8 @@ class Model(ABC):
     """
 
     _spins: bool = False
+    # What later stages remember about the model; not sent to other processes.
+    _workspace: Any = None
 
     def __init__(self, n_variables: int, labels: Sequence[Hashable] | None) -> None:
         if n_variables < 1:
@@ -38,6 +40,9 @@ class Model(ABC):
         self._labels = check.read_labels(labels, n_variables, type(self).__name__)
 
     _first_argument = "couplings"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_workspace"}
 
     # -- who the variables are -------------------------------------------------------------
 

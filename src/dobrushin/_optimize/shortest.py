@@ -21,8 +21,8 @@ from dobrushin._variation import Variation, evaluate
 from dobrushin.errors import ToleranceError
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
-_MOST_STEPS = 10**8
-_FIRST_LOOK = 1000
+MOST_STEPS = 10**8
+FIRST_LOOK = 1000
 
 
 def shortest_scan(
@@ -81,7 +81,7 @@ def shortest_scan(
     tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
     check.choice(criterion, ("sum", "max"), "shortest_scan", "criterion")
     polish = check.count(polish, "shortest_scan", "polish", 0)
-    limit = _MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
+    limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
 
     def measure(bound: Variation) -> float:
         return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())
@@ -107,7 +107,7 @@ def _reach_sum(
 ) -> ScanResult | None:
     """Grow the scan until its certificate holds: the norm of the greedy search is almost that certificate."""
     del targets
-    goal, look = tolerance, _FIRST_LOOK
+    goal, look = tolerance, FIRST_LOOK
     while True:
         reached = search.extend(goal, min(limit, look))
         if reached:
@@ -115,7 +115,7 @@ def _reach_sum(
             if measure(found.variation) <= tolerance:
                 return found
             goal = search.norm * (1 - 1e-9)
-        elif search.steps >= limit or _stagnates(search.norms):
+        elif search.steps >= limit or stagnates(search.norms):
             return None
         else:
             look *= 2
@@ -131,7 +131,7 @@ def _reach_max(
         found = certify(search.order(min(long, search.steps)))
         if measure(found.variation) <= tolerance:
             break
-        if long >= limit or search.steps < long or (long > 8 * _FIRST_LOOK and _stagnates(search.norms)):
+        if long >= limit or search.steps < long or (long > 8 * FIRST_LOOK and stagnates(search.norms)):
             return None
         short, long = long, min(limit, long + long // 4 + 1)
     while long - short > 1:
@@ -144,7 +144,8 @@ def _reach_max(
     return found
 
 
-def _stagnates(norms: NDArray[np.float64]) -> bool:
+def stagnates(norms: NDArray[np.float64]) -> bool:
+    """Whether doubling the length of a greedy scan no longer helps."""
     half = len(norms) // 2
     return bool(norms[half:].min() > 0.999 * norms[:half].min())
 

@@ -48,6 +48,14 @@ def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64
     return error
 
 
+def update_error(n: int, scan: Scan, region: Region, made: Kernel) -> NDArray[np.float64]:
+    """For each variable of a model of `n`, a bound on the error of one of its updates; 0 for those without any."""
+    error = np.zeros(n)
+    updated = region.positions[region.updated]
+    error[updated] = np.minimum(made.error[region.updated] + choice_error(scan, updated), 1.0)
+    return error
+
+
 def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: str | None) -> Kernel:
     """The kernel asked for, or the fastest that fits."""
     possible = possible_kernels(model, scan, region)

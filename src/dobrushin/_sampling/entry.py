@@ -13,7 +13,7 @@ import numpy as np
 
 from dobrushin import _validate as check
 from dobrushin._models import Model
-from dobrushin._sampling.build import KERNELS, build_kernel, choice_error
+from dobrushin._sampling.build import KERNELS, build_kernel, update_error
 from dobrushin._sampling.checkpoint import Checkpoint, run_name, stored_seed
 from dobrushin._sampling.initial import make_guard, read_initial
 from dobrushin._sampling.kernels import Kernel
@@ -103,14 +103,31 @@ def sample(
     if seed is None and checkpoint is not None:
         seed = stored_seed(checkpoint)
     sequence = seed_sequence(seed, "sample")
+    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, checkpoint)
+
+
+def draw(
+    model: Model,
+    scan: Scan,
+    numbers: range,
+    sequence: np.random.SeedSequence,
+    initial: Any = "uniform",
+    record: Any = None,
+    kernel: str | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Samples:
+    """The chains with these numbers (the first one a multiple of 64): `sample` once its arguments are read."""
     keep = read_record(record)
+    chains = len(numbers)
     region = region_of(model, scan)
     made = build_kernel(model, scan, region, chains, kernel)
     job = _job(model, scan, region, made, keep, master_words(sequence))
     job.start = read_initial(model, region, initial, chains)
     job.guard = make_guard(model, region)
     # Batches of a run with a checkpoint must be the same wherever it goes on.
-    batches = _batches(made, chains, (os.cpu_count() or 1) if checkpoint is None else 4)
+    batches = _batches(made, numbers, (os.cpu_count() or 1) if checkpoint is None else 4)
     saved = None
     if checkpoint is not None:
         about = (made.name, made, chains, len(batches), scan.to_arrays(), job.rows, job.stops, keep, job.start)
@@ -119,8 +136,8 @@ def sample(
         finished, complete = run_all(job, batches, executor, saved, report)
     samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))
     if not complete:
-        numbers = [np.arange(batches[k].start, batches[k].stop) for k in sorted(finished)]
-        raise SamplingInterrupted(samples, chains, np.concatenate([*numbers, np.empty(0, dtype=np.int64)]))
+        ended = [np.arange(batches[k].start, batches[k].stop) for k in sorted(finished)]
+        raise SamplingInterrupted(samples, chains, np.concatenate([*ended, np.empty(0, dtype=np.int64)]))
     return samples
 
 
@@ -142,12 +159,12 @@ def _job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, m
     return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 
 
-def _batches(made: Kernel, chains: int, cores: int) -> list[range]:
+def _batches(made: Kernel, numbers: range, cores: int) -> list[range]:
     """Ranges of chains that are run together: whole words, and enough of them for all cores."""
     size = made.batch
-    while size > made.lanes and chains < 2 * cores * size:
+    while size > made.lanes and len(numbers) < 2 * cores * size:
         size //= 2
-    return [range(lo, min(lo + size, chains)) for lo in range(0, chains, size)]
+    return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
 
 
 def _collect(
@@ -170,9 +187,7 @@ def _collect(
         counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
         for part in parts:
             counts += part.counts if part.counts is not None else 0
-    error = np.zeros(model.n_variables)
-    updated = region.positions[region.updated]
-    error[updated] = np.minimum(made.error[region.updated] + choice_error(job.scan, updated), 1.0)
+    error = update_error(model.n_variables, job.scan, region, made)
     kept = region.positions[job.rows]
     labels = model.labels if len(kept) == model.n_variables and (np.diff(kept) == 1).all() else model._labels_at(kept)
     return Samples(states, counts, labels, chains, job.scan, seed, made.name, error, model._spins, job.largest)

@@ -122,29 +122,19 @@ class Samples:
         certificate : Variation, optional
             Its words are kept among the attributes, with the scan, the seed and the kernel.
         """
-        arviz = require("arviz", "formats")
-        states = self._need_states("to_arviz")
-        draws = states[:, None, :] if states.ndim == 2 else states
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
                       "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
         if certificate is not None:
             attributes["certificate"] = repr(certificate)
-        names = {"coords": {"variable": [str(label) for label in self.variables]}, "dims": {"x": ["variable"]}}
-        with warnings.catch_warnings():
-            # ArviZ wonders about more chains than draws, which is what this library is about.
-            warnings.simplefilter("ignore", UserWarning)
-            if hasattr(arviz, "InferenceData"):
-                data = arviz.from_dict(posterior={"x": draws}, **names)
-            else:
-                data = arviz.from_dict({"posterior": {"x": draws}}, **names)
+        coords = {"variable": [str(label) for label in self.variables]}
+        data = arviz_data({"posterior": {"x": self._draws("to_arviz")}}, coords, {"x": ["variable"]})
         data["posterior"].attrs.update(attributes)
         return data
 
     def to_dataframe(self) -> Any:
         """As a pandas DataFrame: a row for each chain and draw, a column for each variable."""
         pandas = require("pandas", "formats")
-        states = self._need_states("to_dataframe")
-        draws = states[:, None, :] if states.ndim == 2 else states
+        draws = self._draws("to_dataframe")
         chains, steps, size = draws.shape
         index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
         return pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
@@ -196,11 +186,27 @@ class Samples:
             raise ArgumentError(f"Samples.{method}", "samples", "of at least one chain", "0 chains")
         return self.states
 
+    def _draws(self, method: str) -> NDArray[Any]:
+        """States of shape (chains, draws, variables)."""
+        states = self._need_states(method)
+        return states[:, None, :] if states.ndim == 2 else states
+
     def __repr__(self) -> str:
         return (
             f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
             f"kernel={self.kernel!r}, seed={self.seed})"
         )
+
+
+def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: dict[str, list[str]]) -> Any:
+    """Arrays as ArviZ data, whichever of its versions is installed."""
+    arviz = require("arviz", "formats")
+    with warnings.catch_warnings():
+        # ArviZ wonders about more chains than draws, which is what this library is about.
+        warnings.simplefilter("ignore", UserWarning)
+        if hasattr(arviz, "InferenceData"):
+            return arviz.from_dict(**groups, coords=coords, dims=dims)
+        return arviz.from_dict(groups, coords=coords, dims=dims)
 
 
 def _written(label: Hashable) -> Any:

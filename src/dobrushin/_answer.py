@@ -1,0 +1,268 @@
+"""The answer, its error, and the reason to believe it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._arrays import frozen
+from dobrushin._extras import require
+from dobrushin._plan import Plan
+from dobrushin._questions import Mean, Question
+from dobrushin._sampling import Samples
+from dobrushin._statistics import Joint, Statistic
+from dobrushin._variation import Variation
+from dobrushin.errors import ArgumentError
+
+# Rows that are printed; of more, the first and last ones.
+_MOST_ROWS = 20
+
+
+class Rows(NamedTuple):
+    """What is known about the rows of one question."""
+
+    mean: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+
+class Answer(NamedTuple):
+    """The rows of one target."""
+
+    states: list[Any]
+    mean: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    bias_bound: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """Estimates with intervals that hold, all at once, with the stated confidence.
+
+    All arrays have one entry for each target and state, in the order in which the targets were given.
+
+    Attributes
+    ----------
+    targets, states : list
+        What each row is about; the state is None for a statistic.
+    mean : array
+        Estimated probabilities of the states, or means of statistics.
+    lower, upper : array
+        Limits of the intervals; the bias of the sampler is included.
+    bias_bound : array
+        Bound on the bias by itself; NaN where it is unknown.
+    confidence : float
+        Probability with which all the intervals hold at once; 1 for exact answers, which hold but for
+        rounding, which is included.
+    is_certified : bool
+        False only for ``method="uncertified"``, where the bias is unknown and not included.
+    assumptions : tuple of str
+        What the intervals rest on.
+    plan : Plan
+        What was decided before sampling.
+    samples : Samples or None
+        The run; None for exact answers.
+    certificate : Variation or None
+        The bound on the bias of the scan.
+    seed : int, SeedSequence or None
+        Repeats the run.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> answer = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0, 1], seed=1)
+    >>> answer.confidence, bool((answer.upper - answer.lower).max() / 2 <= 0.01)
+    (0.99, True)
+    >>> answer[0].states
+    [-1, 1]
+    """
+
+    targets: list[Any]
+    states: list[Any]
+    mean: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    bias_bound: NDArray[np.float64]
+    confidence: float
+    assumptions: tuple[str, ...]
+    plan: Plan
+    samples: Samples | None = None
+    certificate: Variation | None = None
+    seed: Any = None
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the intervals are guaranteed."""
+        return self.plan.is_certified
+
+    @property
+    def half_width(self) -> NDArray[np.float64]:
+        """Half the width of each interval: at most the tolerance."""
+        return (self.upper - self.lower) / 2
+
+    def __getitem__(self, target: Hashable | Joint | Statistic) -> Answer:
+        """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
+        wanted = _key(target)
+        rows = [k for k, other in enumerate(self.targets) if _key(other) == wanted]
+        if not rows:
+            raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
+        states = [self.states[k] for k in rows]
+        return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("an Estimate is not iterable: use to_dataframe(), or estimate[target]")
+
+    def to_dataframe(self) -> Any:
+        """As a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.estimate(db.Ising({(0, 1): 0.5}, fields=[1, 0]), [0]).to_dataframe().round(3)
+           target  state   mean  lower  upper  bias_bound
+        0       0     -1  0.119  0.119  0.119         0.0
+        1       0      1  0.881  0.881  0.881         0.0
+        """
+        pandas = require("pandas", "formats")
+        columns = {"target": [_shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
+        columns |= {"lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
+        return pandas.DataFrame(columns)
+
+    def to_arviz(self) -> Any:
+        """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""
+        from dobrushin._sampling.samples import arviz_data
+
+        rows = [f"{_shown(t)}" + ("" if s is None else f"={s}") for t, s in zip(self.targets, self.states, strict=True)]
+        constants = {name: getattr(self, name) for name in ("mean", "lower", "upper", "bias_bound")}
+        coords, dims = {"row": rows}, {name: ["row"] for name in constants}
+        groups: dict[str, dict[str, Any]] = {"constant_data": constants}
+        if self.samples is not None and self.samples.states is not None:
+            groups["posterior"] = {"x": self.samples._draws("to_arviz")}
+            coords["variable"] = [str(label) for label in self.samples.variables]
+            dims["x"] = ["variable"]
+        data = arviz_data(groups, coords, dims)
+        data["constant_data"].attrs.update(self._about())
+        return data
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Everything but the samples, as JSON text.
+
+        Examples
+        --------
+        >>> import dobrushin as db, json
+        >>> answer = json.loads(db.estimate(db.Ising({(0, 1): 0.5}), [0]).to_json())
+        >>> answer["method"], answer["rows"][1]["state"], answer["rows"][1]["mean"]
+        ('exact', 1, 0.5)
+        """
+        names = ("mean", "lower", "upper", "bias_bound")
+        rows = []
+        for k, (target, state) in enumerate(zip(self.targets, self.states, strict=True)):
+            numbers = {name: _number(getattr(self, name)[k]) for name in names}
+            rows.append({"target": _plain(target), "state": _plain(state), **numbers})
+        return json.dumps({**self._about(), "rows": rows}, indent=indent)
+
+    def _about(self) -> dict[str, Any]:
+        import dobrushin
+
+        scan = self.plan.scan
+        return {
+            "library": f"dobrushin {dobrushin.__version__}",
+            "method": self.plan.method,
+            "certified": "yes" if self.is_certified else "NO: the bias is unknown",
+            "tolerance": self.plan.tolerance,
+            "confidence": self.confidence,
+            "reason": self.plan.reason,
+            "interval": self.plan.interval,
+            "steps": 0 if scan is None else len(scan),
+            "chains": 0 if self.samples is None else self.samples.chains,
+            "kernel": self.plan.kernel or "none",
+            "seed": str(self.seed),
+            "assumptions": list(self.assumptions),
+        }
+
+    def __str__(self) -> str:
+        words = "certified" if self.is_certified else "NOT CERTIFIED: the bias is unknown and not included"
+        lines = [
+            f"Estimate ({self.plan.method}, {words}) within {self.plan.tolerance:g} at confidence {self.confidence:g}"
+        ]
+        cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
+        shown = list(range(len(self)))
+        if len(shown) > _MOST_ROWS:
+            shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
+        for k in shown:
+            state = "" if self.states[k] is None else str(self.states[k])
+            bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"
+            numbers = [f"{x[k]:.5g}" for x in (self.mean, self.lower, self.upper)]
+            cells.append((str(_shown(self.targets[k])), state, *numbers, bias))
+        widths = [max(len(row[c]) for row in cells) for c in range(6)]
+        table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
+        if len(shown) < len(self):
+            table.insert(1 + _MOST_ROWS // 2, f"  ... {len(self) - len(shown)} more rows ...")
+        lines += table
+        if self.samples is not None:
+            run = self.samples
+            lines.append(f"  {run.steps} steps x {run.chains} chains, kernel {run.kernel}, seed {self.seed}")
+        else:
+            lines.append(f"  {self.plan.reason}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _key(target: Any) -> Any:
+    if isinstance(target, Joint):
+        return target.labels
+    return target.name if isinstance(target, Statistic) else target
+
+
+def _shown(target: Any) -> Any:
+    return ", ".join(map(str, target.labels)) if isinstance(target, Joint) else target
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: tuples as lists, names as they are."""
+    if isinstance(value, Joint):
+        value = value.labels
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def answer(
+    questions: list[Question],
+    made: Plan,
+    rows: list[Rows],
+    confidence: float,
+    assumptions: tuple[str, ...],
+    samples: Samples | None = None,
+    certificate: Variation | None = None,
+    seed: Any = None,
+) -> Estimate:
+    """Put the rows of all questions together."""
+    targets = [target for question in questions for target in question.targets]
+    states = [state for question in questions for state in question.states]
+    mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
+    return Estimate(
+        targets, states, mean, lower, upper, bias, confidence, assumptions, made, samples, certificate, seed
+    )
+
+
+def stated_weights(questions: list[Question], exact: bool = False) -> tuple[str, ...]:
+    """What is taken from the user without a check."""
+    names = [q.statistic.name for q in questions if isinstance(q, Mean) and not q.is_event and not exact]
+    return (f"the weights of {', '.join(map(repr, names))} were given and not checked",) if names else ()

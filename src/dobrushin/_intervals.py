@@ -1,0 +1,124 @@
+"""Confidence intervals that hold at any finite number of chains. [trusted]
+
+Every interval here is fixed before the data are seen: its kind, its error level, and either the number of chains or the
+rule that ends the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+# The inverse of the incomplete beta function is good to about 1e-14; limits are moved outwards by more than that.
+_OUTWARDS = 1e-11
+# Largest bet of the empirical Bernstein interval, in units of the range.
+_LARGEST_BET = 0.5
+
+
+def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+    """Clopper and Pearson (1934): above the probability of success with probability at most `error`."""
+    k = np.asarray(successes, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        limit = special.betaincinv(k, trials - k + 1.0, error)
+    return np.where(k > 0, np.maximum(limit - _OUTWARDS, 0.0), 0.0)
+
+
+def upper_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+    """Clopper and Pearson (1934): below the probability of success with probability at most `error`."""
+    return 1.0 - lower_limit(trials - np.asarray(successes), trials, error)
+
+
+def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both limits, each wrong with probability at most error / 2."""
+    return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
+
+
+def trials_needed(half_width: float, error: float) -> int:
+    """About the least number of trials for which no two-sided Clopper-Pearson interval is wider than 2 `half_width`."""
+
+    def fits(trials: int) -> bool:
+        # The interval is widest in the middle (a test tries all numbers of successes).
+        low, high = clopper_pearson([trials // 2, (trials + 1) // 2], trials, error)
+        return bool((high - low).max() <= 2.0 * half_width)
+
+    if half_width >= 0.5:
+        return 1
+    high = 2
+    while not fits(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+@dataclass
+class BernsteinMean:
+    """An interval for the mean of independent values in [0, 1], valid at every time at once.
+
+    The empirical Bernstein confidence sequence of Waudby-Smith and Ramdas (2024, "Estimating means of bounded random
+    variables by betting", section 3.2). Any bets below 1 that depend on earlier values only are sound; these are the
+    ones that reach the half-width `aim` with the fewest values, aim / variance. One may stop whenever one likes.
+
+    Parameters
+    ----------
+    error : float
+        The probability that the interval ever misses is at most this.
+    aim : float
+        Half-width at which the caller means to stop.
+
+    Notes
+    -----
+    With bets c_t, m_t and s_t^2 the mean and variance of the values before t (started at 1/2 and 1/4), the interval is
+    sum c_t x_t / sum c_t -+ (ln(2 / error) + sum (x_t - m_t)^2 (-ln(1 - c_t) - c_t)) / sum c_t.
+    """
+
+    error: float
+    aim: float
+    count: int = 0
+    total: float = 0.0
+    _squares: float = field(default=0.0, repr=False)
+    _bets: float = field(default=0.0, repr=False)
+    _won: float = field(default=0.0, repr=False)
+    _paid: float = field(default=0.0, repr=False)
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take more values into account, in their order."""
+        before = self.count + np.arange(len(values))
+        means = (0.5 + self.total + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
+        deviations = (values - means) ** 2
+        squares = self._squares + np.concatenate([[0.0], np.cumsum(deviations)[:-1]])
+        variances = (0.25 + squares) / (before + 1)
+        bets = np.minimum(_LARGEST_BET, self.aim / variances)
+        self._bets += math.fsum(bets)
+        self._won += math.fsum(bets * values)
+        self._paid += math.fsum(deviations * (-np.log1p(-bets) - bets))
+        self._squares += math.fsum(deviations)
+        self.total += math.fsum(values)
+        self.count += len(values)
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval before it is cut to [0, 1]."""
+        if not self.count:
+            return math.inf
+        return (math.log(2.0 / self.error) + self._paid) / self._bets + _OUTWARDS
+
+    def interval(self) -> tuple[float, float]:
+        """The present interval."""
+        if not self.count:
+            return 0.0, 1.0
+        centre = self._won / self._bets
+        return max(0.0, centre - self.half_width), min(1.0, centre + self.half_width)
+
+
+def values_needed(aim: float, error: float, variance: float = 0.25) -> int:
+    """About how many values `BernsteinMean` takes to reach its aim when they have this variance."""
+    bet = min(_LARGEST_BET, aim / variance)
+    drift = variance * (-math.log1p(-bet) - bet)
+    return math.ceil(math.log(2.0 / error) / (aim * bet - drift))
