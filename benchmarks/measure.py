@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.table import Table
 
 import dobrushin as db
+
+_VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "skipped"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,16 @@ class Row:
     measured: str
     required: str
     ok: bool | None
+
+
+def promises(title: str, rows: Sequence[Row]) -> Table:
+    """The rows as a table."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("what", "measured", "required", "ok"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(row.name, row.measured, row.required, _VERDICTS[row.ok])
+    return table
 
 
 def random_ising(side: int, seed: int, with_fields: bool = False) -> db.Ising:

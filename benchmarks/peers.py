@@ -37,11 +37,19 @@ def peer_names() -> list[str]:
 def measure_peers(work: Workload) -> Iterator[Measured]:
     """The same work by each of them."""
     for name, prepare in _PEERS.items():
-        if importlib.util.find_spec(_MODULES[name]) is None:
+        if not is_installed(_MODULES[name]):
             yield Measured(None, _MISSING)
             continue
         call = prepare(work)
         yield Measured(None, "-") if call is None else Measured(seconds(call))
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module, or a part of a package, can be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is a part of
+        return False
 
 
 def _dwave(work: Workload) -> Callable[[], object] | None:
@@ -51,7 +59,7 @@ def _dwave(work: Workload) -> Callable[[], object] | None:
     import dimod
     from dwave.samplers import SimulatedAnnealingSampler
 
-    upper = _upper(work.model)
+    upper = upper_pairs(work.model)
     # Energies instead of log-potentials: the signs differ.
     model = dimod.BinaryQuadraticModel.from_numpy_vectors(
         -work.model.fields, (*upper.coords, -upper.data), 0.0, dimod.SPIN
@@ -85,7 +93,7 @@ def _peapods(work: Workload) -> Callable[[], object] | None:
 def _side(model: db.Ising) -> int:
     """The side of a square grid; 0 for other graphs."""
     side = int(model.n_variables**0.5)
-    upper = _upper(model)
+    upper = upper_pairs(model)
     steps = set(np.unique(upper.coords[1] - upper.coords[0]).tolist())
     return side if side**2 == model.n_variables and steps <= {1, side} else 0
 
@@ -98,9 +106,9 @@ def _thrml(work: Workload) -> Callable[[], object]:
     n = work.model.n_variables
     ising = isinstance(work.model, db.Ising)
     nodes = [SpinNode() if ising else CategoricalNode() for _ in range(n)]
-    color = _colors(work.model)
+    color = colors(work.model)
     blocks = [Block([nodes[i] for i in np.flatnonzero(color == c)]) for c in range(color.max() + 1)]
-    program = _ising_program(work.model, nodes, blocks) if ising else _potts_program(work.model, nodes, blocks)
+    program = ising_program(work.model, nodes, blocks) if ising else _potts_program(work.model, nodes, blocks)
     schedule = SamplingSchedule(n_warmup=work.sweeps, n_samples=1, steps_per_sample=1)
 
     def chain(key: Any) -> Any:
@@ -117,11 +125,11 @@ def _thrml(work: Workload) -> Callable[[], object]:
     return lambda: jax.block_until_ready(compiled(keys))
 
 
-def _ising_program(model: db.Ising, nodes: list[Any], blocks: list[Any]) -> Any:
+def ising_program(model: db.Ising, nodes: list[Any], blocks: list[Any]) -> Any:
     import jax.numpy as jnp
     from thrml.models import IsingEBM, IsingSamplingProgram
 
-    upper = _upper(model)
+    upper = upper_pairs(model)
     edges = [(nodes[i], nodes[j]) for i, j in zip(*upper.coords, strict=True)]
     energy = IsingEBM(nodes, edges, jnp.asarray(model.fields), jnp.asarray(upper.data), jnp.asarray(1.0))
     return IsingSamplingProgram(energy, blocks, [])
@@ -133,7 +141,7 @@ def _potts_program(model: db.Potts, nodes: list[Any], blocks: list[Any]) -> Any:
     from thrml import Block, BlockGibbsSpec, FactorSamplingProgram
     from thrml.models import CategoricalEBMFactor, CategoricalGibbsConditional, SquareCategoricalEBMFactor
 
-    upper, labels = _upper(model), model.unaries.shape[1]
+    upper, labels = upper_pairs(model), model.unaries.shape[1]
     ends = [Block([nodes[i] for i in side]) for side in upper.coords]
     pairs = SquareCategoricalEBMFactor(ends, jnp.asarray(upper.data)[:, None, None] * jnp.eye(labels))
     unaries = CategoricalEBMFactor([Block(nodes)], jnp.asarray(model.unaries))
@@ -143,12 +151,12 @@ def _potts_program(model: db.Potts, nodes: list[Any], blocks: list[Any]) -> Any:
     return FactorSamplingProgram(specification, samplers, [unaries, pairs], [])
 
 
-def _upper(model: db.Ising | db.Potts) -> Any:
+def upper_pairs(model: db.Ising | db.Potts) -> Any:
     """Each pair once."""
     return sparse.coo_array(sparse.triu(model.couplings, k=1))
 
 
-def _colors(model: db.Ising | db.Potts) -> np.ndarray:
+def colors(model: db.Ising | db.Potts) -> np.ndarray:
     """The first color that no neighbour has yet, in order of position: 2 of them on a grid."""
     start, neighbor = model.couplings.indptr.tolist(), model.couplings.indices.tolist()
     color = [-1] * model.n_variables

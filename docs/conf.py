@@ -32,7 +32,8 @@ default_role = "py:obj"
 add_module_names = False
 autosummary_generate = True
 # Not all file systems tell influence from Influence.
-autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in ("influence", "variation")}
+_FUNCTIONS = ("influence", "variation", "plan", "estimate")
+autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in _FUNCTIONS}
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -74,11 +75,14 @@ def plain_notes(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, l
             lines[k] = "".join(parts)
 
 
+_MADE_HERE = tuple(f"dobrushin.{name}" for name in ("Model", "Variation", "Plan", "Estimate"))
+
+
 def no_private_constructors(
     _app: Any, _what: str, name: str, _thing: Any, _options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
     """What only the library makes is shown without the arguments that it is made from."""
-    return (None, None) if name in ("dobrushin.Model", "dobrushin.Variation") else (signature, returns)
+    return (None, None) if name in _MADE_HERE else (signature, returns)
 
 
 def closed_examples(_app: Any, _page: str, source: list[str]) -> None:

@@ -162,3 +162,46 @@ def draw(p, keys, t, c, kernel):
     if kernel == "field":
         return int((w >> 11) < p[1] * 2.0**53)
     return int((np.cumsum(p)[:-1] <= (w >> 11) * 2.0**-53).sum())
+
+
+def weight_ranges(graph, sets, i):
+    """Smallest and largest log-weight of each label of i over the sets of its neighbours: factor by factor."""
+    size = int(graph.cardinalities[i])
+    low, high = np.zeros(size), np.zeros(size)
+    for k in range(graph.n_factors):
+        scope, table = graph.factor(k)
+        if i not in scope:
+            continue
+        others = [v for v in scope if v != i]
+        rows = []
+        for values in itertools.product(*(sorted(sets[v]) for v in others)):
+            chosen = dict(zip(others, values, strict=True))
+            rows.append([table[tuple(a if v == i else chosen[v] for v in scope)] for a in range(size)])
+        low += np.min(rows, axis=0)
+        high += np.max(rows, axis=0)
+    return low, high
+
+
+def race_set(graph, sets, i, times):
+    """MATH section 6: labels that can be first when label a arrives between E_a exp(-hi_a) and E_a exp(-lo_a)."""
+    low, high = weight_ranges(graph, sets, i)
+    logs = np.log(times)
+    result = set()
+    for a in range(len(low)):
+        others = [logs[b] - low[b] for b in range(len(low)) if b != a]
+        if high[a] > -np.inf and logs[a] - high[a] <= min(others):
+            result.add(a)
+    return result or set(range(len(low)))
+
+
+def partition_set(graph, sets, i, u):
+    """Unsound from the past: u is cut into pieces as long as the smallest chance of each label; the rest is open."""
+    size = int(graph.cardinalities[i])
+    others = [v for v in range(graph.n_variables) if v != i]
+    least = np.ones(size)
+    for values in itertools.product(*(sorted(sets[v]) for v in others)):
+        state = np.zeros(graph.n_variables, dtype=int)
+        state[others] = values
+        least = np.minimum(least, graph.conditional(i, state))
+    label = int(np.searchsorted(np.cumsum(least), u, side="right"))
+    return {label} if label < size else set(range(size))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dobrushin as db
-from dobrushin._estimate import _Run
+from dobrushin._estimate.sampled import SampledRun
 from dobrushin._plan import Plan, read_query
 from dobrushin._sampling.feasible import allowed_state
 from dobrushin._workspace import workspace
@@ -79,7 +79,7 @@ def slow_chain():
 
 def test_the_bias_of_a_slow_chain_is_covered_only_with_its_bound():
     model, query, made = slow_chain()
-    run = _Run(query, made, np.random.SeedSequence(1), None, False, "uniform")
+    run = SampledRun(query, made, np.random.SeedSequence(1), None, False, "uniform")
     run.trials = 64 * 2000
     run.draw()
     found = run.estimate()
@@ -436,3 +436,152 @@ def test_an_impossible_model_is_recognised():
     with pytest.raises(db.BudgetError, match="allowed state"):
         allowed_state(db.FactorGraph([3] * 4, [((i, j), np.where(np.eye(3), inf, 0.0)) for i in range(4)
                                                for j in range(i)]), 1)  # fmt: skip
+
+
+# -- what a sceptic found ------------------------------------------------------------------------------------------
+
+
+def test_statistics_do_their_arithmetic_in_wide_integers():
+    model = db.Ising.grid(3, 3, couplings=0.1, fields=3.0)
+    large = db.Statistic(lambda x: 100 * x[:, 0] + 100 * x[:, 1], {0: 200, 1: 200}, (-200, 200))
+    found = db.estimate(model, large, tolerance=0.9, method="dobrushin", seed=1)
+    assert found.lower[0] > 195
+    table = np.random.default_rng(0).normal(size=(2, 300)) * 0.01
+    wide = db.FactorGraph([2, 300], [((0, 1), table)])
+    state = db.Statistic(lambda x: x[:, 1].astype(float), {0: 1, 1: 299}, (0, 299))
+    for method in ("dobrushin", "exact"):
+        found = db.estimate(wide, state, evidence={1: 299}, tolerance=0.9, method=method, seed=1)
+        assert found.upper[0] == 299 == round(found.mean[0])
+
+
+def test_rows_are_remembered_safely_by_many_threads():
+    model = db.Ising.grid(60, 60, couplings=0.2)
+    fresh = db.influence(model)
+    rng = np.random.default_rng(0)
+    asked = [np.unique(rng.integers(3600, size=40)) for _ in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(workspace(model).rows.rows, asked))
+    for positions, rows in zip(asked, found, strict=True):
+        np.testing.assert_array_equal(rows.values, fresh.rows(positions).values)
+        np.testing.assert_array_equal(rows.columns, fresh.rows(positions).columns)
+
+
+def test_an_interruption_leaves_rows_unknown_not_wrong(monkeypatch):
+    model = db.Ising.grid(10, 10, couplings=0.2)
+    rows = workspace(model).rows
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dobrushin._workspace.np.resize", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rows.rows(np.arange(100))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(rows.rows(np.arange(100)).values, db.influence(model).matrix.data)
+
+
+def test_rounding_of_evidence_is_in_the_intervals():
+    huge = db.Ising({("b", "x"): 1e16, ("b", "w"): 1.0, ("b", "y"): 1e16, ("b", "c"): 0.1}, fields={"b": 0.3})
+    evidence = {"x": 1, "w": 1, "y": -1}
+    with pytest.raises(db.CertificateError):
+        db.estimate(huge, ["b"], evidence=evidence)
+    with pytest.raises(db.CertificateError) as caught:
+        db.estimate(huge, ["b"], evidence=evidence, method="exact")
+    assert caught.value.estimate.upper[1] >= 0.92  # the truth is about 0.93
+
+
+def test_rounding_of_merged_factors_is_in_the_intervals():
+    tables = [[[1e17, 0], [0, 0]], [[5, 0], [0, 0]], [[-1e17, 0], [0, 0]]]
+    model = db.FactorGraph([2, 2], [((0, 1), table) for table in tables])
+    with pytest.raises(db.CertificateError) as caught:
+        db.estimate(model, db.Joint(0, 1), method="exact")
+    assert caught.value.estimate.upper[0] >= 0.98
+
+
+def test_exact_answers_that_rounding_spoils_are_not_certified():
+    with pytest.raises(db.CertificateError, match="good to"):
+        db.estimate(db.Ising({(0, 1): 1e50}, fields=[1, 0]), [0], method="exact")
+
+
+@pytest.mark.parametrize("tolerance", [1e-10, 1e-14])
+def test_tiny_tolerances_are_exact_or_refused(tolerance):
+    model = db.Ising.grid(4, 4, couplings=0.2)
+    if tolerance > 1e-12:
+        assert db.estimate(model, [0], tolerance=tolerance).plan.method == "exact"
+    else:
+        with pytest.raises(db.CertificateError, match="good to"):
+            db.estimate(model, [0], tolerance=tolerance)
+    with pytest.raises((db.CertificateError, db.BudgetError)):
+        db.estimate(model, [0], tolerance=1e-12, method="dobrushin", budget=1e12)
+
+
+def test_variables_that_hardly_count_are_updated_too():
+    model = db.Ising.grid(20, 20, couplings=0.1)
+    tiny = db.Statistic(lambda x: x[:, 0] + 1e-6 * x[:, 1], {0: 2, 399: 2e-6}, (-2, 2))
+    found = db.estimate(model, tiny, tolerance=0.1, method="dobrushin", seed=1)
+    assert abs(found.mean[0]) < 0.1
+
+
+def test_energy_of_a_model_with_forbidden_states():
+    inf = -np.inf
+    model = db.FactorGraph([2] * 3, [((0, 1), [[inf, 0], [0, inf]]), ((2,), [0, 1.0])])
+    found = db.estimate(model, db.Statistic.energy(model), tolerance=0.05)
+    assert abs(found.mean[0] + np.e / (1 + np.e)) < 1e-9
+    with pytest.raises(db.ArgumentError, match="not constant"):
+        db.Statistic.energy(db.Ising(np.zeros((2, 2))))
+
+
+def test_many_targets_do_not_look_like_stagnation():
+    made = db.plan(db.Ising.grid(60, 60, couplings=0.25), "all", tolerance=0.1)
+    assert made.method == "dobrushin"
+
+
+def test_joint_questions_are_planned_on_their_own_tree():
+    model = db.Ising.grid(14, 14, couplings=0.9)
+    joint = db.Joint(*range(0, 196, 17))
+    try:
+        made = db.plan(model, joint, tolerance=0.3, method="exact")
+    except db.BudgetError:
+        return
+    assert made.method == "exact"
+
+
+def test_odd_labels_and_lookups():
+    model = db.FactorGraph([2, 2, 2], [((0, 1), np.eye(2)), ((1, 2), np.eye(2))], labels=[0, 1, (0, 1)])
+    joint = db.Joint(0, 1)
+    one = db.Statistic(lambda x: 1.0 * x[:, 0], {0: 1}, (0, 1))
+    two = db.Statistic(lambda x: 2.0 * x[:, 0], {0: 2}, (0, 2))
+    found = db.estimate(model, [(0, 1), joint, one, two], method="exact")
+    assert found[(0, 1)].states == [0, 1]
+    assert found[joint].states == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert found[two].mean == pytest.approx(2 * found[one].mean)
+    with pytest.raises(db.ArgumentError, match="the same name"):
+        found["statistic"]
+    with pytest.raises(db.ArgumentError, match="targets that were estimated"):
+        found[np.array([0, 1])]
+    assert db.estimate(SMALL, np.array(3)).targets == [3, 3]
+    for evidence in ({1: [1]}, {1: np.array(1)}, {True: 1}, {1: True}):
+        with pytest.raises(db.ArgumentError, match="'evidence'"):
+            db.estimate(SMALL, [0], evidence=evidence)
+    db.estimate(SMALL, [0], evidence={1: 1})
+    with pytest.raises(db.ArgumentError, match="'evidence'"):
+        db.estimate(SMALL, [0], evidence={True: True})
+    with pytest.raises(db.ArgumentError, match="'bounds'"):
+        db.Statistic(len, {0: 1}, (-1.7e308, 1.7e308))
+
+
+def test_allowed_states_of_large_models_are_found_fast():
+    different = np.where(np.eye(3), -np.inf, 0.0)
+    size = 40
+    edges = [(i, i + 1) for i in range(size * size) if (i + 1) % size] + [
+        (i, i + size) for i in range(size * size - size)
+    ]
+    colouring = db.FactorGraph([3] * size**2, [(edge, different) for edge in edges])
+    assert colouring.log_density(allowed_state(colouring)) == 0
+
+
+def test_the_answer_says_when_the_tolerance_was_not_reached():
+    statistic = db.Statistic.energy(SMALL)
+    with pytest.raises(db.BudgetError) as caught:
+        db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
+    assert "the tolerance 0.01 was not reached" in str(caught.value.estimate)

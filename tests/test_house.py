@@ -26,10 +26,9 @@ STAGE_LEVEL = {
     "_statistics": 1,
     "_questions": 2,
     "_workspace": 2,
-    "_plan": 6,
-    "_answer": 7,
-    "_exact_answer": 8,
-    "_estimate": 9,
+    "_coalescence": 6,
+    "_plan": 7,
+    "_estimate": 8,
 }
 LEAVES = ["experiments", "cli", "plots", "io"]
 
@@ -92,6 +91,7 @@ def count_signatures():
         levels,
         moves,
         reorder,
+        sets,
         tables,
         variation,
     )  # fmt: skip
@@ -110,12 +110,15 @@ def count_signatures():
         db.variation(db.Influence(bound.matrix.toarray()), db.Scan.systematic(5, 1000))
         db.shortest_scan(model, targets=[0], tolerance=0.1)
         db.shortest_scan(bound, tolerance=0.1)
+        db.coalescence(model, db.Scan.systematic(5, 13), runs=100)
+        db.exact_sample(model, [0], 10)
         for scan in (db.Scan.systematic(5, 13), db.Scan.uniform(5, 3), db.Scan([0, 1]) + db.Scan.uniform(5, 1000)):
             for chains in (1, 100):
                 db.sample(model, scan, chains=chains, record=db.Record(counts=True))
                 db.sample(model, scan, chains=chains, initial="mode")
     for module in (
-        binary, bits, chain, descent, generator, greedy, influence, labels, levels, moves, reorder, tables, variation,
+        binary, bits, chain, descent, generator, greedy, influence, labels, levels, moves, reorder, sets,
+        tables, variation,
     ):  # fmt: skip
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):

@@ -21,6 +21,17 @@ def test_clopper_pearson_covers_for_every_probability(trials, error):
         # Negative control: an interval of half the width misses too often somewhere (checked below).
 
 
+@pytest.mark.parametrize(("trials", "error"), [(142976, 0.005), (10112, 5e-16), (2000, 1e-9), (999 + 141977, 0.005)])
+def test_limits_hold_where_scipys_inverse_is_off(trials, error):
+    """Forwards: with the lower limit as the true probability, so many successes or more are as rare as stated."""
+    counts = np.unique(np.concatenate([np.arange(1, 40), trials - np.arange(950, 1050), [trials // 2, trials - 1]]))
+    low = lower_limit(counts, trials, error)
+    assert (low <= counts / trials).all()
+    assert (stats.binom.sf(counts - 1, trials, low) <= error * (1 + 1e-6)).all()
+    tight = np.minimum(low + 2e-11, 1.0) * (1 + 1e-6)
+    assert (stats.binom.sf(counts - 1, trials, tight) >= error * (1 - 1e-3)).all()
+
+
 def test_half_the_width_does_not_cover():
     counts = np.arange(65)
     low, high = clopper_pearson(counts, 64, 0.05)

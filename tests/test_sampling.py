@@ -303,7 +303,7 @@ def test_waves_make_the_draws_of_single_steps(kernel, seed, monkeypatch):
 def test_the_exponential_of_waves():
     import decimal
 
-    from dobrushin._kernels.chain import exponential
+    from dobrushin._kernels.exponential import exponential
 
     rng = np.random.default_rng(0)
     worst = 0.0

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin import exact, plots
-    from dobrushin._answer import Estimate
-    from dobrushin._estimate import estimate
+    from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
+    from dobrushin._estimate import Estimate, estimate
     from dobrushin._influence import Influence, influence
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
@@ -43,7 +43,10 @@ _HOME = {
     "ArgumentError": "errors",
     "BudgetError": "errors",
     "CertificateError": "errors",
-    "Estimate": "_answer",
+    "Coalescence": "_coalescence",
+    "CoalescenceError": "errors",
+    "Estimate": "_estimate",
+    "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
     "Influence": "_influence",
     "Ising": "_models",
@@ -62,7 +65,9 @@ _HOME = {
     "ToleranceError": "errors",
     "VacuousBoundWarning": "errors",
     "Variation": "_variation",
+    "coalescence": "_coalescence",
     "estimate": "_estimate",
+    "exact_sample": "_coalescence",
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "optimize": "_optimize",
@@ -78,7 +83,10 @@ __all__ = [
     "ArgumentError",
     "BudgetError",
     "CertificateError",
+    "Coalescence",
+    "CoalescenceError",
     "Estimate",
+    "ExactSamples",
     "FactorGraph",
     "Influence",
     "Ising",
@@ -97,8 +105,10 @@ __all__ = [
     "ToleranceError",
     "VacuousBoundWarning",
     "Variation",
+    "coalescence",
     "estimate",
     "exact",
+    "exact_sample",
     "greedy_scan",
     "influence",
     "optimize",

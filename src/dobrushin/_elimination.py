@@ -77,31 +77,44 @@ class Elimination:
     error: float
 
 
-def eliminate(model: Model, memory_limit: float = MEMORY_LIMIT, function: str = "exact.marginals") -> Elimination:
-    """Marginals of all variables and the log-partition function; `function` is named in errors."""
+def eliminate(
+    model: Model,
+    memory_limit: float = MEMORY_LIMIT,
+    function: str = "exact.marginals",
+    source: Model | None = None,
+    rounding: float = 0.0,
+) -> Elimination:
+    """Marginals of all variables and the log-partition function; `function` is named in errors.
+
+    The bound on the error is for the model `source` that this one was made from by adding factors up, and whose own
+    log-density was off by `rounding`.
+    """
     tree = clique_tree(model, memory_limit)
     tables, messages, log_mass = _collect(model, tree, function)
     _distribute(tree, tables, messages)
-    return Elimination(log_mass, _read_marginals(tree, tables), tree.width, tree.memory, _rounding_error(model, tree))
+    error = _rounding_error(model, model if source is None else source, tree, rounding)
+    return Elimination(log_mass, _read_marginals(tree, tables), tree.width, tree.memory, error)
 
 
-def _rounding_error(model: Model, tree: CliqueTree) -> float:
-    """Bound on the relative error of a marginal probability.
+def _rounding_error(model: Model, source: Model, tree: CliqueTree, rounding: float) -> float:
+    """Bound on the relative error of a marginal probability; infinite where nothing is known.
 
     A rounding of an entry of a table or message, by d in the logarithm, is a factor exp(d) on the variables of that
     clique: what is computed is exact for a model whose log-density is off by at most the sum E of all of these, and
     its probabilities are off by at most exp(2 E) - 1. Entries are at most M in size, the sum of the factors' ranges and
     of the logarithms of the sums; a sum of K exponentials is good to K + 8 roundings.
     """
-    graph = model.to_factor_graph()
+    graph = source.to_factor_graph()
+    sizes = model.cardinalities
     finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
     filled = np.flatnonzero(np.diff(graph._table_start))
     largest = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else np.zeros(0)
     size = 2.0 * float(largest.sum()) + float(np.log(graph.cardinalities).sum())
     cliques = len(tree.cliques)
-    sums = 2 * sum(math.prod(int(graph.cardinalities[v]) for v in clique) for clique in tree.cliques)
-    total = 2.0**-53 * ((2.0 * graph.n_factors + 12.0 * cliques) * size + sums + 24.0 * cliques)
-    return math.expm1(min(2.0 * total, 1.0)) + 2.0**-50
+    sums = 2 * sum(math.prod(int(sizes[v]) for v in clique) for clique in tree.cliques)
+    # Twice the factors: they may have been added up, and are added to tables.
+    total = rounding + 2.0**-53 * ((3.0 * graph.n_factors + 12.0 * cliques) * size + sums + 24.0 * cliques)
+    return math.expm1(2.0 * total) + 2.0**-50 if 2.0 * total < 0.5 else math.inf
 
 
 def log_partition(model: Model, memory_limit: float = MEMORY_LIMIT, function: str = "exact.log_partition") -> float:

@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-# The inverse of the incomplete beta function is good to about 1e-14; limits are moved outwards by more than that.
+# Limits are moved outwards by more than the error of the incomplete beta function (about 1e-14).
 _OUTWARDS = 1e-11
+# An inverse that does not bring the error level back to this relative precision is not believed.
+_BELIEVED = 1e-6
+# No half-width needs more trials than this to be told from 0.
+_MOST_TRIALS = 2**52
 # Largest bet of the empirical Bernstein interval, in units of the range.
 _LARGEST_BET = 0.5
 
@@ -22,9 +26,24 @@ _LARGEST_BET = 0.5
 def lower_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
     """Clopper and Pearson (1934): above the probability of success with probability at most `error`."""
     k = np.asarray(successes, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        limit = special.betaincinv(k, trials - k + 1.0, error)
+    a, b = np.maximum(k, 1.0), np.maximum(trials - k + 1.0, 1.0)
+    limit = _beta_quantile(a, b, error)
     return np.where(k > 0, np.maximum(limit - _OUTWARDS, 0.0), 0.0)
+
+
+def _beta_quantile(a: NDArray[np.float64], b: NDArray[np.float64], error: float) -> NDArray[np.float64]:
+    """The x with I_x(a, b) = error. SciPy's inverse is far off for some arguments: it is tried, and bisection helps."""
+    a, b = np.broadcast_arrays(a, b)
+    x = np.array(special.betaincinv(a, b, error))
+    wrong = ~(np.abs(special.betainc(a, b, x) - error) <= _BELIEVED * error)
+    if wrong.any():
+        low, high = np.zeros(int(wrong.sum())), np.ones(int(wrong.sum()))
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            below = special.betainc(a[wrong], b[wrong], middle) <= error
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        x[wrong] = low
+    return x
 
 
 def upper_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
@@ -50,6 +69,8 @@ def trials_needed(half_width: float, error: float) -> int:
     high = 2
     while not fits(high):
         high *= 2
+        if high > _MOST_TRIALS:
+            return high
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -162,7 +162,7 @@ class Mean(Question):
 
     @property
     def targets(self) -> list[Any]:
-        return [self.statistic.name]
+        return [self.statistic]
 
     @property
     def states(self) -> list[Any]:
@@ -180,7 +180,7 @@ class Mean(Question):
         """The statistic in each chain; states of shape (chains, variables at `positions`)."""
         if len(self.moving) == len(self.template):
             return self.statistic.values(states, first)
-        full = np.tile(self.template.astype(states.dtype), (len(states), 1))
+        full = np.tile(self.template, (len(states), 1))
         full[:, self.moving] = states
         return self.statistic.values(full, first)
 
@@ -192,6 +192,8 @@ def _intervals(sizes: Any) -> Any:
 
 def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
     """The questions behind `targets`; positions are those in `rest`, the model given the evidence."""
+    if isinstance(targets, np.ndarray) and targets.ndim == 0:
+        targets = targets.item()
     if isinstance(targets, str) and targets == "all" and not _is_label(model, targets):
         targets = list(rest.labels)
     elif isinstance(targets, Joint | Statistic) or _is_label(model, targets):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin import _validate as check
-from dobrushin._models import Model
+from dobrushin._models import FactorGraph, Model
 from dobrushin.errors import ArgumentError
 
 
@@ -93,7 +93,7 @@ class Statistic:
             raise ArgumentError("Statistic", "weights", "positive for at least one variable", dict(self.weights))
         fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
         fine = fine and all(isinstance(bound, Real) and np.isfinite(float(bound)) for bound in self.bounds)
-        if not fine or not float(self.bounds[0]) < float(self.bounds[1]):
+        if not fine or not 0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf:
             raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
 
     @classmethod
@@ -147,22 +147,27 @@ class Statistic:
             raise ArgumentError("Statistic.energy", "model", "a model", model)
         graph = model.to_factor_graph()
         change, low, high = np.zeros(graph.n_variables), 0.0, 0.0
+        factors = []
         for k in range(graph.n_factors):
             scope, table = graph.factor(k)
             # Forbidden entries never occur; any finite value extends the energy to them.
-            finite = np.where(table > -np.inf, table, np.min(table, where=table > -np.inf, initial=np.inf))
+            finite = np.where(table > -np.inf, table, np.min(table, where=table > -np.inf, initial=0.0))
             low, high = low - float(finite.max()), high - float(finite.min())
             for axis, i in enumerate(scope):
                 change[i] += float(np.ptp(finite, axis=axis).max())
-        slack = 1e-9 * (1.0 + max(abs(low), abs(high)))
-        weights = {model.labels[i]: change[i] * (1 + 1e-12) for i in np.flatnonzero(change).tolist()}
+            factors.append((scope, finite))
         moving = np.flatnonzero(change)
-        rest = np.array([model.states(i)[0] for i in range(model.n_variables)])
+        if not len(moving):
+            raise ArgumentError("Statistic.energy", "model", "one whose energy is not constant", model)
+        slack = 1e-9 * (1.0 + max(abs(low), abs(high)))
+        weights = {model.labels[i]: change[i] * (1 + 1e-12) for i in moving.tolist()}
+        extended = FactorGraph(graph.cardinalities, factors)
+        spins = model._spins
 
         def energy(x: NDArray[Any]) -> Any:
-            states = np.tile(rest, (len(x), 1))
-            states[:, moving] = x
-            return -model.log_density(states)
+            states = np.zeros((len(x), extended.n_variables), dtype=np.int64)
+            states[:, moving] = (x + 1) // 2 if spins else x
+            return -extended.log_density(states)
 
         return cls(energy, weights, (low - slack, high + slack), "energy")
 
@@ -194,6 +199,7 @@ class Statistic:
 
     def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
         """The function's values, checked against the bounds; `first` is the number of the first chain."""
+        states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
         try:
             result = np.asarray(self.f(states))
         except Exception as error:
@@ -215,6 +221,13 @@ class Statistic:
             requirement = f"{what} (nothing of '{self.name}' is certified)"
             raise ArgumentError("Statistic", "f", requirement, values[chain], f"chain {first + chain}")
         return values
+
+
+def shown(target: Any) -> Any:
+    """How a target is called in tables."""
+    if isinstance(target, Statistic):
+        return target.name
+    return ", ".join(map(str, target.labels)) if isinstance(target, Joint) else target
 
 
 def _labels(model: Any, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:

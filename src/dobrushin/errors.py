@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin._answer import Estimate
+    from dobrushin._estimate import Estimate
     from dobrushin._optimize import ScanResult
     from dobrushin._plan import Plan
     from dobrushin._sampling import Samples
@@ -103,13 +103,47 @@ class CertificateError(RuntimeError):
     ----------
     reasons : dict from method to str
         Why each method that was tried has none.
+    estimate : Estimate or None
+        What was reached: intervals that hold, some of them wider than the tolerance.
     """
 
-    def __init__(self, reasons: dict[str, str], remedy: str) -> None:
+    def __init__(self, reasons: dict[str, str], remedy: str, estimate: Estimate | None = None) -> None:
         self.reasons = reasons
-        self._arguments = (reasons, remedy)
+        self.estimate = estimate
+        self._arguments = (reasons, remedy, estimate)
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
         super().__init__(f"No certificate is available. {tried} {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class CoalescenceError(RuntimeError):
+    """Exact draws that did not settle in time.
+
+    Attributes
+    ----------
+    draws, open_draws : int
+        How many were asked for, and how many of them were not settled.
+    steps : int
+        How far into the past they went.
+    """
+
+    def __init__(self, draws: int, open_draws: int, steps: int, stuck: bool) -> None:
+        self.draws = draws
+        self.open_draws = open_draws
+        self.steps = steps
+        self._arguments = (draws, open_draws, steps, stuck)
+        remedy = (
+            "The targets depend on nothing more, so that going further back does not help: try joint variables "
+            "(model.merge, suggest_groups)."
+            if stuck
+            else "Allow more with max_steps, or try joint variables (model.merge, suggest_groups)."
+        )
+        super().__init__(
+            f"After {steps} steps into the past {open_draws} of {draws} draws were not settled. The others are not "
+            f"returned: draws that settle soon differ from those that do not, and would be biased. {remedy}"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments

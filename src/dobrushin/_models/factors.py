@@ -102,6 +102,13 @@ class FactorGraph(Model):
         model._build(cardinalities, _starts(arity), scopes, _starts(size), tables, labels)
         return model
 
+    @classmethod
+    def _from_arrays(cls, other: FactorGraph) -> FactorGraph:
+        """The same factors on variables that are named by their positions."""
+        model = cls.__new__(cls)
+        model._build(other._cardinalities, other._scope_start, other._scope, other._table_start, other._table, None)
+        return model
+
     def _build(
         self,
         cardinalities: NDArray[np.int64],

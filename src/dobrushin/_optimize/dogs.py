@@ -14,7 +14,8 @@ from dobrushin._arrays import frozen
 from dobrushin._influence import Influence
 from dobrushin._kernels import descent
 from dobrushin._models import Model
-from dobrushin._objective import read_objective
+from dobrushin._objective import Objective, read_objective
+from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Cycle, Draw, Scan, as_scan
 from dobrushin._variation import evaluate, warn_vacuous
@@ -31,6 +32,7 @@ def optimize(
     weights: Any = None,
     tolerance: float | None = None,
     rounds: int | str = 1,
+    guide: str | None = "auto",
 ) -> ScanResult:
     """Improve a scan for the variables that matter: DoGS, coordinate descent on the Dobrushin variation.
 
@@ -46,11 +48,14 @@ def optimize(
         Stop as soon as the variation is at most this; earlier steps stay as they were.
     rounds : int or "converged"
         How often to repeat the algorithm on its own output.
+    guide : {"auto", None}
+        "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
+        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix.
 
     Returns
     -------
     ScanResult
-        Never worse than the input scan.
+        Never worse than the input scan, by the influence that chose it.
 
     Notes
     -----
@@ -71,24 +76,39 @@ def optimize(
     objective = read_objective(source, targets, weights, "optimize")
     goal = -np.inf if tolerance is None else check.positive(tolerance, "optimize", "tolerance")
     most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "optimize", "rounds")
-    best = ScanResult(current, evaluate(source, current, objective))
-    descend = descent_on(source.matrix)
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
+
+    def improve(chooser: Influence) -> ScanResult:
+        order = _improved(chooser, current, objective, d, goal, most)
+        return ScanResult(order, evaluate(source, order, objective))
+
+    best = improve(source)
+    if (chooser := guide_of(source, best.variation, guide, "optimize")) is not None:
+        best = improve(chooser)
+    if best.variation.is_vacuous:
+        warn_vacuous(best.variation)
+    return best
+
+
+def _improved(
+    chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int
+) -> Scan:
+    """The best scan of so many rounds, by the influence that chooses."""
+    best, value = scan, evaluate(chooser, scan, objective).value
+    descend = descent_on(chooser.matrix)
     before = np.inf
     for _ in range(most):
-        if best.variation.value <= goal:
+        if value <= goal:
             break
         # The goal is for the certificate, which is rounded up: aim a little lower.
-        current, linear = descend(current, d, goal * (1 - 1e-9))
-        candidate = evaluate(source, current, objective)
-        if candidate.value < best.variation.value:
-            best = ScanResult(current, candidate)
+        scan, linear = descend(scan, d, goal * (1 - 1e-9))
+        candidate = evaluate(chooser, scan, objective).value
+        if candidate < value:
+            best, value = scan, candidate
         if not linear < before * (1 - _CONVERGED):
             break
         before = linear
-    if best.variation.is_vacuous:
-        warn_vacuous(best.variation)
     return best
 
 

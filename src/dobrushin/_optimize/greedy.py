@@ -14,13 +14,16 @@ from dobrushin._influence import Influence, RowSource
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._objective import Objective, read_objective
+from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import moved
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._variation import evaluate, warn_vacuous
 
 
-def greedy_scan(influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int) -> ScanResult:
+def greedy_scan(
+    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: str | None = "auto"
+) -> ScanResult:
     """Build a scan of a given length without an input scan, forwards and backwards, and return the better one.
 
     Parameters
@@ -30,6 +33,10 @@ def greedy_scan(influence: Influence | Model, targets: Any = None, weights: Any 
     targets, weights
         As for `variation`.
     steps : int
+    guide : {"auto", None}
+        "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
+        again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; see
+        `coalescence` for one that can help there.
 
     Returns
     -------
@@ -52,24 +59,34 @@ def greedy_scan(influence: Influence | Model, targets: Any = None, weights: Any 
     source = whole(influence, "greedy_scan")
     objective = read_objective(source, targets, weights, "greedy_scan")
     steps = check.count(steps, "greedy_scan", "steps")
-    backward = BackwardGreedy(source, objective)
-    backward.extend(0.0, steps)
-    order = backward.order()
-    if len(order) < steps:  # the targets depend on nothing more
-        order = np.concatenate([np.resize(np.arange(source.n_variables), steps - len(order)), order])
-    matrix = source.matrix
-    columns = sparse.csr_array(matrix.T)
-    rows = (matrix.indptr, matrix.indices, matrix.data)
-    forward = descent.forward_greedy(steps, *rows, frozen(columns.indptr), frozen(columns.indices))
-    weights = np.zeros(source.n_variables)
-    weights[objective.positions] = objective.weights
-    everyone = np.ones(source.n_variables, dtype=np.bool_)
-    scans = [Scan(moved(matrix, weights, everyone, found)) for found in (order, forward)]
-    results = [ScanResult(scan, evaluate(source, scan, objective)) for scan in scans]
-    best = min(results, key=lambda result: result.variation.value)
+
+    def build(chooser: Influence) -> ScanResult:
+        scans = _both_ways(chooser, objective, steps)
+        scan = min(scans, key=lambda scan: evaluate(chooser, scan, objective).value)
+        return ScanResult(scan, evaluate(source, scan, objective))
+
+    best = build(source)
+    if (chooser := guide_of(source, best.variation, guide, "greedy_scan")) is not None:
+        best = build(chooser)
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
     return best
+
+
+def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Scan]:
+    backward = BackwardGreedy(chooser, objective)
+    backward.extend(0.0, steps)
+    order = backward.order()
+    if len(order) < steps:  # the targets depend on nothing more
+        order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
+    matrix = chooser.matrix
+    columns = sparse.csr_array(matrix.T)
+    rows = (matrix.indptr, matrix.indices, matrix.data)
+    forward = descent.forward_greedy(steps, *rows, frozen(columns.indptr), frozen(columns.indices))
+    weights = np.zeros(chooser.n_variables)
+    weights[objective.positions] = objective.weights
+    everyone = np.ones(chooser.n_variables, dtype=np.bool_)
+    return [Scan(moved(matrix, weights, everyone, found)) for found in (order, forward)]
 
 
 class BackwardGreedy:

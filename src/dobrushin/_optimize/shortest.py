@@ -14,8 +14,9 @@ from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
 from dobrushin._objective import read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
-from dobrushin._optimize.result import ScanResult
+from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._variation import Variation, evaluate
 from dobrushin.errors import ToleranceError
@@ -34,6 +35,7 @@ def shortest_scan(
     criterion: str = "sum",
     polish: int = 1,
     max_steps: int | None = None,
+    guide: str | None = "auto",
 ) -> ScanResult:
     """Find the shortest scan whose certified bound is at most a tolerance.
 
@@ -53,6 +55,10 @@ def shortest_scan(
         improved by moving single steps.
     max_steps : int, optional
         Give up at this length. Without it, give up when doubling the length no longer helps.
+    guide : {"auto", None}
+        What the scan that a `ToleranceError` carries is chosen with. "auto": where the spectral radius of the influence
+        is 1 or more, the influence scaled to a radius below 1, until *its* variation is at most the tolerance. That
+        certifies nothing, but such scans do well in simulation; see `coalescence`.
 
     Returns
     -------
@@ -79,6 +85,8 @@ def shortest_scan(
     source = row_source(influence, "shortest_scan")
     objective = read_objective(source, targets, weights, "shortest_scan")
     tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
+    if guide is not None:
+        check.choice(guide, ("auto",), "shortest_scan", "guide")
     check.choice(criterion, ("sum", "max"), "shortest_scan", "criterion")
     polish = check.count(polish, "shortest_scan", "polish", 0)
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
@@ -94,10 +102,21 @@ def shortest_scan(
     reach = _reach_sum if criterion == "sum" else _reach_max
     found = reach(search, certify, measure, tolerance, limit, len(objective.positions))
     if found is None:
+        if guide is not None and search.steps < limit:
+            failed = certify(search.order()).variation
+            if (chooser := guide_of(whole(influence, "shortest_scan"), failed, guide, "shortest_scan")) is not None:
+                search = BackwardGreedy(chooser, objective)
+                search.extend(tolerance, limit)
+                best = certify(search.order())
+                raise ToleranceError(tolerance, measure(best.variation), best, _GUIDED)
         raise _failure(search, certify, measure, tolerance, limit)
     return _shorten(found, search, certify, measure, tolerance, polish) if polish else found
 
 
+_GUIDED = (
+    "The spectral radius of the influence is 1 or more, where longer scans are not better by this bound. The scan was "
+    "chosen with a weaker influence: see dobrushin.coalescence for a certificate by simulation."
+)
 Certify = Callable[[NDArray[np.int64]], ScanResult]
 Measure = Callable[[Variation], float]
 

@@ -65,7 +65,7 @@ def build_kernel(model: Model, scan: Scan, region: Region, chains: int, wanted: 
         reason = f"one of {', '.join(map(repr, possible))} for this model and scan"
         raise ArgumentError("sample", "kernel", reason, wanted)
     if wanted in ("bits", "table"):
-        neighbor, probability, error = _binary(model, region)
+        neighbor, probability, error = binary_tables_of(model, region)
         if wanted == "bits":
             threshold = np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
             threshold[probability == 1] = np.uint64(2**64 - 1)
@@ -115,7 +115,9 @@ def _long_sweeps(scan: Scan) -> bool:
     return 2 * sum(steps) > len(scan)
 
 
-def _binary(model: Model, region: Region) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def binary_tables_of(
+    model: Model, region: Region
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Neighbours (filled up with a dummy), P(1) for each of their configurations, and its error."""
     width = 4 if region.degree <= 4 else 6
     degree = np.diff(region.start)
@@ -169,16 +171,21 @@ def _potts(model: Model, region: Region) -> PottsLanes:
 
 def _factors(model: Model, region: Region) -> Factors:
     graph, parts = local_factors(model, region)
-    counts = np.diff(parts[0])
+    counts, size = np.diff(parts[0]), largest_factors(graph, parts, region)
+    k = graph.cardinalities[region.positions]
+    error = UNIT * (8.0 * (counts + 2) * size + 8.0 * (k + 4))
+    return Factors(region, frozen(k), parts, graph._table, frozen(np.minimum(error, 1.0)))
+
+
+def largest_factors(graph: FactorGraph, parts: tuple[NDArray[Any], ...], region: Region) -> NDArray[np.float64]:
+    """For each updated variable, the sum of the largest finite entries of its factors."""
     largest = np.zeros(graph.n_factors)
     finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
     filled = np.flatnonzero(np.diff(graph._table_start))
     largest[filled] = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else 0.0
     used = np.searchsorted(graph._table_start, parts[-1], side="right") - 1
-    size = np.bincount(np.repeat(np.arange(region.size), counts), weights=largest[used], minlength=region.size)
-    k = graph.cardinalities[region.positions]
-    error = UNIT * (8.0 * (counts + 2) * size + 8.0 * (k + 4))
-    return Factors(region, frozen(k), parts, graph._table, frozen(np.minimum(error, 1.0)))
+    row = np.repeat(np.arange(region.size), np.diff(parts[0]))
+    return np.bincount(row, weights=largest[used], minlength=region.size).astype(np.float64)
 
 
 def local_factors(model: Model, region: Region) -> tuple[FactorGraph, tuple[NDArray[Any], ...]]:

@@ -123,16 +123,16 @@ def draw(
     chains = len(numbers)
     region = region_of(model, scan)
     made = build_kernel(model, scan, region, chains, kernel)
-    job = _job(model, scan, region, made, keep, master_words(sequence))
+    job = make_job(model, scan, region, made, keep, master_words(sequence), "sample")
     job.start = read_initial(model, region, initial, chains)
     job.guard = make_guard(model, region)
     # Batches of a run with a checkpoint must be the same wherever it goes on.
-    batches = _batches(made, numbers, (os.cpu_count() or 1) if checkpoint is None else 4)
+    batches = make_batches(made, numbers, (os.cpu_count() or 1) if checkpoint is None else 4)
     saved = None
     if checkpoint is not None:
         about = (made.name, made, chains, len(batches), scan.to_arrays(), job.rows, job.stops, keep, job.start)
         saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about))
-    with _bar(bool(progress), len(scan) * chains) as report:
+    with progress_bar(bool(progress), len(scan) * chains, "sampling") as report:
         finished, complete = run_all(job, batches, executor, saved, report)
     samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))
     if not complete:
@@ -141,25 +141,26 @@ def draw(
     return samples
 
 
-def _job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, master: Any) -> Job:
+def make_job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, master: Any, function: str) -> Job:
+    """What the batches of a run need to know, but for the start."""
     if keep.variables is None:
         rows = np.arange(region.size)
     else:
-        wanted = check.positions(list(keep.variables), model.labels, model._lookup, "sample", "record")
+        wanted = check.positions(list(keep.variables), model.labels, model._lookup, function, "record")
         place = np.minimum(np.searchsorted(region.positions, wanted), region.size - 1)
         if (missing := region.positions[place] != wanted).any():
             label = model.labels[int(wanted[int(np.argmax(missing))])]
-            raise ArgumentError("sample", "record", "variables that the scan updates, or their neighbours", label)
+            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
         rows = place
     every = len(scan) if keep.every is None else keep.every
     stops = np.arange(every, len(scan) + 1, every)
     if not len(stops):
-        raise ArgumentError("sample", "record", f"kept at least once in {len(scan)} steps", f"every={every}")
+        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", f"every={every}")
     largest = int(model.cardinalities[region.positions[rows]].max())
     return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 
 
-def _batches(made: Kernel, numbers: range, cores: int) -> list[range]:
+def make_batches(made: Kernel, numbers: range, cores: int) -> list[range]:
     """Ranges of chains that are run together: whole words, and enough of them for all cores."""
     size = made.batch
     while size > made.lanes and len(numbers) < 2 * cores * size:
@@ -194,14 +195,15 @@ def _collect(
 
 
 @contextmanager
-def _bar(wanted: bool, updates: int) -> Iterator[Callable[[int], None] | None]:
+def progress_bar(wanted: bool, updates: int, what: str) -> Iterator[Callable[[int], None] | None]:
+    """A function that shows how many updates are done, or None where there is nobody to see it."""
     if not wanted or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("sampling"), BarColumn(), TextColumn("{task.fields[rate]} updates/s"), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} updates/s"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=updates, rate="-")
 

@@ -45,7 +45,7 @@ class Work:
 
     def keys(self, lanes: int) -> NDArray[np.uint64]:
         """Keys and increments of the chains' streams."""
-        return _streams(self.master, self.chains, lanes)
+        return streams_of(self.master, self.chains, lanes)
 
 
 class Kernel(ABC):
@@ -101,7 +101,7 @@ class Bits(Kernel):
         return np.int8
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
-        keys = _streams(master, chains, 64)
+        keys = streams_of(master, chains, 64)
         x = np.zeros((self.region.size + 1, keys.shape[1]), dtype=np.uint64)
         bits.start_bits(frozen(self.region.positions), keys, x)
         return x
@@ -112,7 +112,7 @@ class Bits(Kernel):
         return x
 
     def run(self, x: NDArray[Any], work: Work) -> None:
-        order, place = _cycle(work, self.region)
+        order, place = cycle_of(work, self.region)
         tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
         bits.update_bits(order, place, work.step, work.hi - work.lo, *tables, work.keys(64), x)
 
@@ -153,7 +153,7 @@ class _Rows(Kernel):
 
     def _uniform(self, states: NDArray[np.int64], master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         x = np.zeros((self.region.size + 1, len(chains)), dtype=self.dtype)
-        labels.start_labels(frozen(self.region.positions), frozen(states), _streams(master, chains, 1), x)
+        labels.start_labels(frozen(self.region.positions), frozen(states), streams_of(master, chains, 1), x)
         return x
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
@@ -407,13 +407,14 @@ class Factors(_Rows):
             x[:, c : c + 1] = state
 
 
-def _streams(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
+def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
+    """Keys and increments of the streams of some chains."""
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
     keys: NDArray[np.uint64] = streams(master[0], master[1], first, last - first + 1)
     return keys
 
 
-def _cycle(work: Work, region: Region) -> tuple[NDArray[np.int32], int]:
+def cycle_of(work: Work, region: Region) -> tuple[NDArray[np.int32], int]:
     """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
     assert isinstance(work.segment, Cycle)
     part = work.segment.cut(work.lo, work.hi)

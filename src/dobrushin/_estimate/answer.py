@@ -16,7 +16,7 @@ from dobrushin._extras import require
 from dobrushin._plan import Plan
 from dobrushin._questions import Mean, Question
 from dobrushin._sampling import Samples
-from dobrushin._statistics import Joint, Statistic
+from dobrushin._statistics import Joint, Statistic, shown
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
@@ -110,10 +110,12 @@ class Estimate:
 
     def __getitem__(self, target: Hashable | Joint | Statistic) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
-        wanted = _key(target)
-        rows = [k for k, other in enumerate(self.targets) if _key(other) == wanted]
+        rows = [k for k, other in enumerate(self.targets) if other is target or _is_label(other, target)]
+        rows = rows or [k for k, other in enumerate(self.targets) if _is_called(other, target)]
         if not rows:
             raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
+        if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Joint | Statistic)}) > 1:
+            raise ArgumentError("Estimate", "target", "the target itself, where several have the same name", target)
         states = [self.states[k] for k in rows]
         return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
 
@@ -135,7 +137,9 @@ class Estimate:
         1       0      1  0.881  0.881  0.881         0.0
         """
         pandas = require("pandas", "formats")
-        columns = {"target": [_shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
+        columns: dict[str, Any] = {"target": [shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
+        if any(state is None for state in self.states):  # as they are: no state becomes a float beside a statistic
+            columns["state"] = np.array([*self.states, None], dtype=object)[:-1]
         columns |= {"lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
         return pandas.DataFrame(columns)
 
@@ -143,7 +147,7 @@ class Estimate:
         """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""
         from dobrushin._sampling.samples import arviz_data
 
-        rows = [f"{_shown(t)}" + ("" if s is None else f"={s}") for t, s in zip(self.targets, self.states, strict=True)]
+        rows = [f"{shown(t)}" + ("" if s is None else f"={s}") for t, s in zip(self.targets, self.states, strict=True)]
         constants = {name: getattr(self, name) for name in ("mean", "lower", "upper", "bias_bound")}
         coords, dims = {"row": rows}, {name: ["row"] for name in constants}
         groups: dict[str, dict[str, Any]] = {"constant_data": constants}
@@ -193,26 +197,29 @@ class Estimate:
 
     def __str__(self) -> str:
         words = "certified" if self.is_certified else "NOT CERTIFIED: the bias is unknown and not included"
-        lines = [
-            f"Estimate ({self.plan.method}, {words}) within {self.plan.tolerance:g} at confidence {self.confidence:g}"
-        ]
+        widest = float(self.half_width.max())
+        reached = f"within {self.plan.tolerance:g}"
+        if widest > self.plan.tolerance:
+            reached = f"within {widest:.3g} (the tolerance {self.plan.tolerance:g} was not reached)"
+        lines = [f"Estimate ({self.plan.method}, {words}) {reached} at confidence {self.confidence:g}"]
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
-        shown = list(range(len(self)))
-        if len(shown) > _MOST_ROWS:
-            shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
-        for k in shown:
+        visible = list(range(len(self)))
+        if len(visible) > _MOST_ROWS:
+            visible = visible[: _MOST_ROWS // 2] + visible[-_MOST_ROWS // 2 :]
+        for k in visible:
             state = "" if self.states[k] is None else str(self.states[k])
             bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"
             numbers = [f"{x[k]:.5g}" for x in (self.mean, self.lower, self.upper)]
-            cells.append((str(_shown(self.targets[k])), state, *numbers, bias))
+            cells.append((str(shown(self.targets[k])), state, *numbers, bias))
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
-        if len(shown) < len(self):
-            table.insert(1 + _MOST_ROWS // 2, f"  ... {len(self) - len(shown)} more rows ...")
+        if len(visible) < len(self):
+            table.insert(1 + _MOST_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
         lines += table
-        if self.samples is not None:
-            run = self.samples
-            lines.append(f"  {run.steps} steps x {run.chains} chains, kernel {run.kernel}, seed {self.seed}")
+        if self.plan.scan is not None:
+            chains = self.plan.chains if self.samples is None else self.samples.chains
+            work = f"{len(self.plan.scan)} steps x {chains} {'runs' if self.samples is None else 'chains'}"
+            lines.append(f"  {work}, kernel {self.plan.kernel}, seed {self.seed}")
         else:
             lines.append(f"  {self.plan.reason}")
         return "\n".join(lines)
@@ -220,18 +227,22 @@ class Estimate:
     __repr__ = __str__
 
 
-def _key(target: Any) -> Any:
-    if isinstance(target, Joint):
-        return target.labels
-    return target.name if isinstance(target, Statistic) else target
+def _is_label(other: Any, target: Any) -> bool:
+    plain = not isinstance(other, Joint | Statistic) and isinstance(target, Hashable)
+    return plain and bool(other == target) and type(target) is not bool
 
 
-def _shown(target: Any) -> Any:
-    return ", ".join(map(str, target.labels)) if isinstance(target, Joint) else target
+def _is_called(other: Any, target: Any) -> bool:
+    """A statistic by its name, a joint marginal by its labels."""
+    if isinstance(other, Statistic):
+        return isinstance(target, str) and other.name == target
+    return isinstance(other, Joint) and isinstance(target, tuple) and other.labels == target
 
 
 def _plain(value: Any) -> Any:
     """For JSON: tuples as lists, names as they are."""
+    if isinstance(value, Statistic):
+        return value.name
     if isinstance(value, Joint):
         value = value.labels
     if isinstance(value, tuple):

@@ -1,8 +1,7 @@
-"""Estimates with intervals that hold at finite time: bias and Monte Carlo error both accounted for. [trusted]"""
+"""Intervals from sampled chains: bias and Monte Carlo error both accounted for. [trusted]"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,21 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._answer import Estimate, Rows, answer, stated_weights
-from dobrushin._exact_answer import exact_answer, impossible
+from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
+from dobrushin._estimate.exact import impossible
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._intervals import BernsteinMean, clopper_pearson
-from dobrushin._models import Model
-from dobrushin._plan import Plan, Query, biases, chains_for_counts, combined, is_counted, make_plan, read_query
+from dobrushin._plan import Plan, Query, biases, chains_for_counts, combined, is_counted
+from dobrushin._plan.dobrushin import with_rounding
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.build import has_hard_zeros
 from dobrushin._sampling.entry import draw
 from dobrushin._sampling.feasible import allowed_state
-from dobrushin._seeding import kept_seed, seed_sequence
+from dobrushin._seeding import kept_seed
 from dobrushin._variation import evaluate
 from dobrushin._workspace import Workspace
-from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.errors import BudgetError, SamplingInterrupted
 
 # States are kept in the result up to this many, and drawn up to so many at a time.
 _KEPT_STATES = 2**25
@@ -32,87 +31,8 @@ _STATES_AT_ONCE = 2**25
 _FIRST_BLOCK = 1024
 
 
-def estimate(
-    model: Model,
-    targets: Any,
-    *,
-    tolerance: float = 0.01,
-    confidence: float = 0.99,
-    evidence: Mapping[Any, int] | None = None,
-    seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
-    budget: float | None = None,
-    executor: Executor | None = None,
-    progress: bool = False,
-) -> Estimate:
-    """Estimate marginals or means, with intervals that are guaranteed at finite time.
-
-    The scan, its length and the number of chains are chosen for the least work; see `plan`.
-
-    Parameters
-    ----------
-    model : Model
-    targets : label, list of labels, "all", Joint, Statistic, or a list of these
-        Labels ask for the marginal of each variable by itself.
-    tolerance : float
-        Half the width of every interval is at most this.
-    confidence : float
-        Probability with which all the intervals hold at once.
-    evidence : dict from label to state, optional
-        Observed variables.
-    seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "uncertified"}
-        "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
-        "auto": the cheaper one that applies. "uncertified": plain sampling, with intervals that leave out
-        the unknown bias; it has to be asked for.
-    budget : number, optional
-        Most Gibbs updates to spend.
-    executor : concurrent.futures.Executor, optional
-    progress : bool
-        Show a bar.
-
-    Returns
-    -------
-    Estimate
-
-    Raises
-    ------
-    CertificateError
-        When no guarantee can be given; it says why and what would help.
-    BudgetError
-        When the budget is too small; it carries the plan, and what was reached if sampling had begun.
-
-    Notes
-    -----
-    For f with differences bounded by d, an interval for E f(X_T) from independent chains, widened by the Dobrushin
-    variation V(d) on both sides, covers E_pi f with the stated confidence, at any finite number of steps and chains.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> db.estimate(million, targets=[0], evidence={1: 1}, tolerance=0.01, seed=1)
-    Estimate (dobrushin, certified) within 0.01 at confidence 0.99
-      target  state  mean  lower  upper  bias bound
-           0     -1  0.39...
-           0      1  0.60...
-      ... steps x ... chains, kernel bits, seed 1
-    """
-    query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
-    sequence = seed_sequence(seed, "estimate")
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ArgumentError("estimate", "executor", "a concurrent.futures.Executor", executor)
-    made = make_plan(query)
-    if made.method == "exact":
-        return exact_answer(query, made, bool(evidence))
-    start = allowed_start(query.space, bool(evidence))
-    run = _Run(query, made, sequence, executor, progress, start)
-    run.draw()
-    return run.estimate()
-
-
 @dataclass
-class _Run:
+class SampledRun:
     """Sampling for a plan: draws chains, and turns them into intervals."""
 
     query: Query
@@ -157,11 +77,17 @@ class _Run:
             if size <= 0:
                 remedy = "Allow more, or ask for a larger tolerance. What was reached is attached ('estimate')."
                 needed = float(max(self.plan.updates, (done + 64) * len(self.scan)))
-                reached = self.estimate() if done >= max(self.trials, 1) else None
+                reached = self.estimate()
                 raise BudgetError(
                     "This estimate", needed, self.query.budget or 0, "Gibbs updates", remedy, self.plan, reached
                 )
-            self._take(self._chains(range(done, done + size), Record(self.labels)), done)
+            try:
+                run = self._chains(range(done, done + size), Record(self.labels))
+            except SamplingInterrupted as interrupted:
+                self.blocks.append(interrupted.samples)
+                numbers = np.concatenate([np.arange(done), interrupted.chain_numbers])
+                raise SamplingInterrupted(self.samples(), done + size, numbers) from None
+            self._take(run, done)
             done += size
 
     def _chains(self, numbers: range, record: Record) -> Samples:
@@ -206,7 +132,8 @@ class _Run:
         certificate = None
         bias = [np.full(len(question), np.nan) for question in self.questions]
         if self.plan.is_certified:
-            certificate = evaluate(self.query.space.rows, self.scan, self.objective, 1.0, run.update_error)
+            error = with_rounding(run.update_error, self.query.space.rounding)
+            certificate = evaluate(self.query.space.rows, self.scan, self.objective, 1.0, error)
             bias = biases(self.questions, self.objective, certificate.target_bounds)
         rows = [self._interval(k, question, bias[k]) for k, question in enumerate(self.questions)]
         assumptions = _assumptions(self.query, self.plan, run)
@@ -268,7 +195,8 @@ def _assumptions(query: Query, made: Plan, run: Samples) -> tuple[str, ...]:
         f"an update as it is drawn (kernel {run.kernel}) errs by at most {error:.2g} in total variation ({included})"
     )
     words.append("the random words (SplitMix64, keyed by the seed) are taken to be independent and uniform")
-    words.append(f"{made.intervals} intervals ({made.interval}) hold at once with confidence {made.confidence:g}")
+    several = "s" if made.intervals > 1 else ""
+    words.append(f"{made.intervals} interval{several} ({made.interval}) at once with confidence {made.confidence:g}")
     if has_hard_zeros(query.space.model):
         words.append("the model forbids some states: chains start in an allowed one")
     return (*words, *stated_weights(query.questions))

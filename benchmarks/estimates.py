@@ -1,0 +1,145 @@
+"""Measure what certified estimates promise, and print it beside the promise.
+
+usage: python benchmarks/estimates.py [--quick] [--coverage] [--peers]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+from scipy import special
+
+import dobrushin as db
+from answers import measure_answers
+from measure import Row, promises, random_ising, seconds
+from misses import coverage
+from plain import gibbs_update
+
+# Wide enough for the table where the output is not a terminal.
+_WIDTH = 170
+_CORNER_SECONDS, _SAME, _TORUS_SECONDS = 0.5, 2.0, 3.0
+_NEW_MODELS = 9
+# Updates of plain C in one run of three.
+_PLAIN_UPDATES = 10**7
+# Sides of the grids on which other libraries look for the corner, and sweeps that are tried for the bias of ours.
+_PEER_SIDES = (300, 1000)
+_PEER_REPEATS = 25
+_MOST_SWEEPS = 20
+
+
+def main() -> None:
+    """Run everything and print the table."""
+    parser = argparse.ArgumentParser(description="Measure what certified estimates promise.")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--coverage", action="store_true", help="1000 runs a model for the coverage, not 50")
+    parser.add_argument("--peers", action="store_true", help="also run the other libraries that are installed")
+    options = parser.parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    with console.status("measuring"):
+        rows = list(_measure(options.quick, options.coverage, options.peers))
+    console.print(promises("Certified estimates", rows))
+    judged = [row.ok for row in rows if row.ok is not None]
+    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+
+
+def _measure(quick: bool, many_runs: bool, with_peers: bool) -> Iterator[Row]:
+    yield from _corner(repeats=25 if quick else 100)
+    yield from _torus(repeats=5 if quick else 20)
+    yield from coverage(runs=1000 if many_runs else 50)
+    # After ours: some of them leave threads behind.
+    if with_peers:
+        for side in _PEER_SIDES:
+            yield from _peers(side, most_seconds=5.0 if quick else 100.0)
+
+
+# -- one corner ----------------------------------------------------------------------------------------------------
+
+
+def _ask(model: db.Ising, seed: int) -> db.Estimate:
+    return db.estimate(model, [0], tolerance=0.01, confidence=0.99, seed=seed)
+
+
+def _time(model: db.Ising, seed: int) -> float:
+    """Milliseconds from the built model to the answer."""
+    return 1e3 * seconds(lambda: _ask(model, seed))
+
+
+def _corner(repeats: int) -> Iterator[Row]:
+    """A million variables, and the ten thousand of them around the same corner, in turn."""
+    large = random_ising(1000, seed=0)
+    near = np.arange(100)
+    kept = (1000 * near[:, None] + near).ravel()
+    small = db.Ising(large.couplings[kept][:, kept])
+    _ask(db.Ising(small.couplings), 0)  # compiles
+    # One column for each model. A new model knows nothing of earlier calls.
+    first = [[_time(db.Ising(model.couplings), seed) for model in (large, small)] for seed in range(_NEW_MODELS)]
+    again = [[_time(model, seed) for model in (large, small)] for seed in range(repeats)]
+    news, repeated = np.median(first, axis=0), np.median(again, axis=0)
+    worst = max(large for large, _ in (*first, *again))
+    plan = _ask(large, 0).plan
+    work = f"{len(plan.scan)} steps x {plan.chains} chains"
+    measured = f"{repeated[0]:.1f} ms, first call {news[0]:.1f} ms, slowest {worst:.1f} ms; {work}"
+    name = "Ising 1000x1000, one corner, tolerance 0.01 at 0.99"
+    yield Row(name, measured, f"under {_CORNER_SECONDS:g} s", worst < 1e3 * _CORNER_SECONDS)
+    ratio, at_first = repeated[0] / repeated[1], news[0] / news[1]
+    measured = f"{ratio:.2f}x ({repeated[0]:.1f} ms / {repeated[1]:.1f} ms), first calls {at_first:.2f}x"
+    yield Row("  10^6 / 10^4 variables", measured, f"within {_SAME:g}x", bool(ratio <= _SAME))
+
+
+# -- all of a torus ------------------------------------------------------------------------------------------------
+
+
+def _torus(repeats: int) -> Iterator[Row]:
+    torus = db.Ising.grid(40, 40, couplings=0.2, periodic=True)
+
+    def ask(model: db.Ising, seed: int) -> db.Estimate:
+        return db.estimate(model, "all", tolerance=0.02, confidence=0.95, seed=seed)
+
+    plan = ask(db.Ising(torus.couplings), 0).plan  # compiles
+    first = seconds(lambda: ask(torus, 0))
+    times = [seconds(lambda seed=seed: ask(torus, seed)) for seed in range(repeats)]
+    median, worst = float(np.median(times)), max(first, *times)
+    name = "Torus 40x40, theta 0.2, all 1600 marginals, tolerance 0.02 at 0.95"
+    work = f"{len(plan.scan)} steps x {plan.chains} chains"
+    update = gibbs_update(torus, sweeps=_PLAIN_UPDATES // torus.n_variables)
+    if update is not None:
+        plain = 1e-9 * update * plan.updates
+        work += f", {plain / median:.0f}x faster than plain C makes these updates ({plain:.1f} s)"
+    measured = f"{median:.3f} s, first call {first:.3f} s, slowest {worst:.3f} s; {work}"
+    yield Row(name, measured, f"under {_TORUS_SECONDS:g} s", worst < _TORUS_SECONDS)
+
+
+# -- other libraries -----------------------------------------------------------------------------------------------
+
+
+def _peers(side: int, most_seconds: float) -> Iterator[Row]:
+    """The corner by libraries that update the whole grid, until the standard error that ours plans for."""
+    model = random_ising(side, seed=0)
+    plan = _ask(model, 0).plan
+    ours = float(np.median([_time(model, seed) for seed in range(_PEER_REPEATS)]))
+    error = plan.monte_carlo / -float(special.ndtri((1 - plan.confidence) / 2))
+    sweeps = _sweeps(model, plan.bias)
+    for found in measure_answers(model, error, sweeps, most_seconds):
+        name = f"Ising {side}x{side}, corner, standard error {error:.4f}: {found.name} / ours"
+        if found.seconds is None:
+            yield Row(name, found.note, "ours faster", None)
+            continue
+        ratio = 1e3 * found.seconds / ours
+        measured = f"{ratio:,.0f}x ({found.seconds:.0f} s, {found.note}; ours {ours:.1f} ms)"
+        yield Row(name, measured, "ours faster", ratio > 1)
+
+
+def _sweeps(model: db.Ising, bias: float) -> int:
+    """Systematic sweeps after which the corner is as close as ours, by the certificate: what a start is given."""
+    n = model.n_variables
+    _, values = db.variation(model, db.Scan.systematic(n, _MOST_SWEEPS * n), targets=[0]).curve(every=n)
+    return int(np.argmax(values <= bias)) or _MOST_SWEEPS
+
+
+if __name__ == "__main__":
+    main()

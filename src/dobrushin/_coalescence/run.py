@@ -1,0 +1,104 @@
+"""Running a scan on sets of states, in independent runs. [trusted]"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.build import build_sets, run_error
+from dobrushin._models import Model
+from dobrushin._sampling.entry import make_batches, make_job, progress_bar
+from dobrushin._sampling.record import Record
+from dobrushin._sampling.region import region_of
+from dobrushin._sampling.run import run_all
+from dobrushin._scan import Scan
+from dobrushin._seeding import master_words
+
+# States that are looked at together.
+_AT_ONCE = 2**26
+
+
+@dataclass(frozen=True)
+class SetRuns:
+    """What some runs gave: `settled` has shape (runs, kept steps, variables).
+
+    It is the digit 0..k-1 of the state where a variable is settled, else -1. `error` bounds the probability that any
+    draw of a run was wrong.
+    """
+
+    settled: NDArray[np.int16]
+    largest: int
+    kernel: str
+    error: float
+
+
+def run_sets(
+    model: Model,
+    scan: Scan,
+    labels: list[Hashable],
+    numbers: range,
+    sequence: np.random.SeedSequence,
+    *,
+    every: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> SetRuns:
+    """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
+    region = region_of(model, scan)
+    made = build_sets(model, region)
+    keep = Record(labels, every=every)
+    job = make_job(model, scan, region, made, keep, master_words(sequence), "coalescence")
+    if job.stops[-1] != len(scan):
+        job.stops = np.append(job.stops, len(scan))
+    batches = make_batches(made, numbers, os.cpu_count() or 1)
+    with progress_bar(progress, len(scan) * len(numbers), "coalescing") as report:
+        finished, complete = run_all(job, batches, executor, None, report)
+    if not complete:
+        raise KeyboardInterrupt
+    parts = [part for k in sorted(finished) if (part := finished[k].states) is not None]
+    visits = np.asarray(scan.counts(model.n_variables))[region.positions]
+    return SetRuns(np.concatenate(parts, axis=2).transpose(2, 0, 1), job.largest, made.name, run_error(made, visits))
+
+
+@dataclass
+class Tally:
+    """Counts over many runs, after each kept step (the first axis).
+
+    `failures` are runs in which some variable was not settled, `open` those in which this one was not, `singles` those
+    in which it was settled in this state.
+    """
+
+    failures: NDArray[np.int64]  # (points,)
+    open: NDArray[np.int64]  # (points, variables)
+    singles: NDArray[np.int64]  # (points, variables, states)
+    kernel: str
+    error: float
+
+
+def tally_sets(
+    model: Model, scan: Scan, labels: list[Hashable], runs: int, sequence: np.random.SeedSequence, **options: Any
+) -> Tally:
+    """Count, a block of runs after the other, so that memory does not grow with their number."""
+    every = options.get("every")
+    points = 1 if every is None else -(-len(scan) // every)
+    block = max(64, _AT_ONCE // (len(labels) * points) // 64 * 64)
+    total: Tally | None = None
+    for first in range(0, runs, block):
+        found = run_sets(model, scan, labels, range(first, min(first + block, runs)), sequence, **options)
+        unsettled = found.settled < 0
+        singles = np.stack([(found.settled == a).sum(axis=0) for a in range(found.largest)], axis=-1)
+        part = Tally(unsettled.any(axis=2).sum(axis=0), unsettled.sum(axis=0), singles, found.kernel, found.error)
+        if total is None:
+            total = part
+        else:
+            total.failures += part.failures
+            total.open += part.open
+            total.singles += part.singles
+    assert total is not None
+    return total

@@ -1,0 +1,100 @@
+"""The public function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.exact import exact_answer
+from dobrushin._estimate.sampled import SampledRun, allowed_start
+from dobrushin._estimate.simulated import simulated_answer
+from dobrushin._models import Model
+from dobrushin._plan import make_plan, read_query
+from dobrushin._seeding import seed_sequence
+from dobrushin.errors import ArgumentError
+
+
+def estimate(
+    model: Model,
+    targets: Any,
+    *,
+    tolerance: float = 0.01,
+    confidence: float = 0.99,
+    evidence: Mapping[Any, int] | None = None,
+    seed: int | np.random.SeedSequence | None = None,
+    method: str = "auto",
+    budget: float | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> Estimate:
+    """Estimate marginals or means, with intervals that are guaranteed at finite time.
+
+    The scan, its length and the number of chains are chosen for the least work; see `plan`.
+
+    Parameters
+    ----------
+    model : Model
+    targets : label, list of labels, "all", Joint, Statistic, or a list of these
+        Labels ask for the marginal of each variable by itself.
+    tolerance : float
+        Half the width of every interval is at most this.
+    confidence : float
+        Probability with which all the intervals hold at once.
+    evidence : dict from label to state, optional
+        Observed variables.
+    seed : int, SeedSequence or None
+    method : {"auto", "exact", "dobrushin", "coalescence", "uncertified"}
+        "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
+        "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
+        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "uncertified": plain
+        sampling, with intervals that leave out the unknown bias; it has to be asked for.
+    budget : number, optional
+        Most Gibbs updates to spend.
+    executor : concurrent.futures.Executor, optional
+    progress : bool
+        Show a bar.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    CertificateError
+        When no guarantee can be given; it says why and what would help.
+    BudgetError
+        When the budget is too small; it carries the plan, and what was reached if sampling had begun.
+
+    Notes
+    -----
+    For f with differences bounded by d, an interval for E f(X_T) from independent chains, widened by the Dobrushin
+    variation V(d) on both sides, covers E_pi f with the stated confidence, at any finite number of steps and chains.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> db.estimate(million, targets=[0], evidence={1: 1}, tolerance=0.01, seed=1)
+    Estimate (dobrushin, certified) within 0.01 at confidence 0.99
+      target  state  mean  lower  upper  bias bound
+           0     -1  0.39...
+           0      1  0.60...
+      ... steps x ... chains, kernel bits, seed 1
+    """
+    query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
+    sequence = seed_sequence(seed, "estimate")
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ArgumentError("estimate", "executor", "a concurrent.futures.Executor", executor)
+    start = allowed_start(query.space, bool(evidence)) if query.method != "exact" else "uniform"
+    made = make_plan(query)
+    if made.method == "exact":
+        return exact_answer(query, made, bool(evidence))
+    if made.method == "coalescence":
+        return simulated_answer(query, made, sequence, executor, progress)
+    run = SampledRun(query, made, sequence, executor, progress, start)
+    run.draw()
+    return run.estimate()

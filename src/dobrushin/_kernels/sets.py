@@ -1,0 +1,261 @@
+"""Gibbs updates of sets: every variable has the set of states that any trajectory could be in (MATH section 6).
+
+All trajectories share the random words of a step, and the map from words and neighbours to the new state does not
+depend on the sets. A step updates variable order[place + t] (cyclic) and uses the words of number + stride * t.
+"""
+
+import math
+
+import numpy as np
+
+from dobrushin._compile import kernel
+from dobrushin._kernels.exponential import exponential
+from dobrushin._kernels.generator import mix
+
+ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
+UNIT = 2.0**-53
+
+
+@kernel
+def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, keys, x):
+    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs in a word.
+
+    Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
+    gives the smallest chance: 4 of them, or 6 where `wide`, then as many for the largest. Both ends compare the same
+    random number with their own threshold, as in `bits`.
+    """
+    W = keys.shape[1]
+    n, width = threshold.shape[0], neighbor.shape[1] // 2
+    key, gamma = keys[0], keys[1]
+    word, low, high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
+    open_low, open_high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
+    mask = np.empty(threshold.shape[1], dtype=np.uint64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        for w in range(W):
+            low[w] = ZERO
+            open_low[w] = ALL
+        for w in range(W):
+            high[w] = ZERO
+            open_high[w] = ALL
+        counter = np.uint64(number + stride * t) * np.uint64(64)
+        near, far = neighbor[i, :width], neighbor[i, width:]
+        for plane in range(64):
+            for c in range(mask.size):
+                mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
+            # Loops of their own, each simple enough to be run on many words at once.
+            for w in range(W):
+                word[w] = mix(key[w] + gamma[w] * counter)
+            if wide:
+                left = _plane6(x, near, mask, word, low, open_low) | _plane6(x, far, mask, word, high, open_high)
+            else:
+                left = _plane4(x[near[0]], x[near[1]], x[near[2]], x[near[3]], mask, word, low, open_low)
+                left |= _plane4(x[far[0]], x[far[1]], x[far[2]], x[far[3]], mask, word, high, open_high)
+            counter += ONE
+            if left == ZERO:
+                break
+        x[i] = low
+        x[n + i] = high
+
+
+@kernel
+def _plane4(a0, a1, a2, a3, mask, word, spin, open_lanes):
+    m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
+    m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
+    left = ZERO
+    for w in range(spin.size):
+        b0, b1 = a0[w], a1[w]
+        q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
+        q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
+        q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
+        q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
+        bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
+        differ = (word[w] ^ bit) & open_lanes[w]
+        spin[w] |= differ & bit
+        open_lanes[w] &= ~differ
+        left |= open_lanes[w]
+    return left
+
+
+@kernel
+def _plane6(x, rows, mask, word, spin, open_lanes):
+    a0, a1, a2, a3, a4, a5 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]], x[rows[4]], x[rows[5]]
+    left = ZERO
+    for w in range(spin.size):
+        bit = _config6(mask, a0[w], a1[w], a2[w], a3[w], a4[w], a5[w])
+        differ = (word[w] ^ bit) & open_lanes[w]
+        spin[w] |= differ & bit
+        open_lanes[w] &= ~differ
+        left |= open_lanes[w]
+    return left
+
+
+@kernel
+def _config6(mask, c0, c1, c2, c3, c4, c5):
+    """The bit of the threshold that the configuration of six neighbours selects."""
+    bit = ZERO
+    for quarter in range(4):
+        m = 16 * quarter
+        q0 = _select(c1, _select(c0, mask[m], mask[m + 1]), _select(c0, mask[m + 2], mask[m + 3]))
+        q1 = _select(c1, _select(c0, mask[m + 4], mask[m + 5]), _select(c0, mask[m + 6], mask[m + 7]))
+        q2 = _select(c1, _select(c0, mask[m + 8], mask[m + 9]), _select(c0, mask[m + 10], mask[m + 11]))
+        q3 = _select(c1, _select(c0, mask[m + 12], mask[m + 13]), _select(c0, mask[m + 14], mask[m + 15]))
+        part = _select(c3, _select(c2, q0, q1), _select(c2, q2, q3))
+        here = (c4 if quarter & 1 else ~c4) & (c5 if quarter & 2 else ~c5)
+        bit |= part & here
+    return bit
+
+
+@kernel
+def _select(b, low, high):
+    """low where the bit of b is 0, high where it is 1."""
+    return low ^ (b & (low ^ high))
+
+
+@kernel
+def set_field(order, place, steps, number, stride, start, neighbor, theta, field, keys, x):
+    """Ising models of any degree: spins -1.0 and +1.0, lowest in rows 0 to n - 1, highest in rows n to 2 n - 1.
+
+    The spin is up where u < sigma(2 h); the ends of the set see the least and the largest local field.
+    """
+    runs, n = keys.shape[1], field.size
+    least, most = np.empty(runs), np.empty(runs)
+    key, gamma = keys[0], keys[1]
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        for c in range(runs):
+            least[c] = field[i]
+            most[c] = field[i]
+        for e in range(start[i], start[i + 1]):
+            j, f = neighbor[e], theta[e]
+            down, up = x[j if f > 0 else n + j], x[n + j if f > 0 else j]
+            for c in range(runs):
+                least[c] += f * down[c]
+                most[c] += f * up[c]
+        counter = np.uint64(number + stride * t)
+        low, high = x[i], x[n + i]
+        for c in range(runs):
+            u = (np.float64(mix(key[c] + gamma[c] * counter) >> np.uint64(11)) + 0.5) * UNIT
+            low[c] = 1.0 if u * (1.0 + exponential(-2.0 * least[c])) < 1.0 else -1.0
+            high[c] = 1.0 if u * (1.0 + exponential(-2.0 * most[c])) < 1.0 else -1.0
+
+
+@kernel
+def set_race(order, place, steps, number, stride, K, states, first, f_start, m_start, member, m_stride, own_stride, base, table, keys, x):  # fmt: skip  # noqa: E501
+    """Any factors: x[first[i] + a, run] says whether label a of variable i is possible.
+
+    Labels race with times E_a exp(-s_a), E_a independent exponentials, s_a the log-weight; the first one wins. With
+    lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
+    ln E_a - hi_a <= ln E_b - lo_b for all others b. A step has K words.
+    """
+    runs = keys.shape[1]
+    lo, hi, earliest, latest = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
+    deepest = 1
+    for f in range(m_start.size - 1):
+        deepest = max(deepest, m_start[f + 1] - m_start[f])
+    digit = np.empty(deepest, dtype=np.int64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        k = states[i]
+        counter = np.uint64(number + stride * t) * np.uint64(K)
+        for c in range(runs):
+            for a in range(k):
+                lo[a] = 0.0
+                hi[a] = 0.0
+            for f in range(f_start[i], f_start[i + 1]):
+                m0, m1 = m_start[f], m_start[f + 1]
+                cell = base[f]
+                if m1 == m0:
+                    for a in range(k):
+                        value = table[cell + a * own_stride[f]]
+                        lo[a] += value
+                        hi[a] += value
+                    continue
+                for a in range(k):
+                    earliest[a] = np.inf
+                    latest[a] = -np.inf
+                # All combinations of the members' possible labels, the last member changing fastest.
+                for m in range(m1 - m0):
+                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], -1, c)
+                    cell += digit[m] * m_stride[m0 + m]
+                while True:
+                    for a in range(k):
+                        value = table[cell + a * own_stride[f]]
+                        earliest[a] = min(earliest[a], value)
+                        latest[a] = max(latest[a], value)
+                    m = m1 - m0 - 1
+                    while m >= 0:
+                        j = member[m0 + m]
+                        following = _next(x, first[j], states[j], digit[m], c)
+                        if following < states[j]:
+                            cell += (following - digit[m]) * m_stride[m0 + m]
+                            digit[m] = following
+                            break
+                        following = _next(x, first[j], states[j], -1, c)
+                        cell += (following - digit[m]) * m_stride[m0 + m]
+                        digit[m] = following
+                        m -= 1
+                    if m < 0:
+                        break
+                for a in range(k):
+                    lo[a] += earliest[a]
+                    hi[a] += latest[a]
+            # From here on `earliest` and `latest` are the times at which a label can arrive.
+            best, second, winner = np.inf, np.inf, -1
+            for a in range(k):
+                word = mix(keys[0, c] + keys[1, c] * (counter + np.uint64(a)))
+                time = math.log(-math.log((np.float64(word >> np.uint64(11)) + 0.5) * UNIT))
+                earliest[a] = time - hi[a]
+                latest[a] = time - lo[a]
+                if latest[a] < best:
+                    best, second, winner = latest[a], best, a
+                elif latest[a] < second:
+                    second = latest[a]
+            some = False
+            for a in range(k):
+                fits = hi[a] > -np.inf and earliest[a] <= (second if a == winner else best)
+                x[first[i] + a, c] = fits
+                some |= fits
+            if not some:  # no state is allowed beside these sets: nothing is known
+                for a in range(k):
+                    x[first[i] + a, c] = True
+
+
+@kernel
+def _next(x, first, states, label, c):
+    """The next possible label after `label`; the number of states if there is none."""
+    label += 1
+    while label < states and not x[first + label, c]:
+        label += 1
+    return label
+
+
+@kernel
+def settled_bits(x, n, rows, out):
+    """out[v, run]: the state of a variable that is settled, else -1."""
+    for v in range(rows.size):
+        for w in range(x.shape[1]):
+            low, high = x[rows[v], w], x[n + rows[v], w]
+            most = min(64, out.shape[1] - 64 * w)
+            for lane in range(most):
+                a, b = (low >> np.uint64(lane)) & ONE, (high >> np.uint64(lane)) & ONE
+                out[v, 64 * w + lane] = np.int16(a) if a == b else np.int16(-1)
+
+
+@kernel
+def settled_labels(x, first, states, rows, out):
+    """The same for sets of labels."""
+    for v in range(rows.size):
+        i = rows[v]
+        for c in range(out.shape[1]):
+            label = _next(x, first[i], states[i], -1, c)
+            out[v, c] = label if _next(x, first[i], states[i], label, c) == states[i] else -1

@@ -1,0 +1,60 @@
+"""Choosing scans where the influence is too strong for its variation to mean anything.
+
+Where the spectral radius is 1 or more, the variation grows with the length of the scan and misleads. The same matrix,
+scaled to a radius below 1, still says where a scan should spend its steps. It certifies nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._influence import Influence
+from dobrushin._influence.rows import Rows, RowSource
+from dobrushin._variation import Variation
+from dobrushin._workspace import Workspace
+
+# The spectral radius to scale to; see benchmarks/guides.py for what others give.
+RADIUS = 0.95
+
+
+def guide_of(influence: Influence, found: Variation, guide: Any, function: str) -> Influence | None:
+    """The influence to choose again with, where what was found says little; None where it need not be.
+
+    Where a bound is below half of what the caps alone give, it is the bound that counts.
+    """
+    if guide is None:
+        return None
+    check.choice(guide, ("auto",), function, "guide")
+    objective = found._objective
+    if found.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
+        return None
+    factor = _factor(influence)
+    return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
+
+
+def guided(space: Workspace) -> RowSource:
+    """Rows of a model to choose scans with: the best bounds, scaled where they are too strong."""
+    factor = _factor(space.influence)
+    return space.rows if factor == 1.0 else _Scaled(space.rows, factor)
+
+
+def _factor(influence: Influence) -> float:
+    radius = influence.spectral_radius()
+    return RADIUS / radius if radius >= 1.0 else 1.0
+
+
+class _Scaled:
+    """Influence rows times a factor."""
+
+    def __init__(self, source: RowSource, factor: float) -> None:
+        self._source, self._factor = source, factor
+        self.n_variables, self.labels, self._lookup = source.n_variables, source.labels, source._lookup
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        """The scaled rows at increasing positions."""
+        rows = self._source.rows(positions)
+        return rows._replace(values=rows.values * self._factor)
