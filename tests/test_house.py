@@ -29,6 +29,8 @@ STAGE_LEVEL = {
     "_coalescence": 6,
     "_plan": 7,
     "_estimate": 8,
+    "_groups": 3,
+    "_diagnose": 9,
 }
 LEAVES = ["experiments", "cli", "plots", "io"]
 

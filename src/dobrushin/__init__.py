@@ -16,9 +16,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin import exact, plots
+    from dobrushin import exact, io, plots
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
+    from dobrushin._diagnose import Diagnosis, diagnose
     from dobrushin._estimate import Estimate, estimate
+    from dobrushin._groups import suggest_groups
     from dobrushin._influence import Influence, influence
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
         ArgumentError,
         BudgetError,
         CertificateError,
+        CoalescenceError,
+        FormatError,
         SamplingInterrupted,
         ToleranceError,
         VacuousBoundWarning,
     )
+    from dobrushin.io import read, read_evidence, write
 
 __version__ = "0.1.0"
 
@@ -45,9 +50,11 @@ _HOME = {
     "CertificateError": "errors",
     "Coalescence": "_coalescence",
     "CoalescenceError": "errors",
+    "Diagnosis": "_diagnose",
     "Estimate": "_estimate",
     "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
+    "FormatError": "errors",
     "Influence": "_influence",
     "Ising": "_models",
     "Joint": "_statistics",
@@ -66,18 +73,23 @@ _HOME = {
     "VacuousBoundWarning": "errors",
     "Variation": "_variation",
     "coalescence": "_coalescence",
+    "diagnose": "_diagnose",
     "estimate": "_estimate",
     "exact_sample": "_coalescence",
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "optimize": "_optimize",
     "plan": "_plan",
+    "read": "io",
+    "read_evidence": "io",
     "sample": "_sampling",
     "self_check": "_sampling",
     "shortest_scan": "_optimize",
+    "suggest_groups": "_groups",
     "variation": "_variation",
+    "write": "io",
 }
-_MODULES = ("exact", "plots")
+_MODULES = ("exact", "io", "plots")
 
 __all__ = [
     "ArgumentError",
@@ -85,9 +97,11 @@ __all__ = [
     "CertificateError",
     "Coalescence",
     "CoalescenceError",
+    "Diagnosis",
     "Estimate",
     "ExactSamples",
     "FactorGraph",
+    "FormatError",
     "Influence",
     "Ising",
     "Joint",
@@ -106,18 +120,24 @@ __all__ = [
     "VacuousBoundWarning",
     "Variation",
     "coalescence",
+    "diagnose",
     "estimate",
     "exact",
     "exact_sample",
     "greedy_scan",
     "influence",
+    "io",
     "optimize",
     "plan",
     "plots",
+    "read",
+    "read_evidence",
     "sample",
     "self_check",
     "shortest_scan",
+    "suggest_groups",
     "variation",
+    "write",
 ]
 
 

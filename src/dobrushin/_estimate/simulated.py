@@ -7,6 +7,7 @@ that independent runs count: no separate bound on the bias is needed.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,8 @@ from dobrushin._coalescence.run import run_sets
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
 from dobrushin._intervals import BernsteinMean, lower_limit, upper_limit
 from dobrushin._plan import Plan, Query, combined, is_counted
-from dobrushin._plan.simulated import is_open
+from dobrushin._plan.query import expected_seconds
+from dobrushin._plan.simulated import PATIENCE, is_open
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling.build import has_hard_zeros
 from dobrushin._seeding import kept_seed
@@ -44,7 +46,8 @@ def simulated_answer(
         wide = found.half_width > query.tolerance
         if not wide.any():
             return found
-        if not run.worth_more():
+        more_seconds = expected_seconds(made.kernel or "", made.updates * _TRIES[1][1])
+        if not run.worth_more() or more_seconds > PATIENCE or made.updates * 5 > (query.budget or math.inf):
             break
     assert found is not None
     targets = list(dict.fromkeys(map(repr, (t for t, bad in zip(found.targets, wide, strict=True) if bad))))

@@ -1,0 +1,248 @@
+"""Bayesian networks in the interchange format: ``.bif``.
+
+Blocks ``network``, ``variable`` (its states by name) and ``probability``: a ``table`` in which the states of the
+variable come first and those of the last parent are fastest, or a row for each state of the parents, or a ``default``
+row. Properties and comments are skipped. Commas may be left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._models import FactorGraph
+from dobrushin.io.bif_tokens import Tokens
+from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
+from dobrushin.io.numbers import quoted
+from dobrushin.io.source import LIMIT, Path, Source, load
+
+
+@dataclass
+class _Network:
+    """What a file says."""
+
+    states: dict[str, tuple[str, ...]]
+    parents: dict[str, tuple[str, ...]]
+    # A row for each state of the parents, the last parent fastest; a column for each state of the variable.
+    tables: dict[str, NDArray[np.float64]]
+
+
+def read(source: Source) -> FactorGraph:
+    """A factor graph of the tables; variables with one state are left out."""
+    network = _Parser(source).network()
+    random = [name for name, states in network.states.items() if len(states) > 1]
+    if not random:
+        raise source.error("a variable with two or more states", "none", 0)
+    position = {name: i for i, name in enumerate(random)}
+    factors = []
+    for name, table in network.tables.items():
+        scope = [v for v in (*network.parents[name], name) if v in position]
+        with np.errstate(divide="ignore"):
+            factors.append(
+                ([position[v] for v in scope], np.log(table).reshape([len(network.states[v]) for v in scope]))
+            )
+    return FactorGraph([len(network.states[name]) for name in random], factors, random)
+
+
+def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]:
+    """Names of the states of each variable of a BIF file.
+
+    Models know states by number: state k of a variable is the one that the file names in place k.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; one whose name ends in ``.gz`` is unpacked.
+    limit : int
+        Bytes that the file may unpack to, and that its tables may take.
+
+    Returns
+    -------
+    dict from variable to a tuple of names
+        Of all variables, those with one state too, in the order of the file.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dobrushin as db
+    >>> from dobrushin.io import read, state_names
+    >>> path = os.path.join(tempfile.mkdtemp(), "rain.bif")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write(
+    ...         "network rain { } variable rain { type discrete [ 2 ] { yes, no }; } "
+    ...         "probability ( rain ) { table 0.25, 0.75; }"
+    ...     )
+    >>> model = read(path)
+    >>> model.labels, model.conditional(0, [0])
+    (('rain',), array([0.25, 0.75]))
+    >>> state_names(path)
+    {'rain': ('yes', 'no')}
+    """
+    return _Parser(load(path, limit, "state_names")).network().states
+
+
+class _Parser(Tokens):
+    """Reads blocks from left to right."""
+
+    promised = 0
+
+    def network(self) -> _Network:
+        """All blocks."""
+        found = _Network({}, {}, {})
+        blocks: dict[str, int] = {}
+        while self.k < len(self.tokens):
+            start = self.k
+            kind = self.take("network, variable or probability")
+            if kind == "network":
+                self.name("the name of the network")
+                self.expect("{")
+                while self.take("a property or }") != "}":
+                    self.k -= 1
+                    self._property()
+            elif kind == "variable":
+                self._variable(found)
+            elif kind == "probability":
+                name = self._probability(found)
+                blocks[name] = start
+            else:
+                self.fail("network, variable or probability", start)
+        for name in found.states:
+            if name not in found.tables:
+                raise self.source.error(
+                    f"a probability block for {quoted(name)}", "the end of the file", self.at(self.k)
+                )
+        self._refuse_cycles(found, blocks)
+        return found
+
+    # -- blocks ----------------------------------------------------------------------------
+
+    def _variable(self, found: _Network) -> None:
+        name = self.name("the name of a variable")
+        if name in found.states:
+            self.fail("each variable once", self.k - 1)
+        self.expect("{")
+        states: list[str] | None = None
+        while (word := self.take("type, property or }")) != "}":
+            if word == "property":
+                self.k -= 1
+                self._property()
+                continue
+            if word != "type" or states is not None:
+                self.fail("one type, properties and then }", self.k - 1)
+            self.expect("discrete")
+            self.expect("[")
+            count = self.take("the number of states")
+            if not (count.isascii() and count.isdigit()):
+                self.fail("the number of states", self.k - 1)
+            self.expect("]")
+            self.expect("{")
+            states = self.names("}", "names of states")
+            self.expect(";")
+            if str(len(states)) != count.lstrip("0") or not states:
+                self.fail(f"{count} states, one or more", self.k - 2, f"{len(states)}")
+            if (repeated := _repeated(states)) is not None:
+                self.fail("different states", self.k - 2, f"{quoted(repeated)} twice")
+        if states is None:
+            self.fail("the type of the variable", self.k - 1)
+        found.states[name] = tuple(states)
+
+    def _probability(self, found: _Network) -> str:
+        self.expect("(")
+        first = self.k
+        scope = self.names(")", "variables", bar=True)
+        for name in scope:
+            if name not in found.states:
+                self.fail("a variable that is known by now", first, quoted(name))
+        if (repeated := _repeated(scope)) is not None:
+            self.fail("different variables", first, f"{quoted(repeated)} twice")
+        if not scope or scope[0] in found.tables:
+            self.fail("a variable without a probability block", first)
+        child, *parents = scope
+        shape = [len(found.states[name]) for name in (*parents, child)]
+        self.promised += math.prod(shape)
+        if 8 * self.promised > self.source.limit:
+            self.source.require_memory(8.0 * min(self.promised, 2**60), "tables", self.at(first))
+        found.parents[child] = tuple(parents)
+        found.tables[child] = self._entries(found, child, shape, first)
+        return child
+
+    def _entries(self, found: _Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
+        parents, states = found.parents[child], shape[-1]
+        rows = np.full((math.prod(shape[:-1]), states), np.nan)
+        codes = [{state: k for k, state in enumerate(found.states[name])} for name in parents]
+        default: NDArray[np.float64] | None = None
+        self.expect("{")
+        while (word := self.take("table, default, a row or }")) != "}":
+            start = self.k - 1
+            if word == "property":
+                self.k -= 1
+                self._property()
+            elif word == "table":
+                if not np.isnan(rows).all():
+                    self.fail("one table, or rows", start)
+                rows[...] = self.numbers(rows.size).reshape(states, -1).T
+            elif word == "default":
+                if default is not None:
+                    self.fail("one default", start)
+                default = self.numbers(states)
+            elif word == "(" and parents:
+                names = self.names(")", "states of the parents")
+                if len(names) != len(parents):
+                    self.fail(f"the states of {len(parents)} parents", start, f"{len(names)}")
+                row = 0
+                for code, name, size in zip(codes, names, shape, strict=False):
+                    if name not in code:
+                        self.fail("a state of the parent", start, quoted(name))
+                    row = row * size + code[name]
+                if not np.isnan(rows[row, 0]):
+                    self.fail("each row once", start)
+                rows[row] = self.numbers(states)
+            else:
+                self.fail("table, default, a row or }", start)
+        missing = np.isnan(rows[:, 0])
+        if default is not None:
+            rows[missing] = default
+        elif missing.any():
+            row, names = int(np.argmax(missing)), []
+            for name, size in zip(reversed(parents), reversed(shape[:-1]), strict=True):
+                names.insert(0, found.states[name][row % size])
+                row //= size
+            expected = "a row for each state of the parents" if parents else "a table"
+            self.fail(expected, self.k - 1, f"none for {quoted(', '.join(names))}" if parents else "none")
+        sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
+        if (bad := ~sums_to_one(sums, states)).any():
+            sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
+            self.fail(f"probabilities of {quoted(child)} that sum to 1", first, sentence)
+        return rows
+
+    def _property(self) -> None:
+        """Skip a property: anything up to a semicolon."""
+        start = self.k
+        if self.take("a property or }") != "property":
+            self.fail("a property or }", start)
+        try:
+            self.k = self.tokens.index(";", self.k) + 1
+        except ValueError:
+            self.fail("a semicolon after the property", start, "none")
+
+    def _refuse_cycles(self, found: _Network, blocks: dict[str, int]) -> None:
+        position = {name: i for i, name in enumerate(found.states)}
+        pairs = [(position[child], position[p]) for child, parents in found.parents.items() for p in parents]
+        children, parents = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        loop = in_a_cycle(children, parents, len(position))
+        if loop is not None:
+            name = list(position)[loop]
+            self.fail("a network without a cycle", blocks[name], f"{quoted(name)} among its own ancestors")
+
+
+def _repeated(names: list[str]) -> str | None:
+    """The first name that is there twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

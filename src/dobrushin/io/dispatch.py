@@ -1,0 +1,202 @@
+"""Which format a file has, by its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from dobrushin import _validate as check
+from dobrushin._models import Model
+from dobrushin.errors import ArgumentError, FormatError
+from dobrushin.io import bif, bqm, coo, maxcut, npz, uai
+from dobrushin.io.source import LIMIT, Path, Source, load, path_name, save
+
+
+@dataclass(frozen=True)
+class Format:
+    """How files of one format are read and written; those of energies need a temperature and have an offset."""
+
+    extensions: tuple[str, ...]
+    read: Callable[[Source], Any]
+    write: Callable[..., bytes] | None
+    energies: bool = False
+
+
+FORMATS = {
+    "uai": Format((".uai",), uai.read, uai.write),
+    "bif": Format((".bif",), bif.read, None),
+    "bqm": Format((".bqm",), bqm.read, bqm.write, energies=True),
+    "coo": Format((".coo",), coo.read, coo.write, energies=True),
+    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), maxcut.read, maxcut.write, energies=True),
+    "npz": Format((".npz",), npz.read, npz.write),
+}
+# Files that hold no model, and what reads them.
+_OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
+
+
+def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | None = None) -> Model:
+    """Read a model from a file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file. Its extension tells the format, see Notes; with ``.gz`` behind that, the file is unpacked.
+    beta : float
+        Inverse temperature, for files that hold energies: pi ∝ exp(-beta E).
+    limit : int
+        Bytes that the file may unpack to, and that the arrays it promises may take. A file that wants more is
+        refused before memory is allocated. Default 1 GiB.
+    format : {"uai", "bif", "bqm", "coo", "maxcut", "npz"}, optional
+        The format, where the extension does not tell.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    FormatError
+        If the file is not what its format asks for: with line, what was expected and what was found.
+
+    Notes
+    -----
+    ========================================  =============  =====================================================
+    extension                                 model          labels
+    ========================================  =============  =====================================================
+    ``.uai``                                  `FactorGraph`  numbers of the file, from 0
+    ``.bif``                                  `FactorGraph`  names of the variables
+    ``.bqm``                                  `Ising`        those of the file
+    ``.coo``                                  `Ising`        numbers of the file
+    ``.mc``, ``.gset``, ``.rud``, ``.txt``    `Ising`        numbers of the file, from 1
+    ``.npz``                                  any            those of the model that was written
+    ========================================  =============  =====================================================
+
+    Nothing in a file is executed, unpickled or guessed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dobrushin as db
+    >>> from dobrushin.io import read, write
+    >>> path = os.path.join(tempfile.mkdtemp(), "triangle.mc")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("3 3\\n1 2 1\\n2 3 1\\n1 3 1\\n")
+    >>> model = read(path, beta=0.5)
+    >>> model, model.labels
+    (Ising(n_variables=3, edges=3), (1, 2, 3))
+    >>> model.log_density([[1, 1, 1], [1, 1, -1]])
+    array([-1.5,  0.5])
+    """
+    name, kind = _format(path, format, "read")
+    if kind is None:
+        reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
+        hint = f" ({reader} reads it)" if reader else ""
+        raise FormatError(os.fsdecode(path), f"one of the extensions {_extensions()}, or a 'format'", repr(name) + hint)
+    beta = _beta(beta, kind, "read")
+    source = load(path, limit, "read")
+    found = kind.read(source)
+    model: Model = found.model(source, beta) if kind.energies else found
+    return model
+
+
+def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None) -> None:
+    """Write a model to a file.
+
+    Parameters
+    ----------
+    model : Model
+        Of any family for ``.npz`` and ``.uai``; an `Ising` model for files of energies.
+    path : str or path
+        The file, replaced as a whole. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
+        is packed. BIF files are only read.
+    beta : float
+        Inverse temperature, for files that hold energies: E = -theta / beta.
+    offset : float
+        Constant of the energy, for ``.bqm`` and ``.coo``; as `read_offset` gives.
+    format : {"uai", "bqm", "coo", "maxcut", "npz"}, optional
+        The format, where the extension does not tell.
+
+    Notes
+    -----
+    Numbers are written in full. What was read from a file, and with the same `beta` is written and read again, is the
+    same model to the last bit. A ``.npz`` file keeps every model so, with its labels; a ``.uai`` file holds weights
+    and an energy file the parameters over beta, so that others are rounded once.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dobrushin as db
+    >>> from dobrushin.io import read, write
+    >>> path = os.path.join(tempfile.mkdtemp(), "pair.npz")
+    >>> write(db.Ising({("a", "b"): 0.3}), path)
+    >>> read(path).labels
+    ('a', 'b')
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError("write", "model", "a model", model)
+    name, kind = _format(path, format, "write")
+    if kind is None or kind.write is None:
+        ways = _extensions(written=True)
+        requirement = f"a file name with one of the extensions {ways}, also with .gz behind it (or give 'format')"
+        raise ArgumentError("write", "path", requirement, name)
+    beta = _beta(beta, kind, "write")
+    if not isinstance(offset, Real) or not abs(offset) <= check.LARGEST or (offset and not kind.energies):
+        requirement = "a finite number, and 0 for files without energies"
+        raise ArgumentError("write", "offset", requirement, offset)
+    save(path, kind.write(model, beta, float(offset)) if kind.energies else kind.write(model), "write")
+
+
+def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) -> float:
+    """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
+
+    Parameters
+    ----------
+    path, limit, format
+        As for `read`; the file must be one of energies.
+
+    Returns
+    -------
+    float
+        E(s) = offset + sum J_ij s_i s_j + sum h_i s_i. Energies of bits are those of spins by x = (1 + s) / 2.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dobrushin as db
+    >>> from dobrushin.io import read_offset, write
+    >>> path = os.path.join(tempfile.mkdtemp(), "pair.bqm")
+    >>> write(db.Ising({(0, 1): 0.3}), path, offset=2.5)
+    >>> read_offset(path)
+    2.5
+    """
+    name, kind = _format(path, format, "read_offset")
+    if kind is None or not kind.energies:
+        raise ArgumentError("read_offset", "path", "a file of energies (.bqm, .coo or max-cut)", name)
+    source = load(path, limit, "read_offset")
+    energy = kind.read(source)
+    energy.model(source, 1.0)  # fails where the offset is no number
+    return float(energy.offset)
+
+
+def _format(path: Path, format: str | None, function: str) -> tuple[str, Format | None]:
+    """The file's name, and its format if that is known."""
+    name = os.path.basename(path_name(path, function))
+    if format is not None:
+        return name, FORMATS[check.choice(format, tuple(FORMATS), function, "format")]
+    extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]
+    return name, next((kind for kind in FORMATS.values() if extension in kind.extensions), None)
+
+
+def _beta(beta: float, kind: Format, function: str) -> float:
+    value = check.positive(beta, function, "beta")
+    if value != 1.0 and not kind.energies:
+        raise ArgumentError(function, "beta", f"1.0 for {kind.extensions[0]} files, which hold no energies", beta)
+    return value
+
+
+def _extensions(written: bool = False) -> str:
+    kinds = [kind for kind in FORMATS.values() if kind.write or not written]
+    return ", ".join(extension for kind in kinds for extension in kind.extensions)

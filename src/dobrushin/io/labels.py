@@ -1,0 +1,79 @@
+"""Labels of variables as JSON: what a label may be, a file can hold, and no code can hide in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Sequence
+from numbers import Integral, Real
+from typing import Any, NoReturn
+
+from dobrushin.errors import ArgumentError
+from dobrushin.io.numbers import quoted
+from dobrushin.io.source import Source
+
+KINDS = "strings, finite numbers, booleans, None, or tuples of these"
+
+
+def encode(labels: Sequence[Hashable]) -> bytes:
+    """Labels as a JSON list, tuples as lists."""
+    return json.dumps([_plain(label, label) for label in labels]).encode()
+
+
+def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:
+    """Labels of n variables from a JSON list."""
+    names = parse(source, data)
+    if not isinstance(names, list) or len(names) != n:
+        found = f"{len(names)} of them" if isinstance(names, list) else shown(names)
+        raise source.error(f"labels of {n} variables", found)
+    return from_list(source, names)
+
+
+def parse(source: Source, data: bytes) -> Any:
+    """JSON without the numbers that are none."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(word)
+
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise source.error("JSON", quoted(data[:40])) from None
+
+
+def from_list(source: Source, names: list[Any]) -> tuple[Hashable, ...]:
+    """Labels from what JSON has, lists as tuples."""
+    labels = tuple(_hashable(source, name) for name in names)
+    seen: set[Hashable] = set()
+    for label in labels:
+        if label in seen:
+            raise source.error("different labels", f"{quoted(str(label))} twice")
+        seen.add(label)
+    return labels
+
+
+def shown(value: Any) -> str:
+    """A value of a JSON text in a message; lists may be nested too deep to print."""
+    if value is None:
+        return "none"
+    return quoted(str(value)) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
+def _plain(label: Any, whole: Hashable) -> Any:
+    if label is None or isinstance(label, str | bool):
+        return label
+    if isinstance(label, Integral):
+        return int(label)
+    if isinstance(label, Real) and math.isfinite(label):
+        return float(label)
+    if isinstance(label, tuple):
+        return [_plain(part, whole) for part in label]
+    raise ArgumentError("write", "model", f"labelled by {KINDS}", whole)
+
+
+def _hashable(source: Source, name: Any, depth: int = 0) -> Hashable:
+    if isinstance(name, list) and depth < 50:
+        return tuple(_hashable(source, part, depth + 1) for part in name)
+    if isinstance(name, list | dict) or (isinstance(name, float) and not math.isfinite(name)):
+        raise source.error(f"labels that are {KINDS}", shown(name))
+    return name

@@ -1,0 +1,202 @@
+"""Models of the UAI competitions: ``.uai``.
+
+A preamble (MARKOV or BAYES, the number of variables, their numbers of states, the number of tables, the scope of
+each), then the tables, each after its size: weights, the last variable of the scope fastest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._models import FactorGraph, Model
+from dobrushin.errors import ArgumentError
+from dobrushin.io.inverse import inverse
+from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
+from dobrushin.io.numbers import Numbers, quoted
+from dobrushin.io.source import LIMIT, Path, Source, load
+
+# The logarithms of weights that a double can hold without losing digits.
+_LARGEST_LOG, _SMALLEST_LOG = 709.0, -708.0
+
+
+def read(source: Source) -> FactorGraph:
+    """A factor graph; variables with one state are left out, the others keep their numbers as labels."""
+    kind, numbers = _open(source)
+    sizes = _read_sizes(numbers)
+    source.require_memory(8.0 * sizes.sum(dtype=np.float64), "states", numbers.offset(0))
+    start, scope, scope_at = _read_scopes(numbers, len(sizes))
+    table_start, table, table_at = _read_tables(numbers, start, sizes[scope])
+    if kind == b"BAYES":
+        _check_network(numbers, sizes, start, scope, scope_at, table_start, table, table_at)
+    with np.errstate(divide="ignore"):
+        logs = np.log(table)
+    # A variable with one state is not random. Its axis in each table has length 1.
+    random = sizes > 1
+    if not random.any():
+        raise source.error("a variable with two or more states", "none", numbers.offset(0))
+    kept = random[scope]
+    renumber = np.cumsum(random) - 1
+    model = FactorGraph.__new__(FactorGraph)
+    model._build(
+        sizes[random],
+        np.concatenate([[0], np.cumsum(kept)])[start],
+        renumber[scope[kept]],
+        table_start,
+        logs,
+        None if random.all() else np.flatnonzero(random).tolist(),
+    )
+    return model
+
+
+def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
+    """Number of states of each variable of a UAI file, those with one state too, which models leave out.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; one whose name ends in ``.gz`` is unpacked.
+    limit : int
+        Bytes that the file may unpack to.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from dobrushin.io import read, read_sizes
+    >>> path = os.path.join(tempfile.mkdtemp(), "coin.uai")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("MARKOV 2 1 2 1 2 0 1 2 0.25 0.75")
+    >>> read_sizes(path), read(path).labels
+    (array([1, 2]), (1,))
+    """
+    return _read_sizes(_open(load(path, limit, "read_sizes"))[1])
+
+
+def write(model: Model) -> bytes:
+    """The model as a file; -1/+1 become 0/1, and variables are numbered by position."""
+    graph = model.to_factor_graph()
+    logs = graph._table
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        weights = inverse(np.log, logs, np.exp(logs))
+        lost = ((logs < _SMALLEST_LOG) | (logs > _LARGEST_LOG)) & (np.log(weights) != logs)
+    if lost.any():
+        requirement = f"of log-potentials from {_SMALLEST_LOG:g} to {_LARGEST_LOG:g} or -inf, since UAI holds weights"
+        raise ArgumentError("write", "model", requirement, logs[int(np.argmax(lost))])
+    scope, scope_start = graph._scope.tolist(), graph._scope_start.tolist()
+    table_start = graph._table_start.tolist()
+    lines = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph.cardinalities.tolist())), str(graph.n_factors)]
+    for first, last in pairwise(scope_start):
+        lines.append(" ".join(map(str, [last - first, *scope[first:last]])))
+    for first, last in pairwise(table_start):
+        lines += ["", str(last - first), " ".join(map(repr, weights[first:last].tolist()))]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _open(source: Source) -> tuple[bytes, Numbers]:
+    kind = source.data.split(None, 1)[0]
+    if kind not in (b"MARKOV", b"BAYES"):
+        raise source.error("MARKOV or BAYES", quoted(kind), source.data.index(kind))
+    # Blanked out rather than cut off, so that offsets stay what they are in the file.
+    return kind, Numbers(source, source.data.replace(kind, b" " * len(kind), 1))
+
+
+def _read_sizes(numbers: Numbers) -> NDArray[np.int64]:
+    n = numbers.count("the number of variables, 1 or more", least=1)
+    return numbers.whole(n, f"the numbers of states of {n} variables, each 1 or more", least=1)
+
+
+def _read_scopes(numbers: Numbers, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts of the scopes, the scopes, and which of the numbers of the file each variable is."""
+    tables = numbers.count("the number of tables")
+    first = numbers.position
+    heads, at = numbers.blocks(tables, "the number of variables of table {}")
+    numbers.position = first
+    numbers.whole(len(heads) + len(at), "a whole number")
+    scope = numbers.values[at].astype(np.int64)
+    start = np.concatenate([[0], np.cumsum(numbers.values[heads])]).astype(np.int64)
+    if (outside := scope >= n).any():
+        raise numbers.error(f"a variable from 0 to {n - 1}", int(at[np.argmax(outside)]))
+    table = np.repeat(np.arange(tables), np.diff(start))
+    order = np.lexsort((scope, table))
+    again = (np.diff(scope[order]) == 0) & (np.diff(table[order]) == 0)
+    if again.any():
+        raise numbers.error("different variables in a scope", int(at[order[1:][again]].min()))
+    return start, scope, at
+
+
+def _read_tables(
+    numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Starts of the tables, their entries, and which of the numbers of the file each entry is."""
+    # Products beyond the floats that are exact are beyond any file too.
+    size = np.ones(len(start) - 1)
+    with np.errstate(over="ignore"):
+        np.multiply.at(size, np.repeat(np.arange(len(size)), np.diff(start)), sizes.astype(np.float64))
+        head = numbers.position + np.concatenate([[0.0], np.cumsum(size + 1)])
+    end = len(numbers)
+    there = head[:-1] < end
+    place = head[:-1][there].astype(np.int64)
+    said = numbers.values[place]
+    if (wrong := (said != size[: len(said)]) | ~numbers.are_whole(place)).any() or not there.all():
+        k = int(np.argmax(wrong)) if wrong.any() else len(said)
+        raise numbers.error(
+            f"{size[k]:.0f}, the number of entries of table {k}", int(head[k]) if k < len(said) else end
+        )
+    if head[-1] > end:
+        k = int(np.searchsorted(head, end, side="right")) - 1
+        numbers.position = int(head[k]) + 1
+        numbers.take(int(min(size[k], 2.0**62)), f"{size[k]:.0f} entries of table {k}")
+    entry = np.ones(end - numbers.position, dtype=bool)
+    entry[head[:-1].astype(np.int64) - numbers.position] = False
+    entry[int(head[-1]) - numbers.position :] = False
+    at = numbers.position + np.flatnonzero(entry)
+    numbers.position = int(head[-1])
+    numbers.require_end("the last table")
+    table = numbers.values[at]
+    if (bad := table < 0).any():
+        raise numbers.error("a weight, 0 or more", int(at[np.argmax(bad)]))
+    table_start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    if len(size) and (empty := np.maximum.reduceat(table, table_start[:-1]) == 0).any():
+        k = int(np.argmax(empty))
+        raise numbers.source.error(
+            "a weight above 0 in each table", f"zeros only in table {k}", numbers.offset(int(at[table_start[k]]))
+        )
+    return table_start, table, at
+
+
+def _check_network(
+    numbers: Numbers,
+    sizes: NDArray[np.int64],
+    start: NDArray[np.int64],
+    scope: NDArray[np.int64],
+    scope_at: NDArray[np.int64],
+    table_start: NDArray[np.int64],
+    table: NDArray[np.float64],
+    table_at: NDArray[np.int64],
+) -> None:
+    """BAYES promises one table of probabilities for each variable, given the others of the scope; it comes last."""
+    n, source = len(sizes), numbers.source
+    if len(start) - 1 != n or (np.diff(start) == 0).any():
+        raise source.error(f"BAYES to have a table for each of {n} variables", f"{len(start) - 1} tables", 0)
+    child = scope[start[1:] - 1]
+    if (missing := np.bincount(child, minlength=n) != 1).any():
+        i = int(np.argmax(missing))
+        times = int(np.count_nonzero(child == i))
+        raise source.error("each variable to be the last one of one scope (BAYES)", f"variable {i} {times} times", 0)
+    parent = np.ones(len(scope), dtype=bool)
+    parent[start[1:] - 1] = False
+    children = np.repeat(child, np.diff(start))
+    loop = in_a_cycle(children[parent], scope[parent], n)
+    if loop is not None:
+        at = numbers.offset(int(scope_at[start[1:][child == loop][0] - 1]))
+        raise source.error("BAYES to have no cycle", f"variable {loop} among its own ancestors", at)
+    # The child comes last, so its states are neighbours in the table: one distribution for each state of the others.
+    width = np.repeat(sizes[child], np.diff(table_start) // sizes[child])
+    first = np.cumsum(width) - width
+    sums = sums_of(table, first)
+    if (bad := ~sums_to_one(sums, width)).any():
+        k = int(np.argmax(bad))
+        place = numbers.offset(int(table_at[first[k]]))
+        raise source.error("probabilities that sum to 1 (BAYES)", f"the sum {sums[k]:.6g}", place)

@@ -1,0 +1,88 @@
+"""The doctor, and the blocks that it proposes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dobrushin as db
+from models import FAMILIES, random_model
+
+INF = -np.inf
+EQUAL = [[0.0, INF], [INF, 0.0]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(FAMILIES), st.booleans(), st.integers(2, 40))
+def test_groups_are_disjoint_small_and_can_be_merged(seed, family, zeros, most):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, zeros=zeros, strength=3.0)
+    groups = db.suggest_groups(model, most_states=most)
+    members = [label for group in groups for label in group]
+    assert len(members) == len(set(members))
+    for group in groups:
+        assert len(group) > 1
+        assert np.prod([model.cardinalities[model.index(label)] for label in group]) <= most
+    merged = model.merge(groups) if groups else model
+    assert merged.n_variables == model.n_variables - len(members) + len(groups)
+
+
+def test_weak_couplings_stay_apart_and_strong_ones_go_together():
+    assert db.suggest_groups(db.Ising.grid(5, 5, couplings=0.1)) == []
+    chain = db.Ising({("a", "b"): 3.0, ("b", "c"): 0.1, ("c", "d"): -2.0})
+    assert db.suggest_groups(chain) == [["a", "b"], ["c", "d"]]
+    assert db.suggest_groups(chain, most_states=2) == []
+    with pytest.raises(db.ArgumentError, match="'most_states'"):
+        db.suggest_groups(chain, most_states=1)
+    with pytest.raises(db.ArgumentError, match="'model'"):
+        db.suggest_groups([1])
+
+
+def test_blocks_let_variables_move_that_cannot_move_alone():
+    model = db.FactorGraph([2] * 4, [((0, 1), EQUAL), ((2, 3), EQUAL), ((1, 2), 0.3 * np.eye(2))])
+    seen = db.diagnose(model)
+    assert seen.irreducible is False
+    assert seen.determined == [0, 1, 2, 3]
+    assert "trapped" in str(seen)
+    assert any("merge" in words for words in seen.advice)
+    with pytest.raises(db.CoalescenceError):
+        db.exact_sample(model, [0], 10, seed=1, max_steps=1000)
+    blocks = model.merge(db.suggest_groups(model))
+    exact = db.exact_sample(blocks, list(blocks.labels), 2000, seed=1)
+    both = np.exp(0.3) / (2 * (1 + np.exp(0.3)))
+    agree = (exact.states[:, 0] == exact.states[:, 1]).mean()
+    assert abs(agree - 2 * both) < 6.2 * np.sqrt(0.25 / 2000)
+    assert db.diagnose(blocks).irreducible is None or db.diagnose(blocks).irreducible
+
+
+def test_diagnosis_says_what_holds():
+    weak = db.diagnose(db.Ising.grid(8, 8, couplings=0.1))
+    assert weak.satisfies_dobrushin
+    assert weak.irreducible
+    assert not weak.hard_zeros
+    assert weak.dobrushin[10] == 1.0
+    assert weak.coalescence[10] == 1.0
+    assert weak.width == 8
+    assert len(str(weak).splitlines()) <= 12
+    cold = db.diagnose(db.Ising.grid(30, 30, couplings=1.5, periodic=True))
+    assert not cold.satisfies_dobrushin
+    assert cold.width is None
+    assert set(cold.dobrushin.values()) == {0.0}
+    assert max(cold.coalescence.values()) == 0.0
+    assert cold.advice
+    alone = db.diagnose(db.Potts(np.zeros((1, 1)), states=3, unaries=[[0.0, INF, 1.0]]))
+    assert alone.hard_zeros
+    assert alone.irreducible
+    with pytest.raises(db.ArgumentError, match="'model'"):
+        db.diagnose(1)
+
+
+def test_trapped_and_free_constraints_are_told_apart():
+    """Two neighbouring occupied sites are forbidden: every state can be emptied. Equality: none can be left."""
+    hard_core = db.FactorGraph([2] * 3, [((0, 1), [[0, 0], [0, INF]]), ((1, 2), [[0, 0], [0, INF]])])
+    assert db.diagnose(hard_core).irreducible is True
+    assert db.diagnose(db.FactorGraph([2] * 2, [((0, 1), EQUAL)])).irreducible is False
+    # Allowed: 00, 01, 10, 22: the last one is alone.
+    alone = np.full((3, 3), INF)
+    alone[[0, 0, 1, 2], [0, 1, 0, 2]] = 0.0
+    assert db.diagnose(db.FactorGraph([3, 3], [((0, 1), alone)])).irreducible is False
