@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 
 def main() -> None:
     """Entry point of the `dobrushin` command."""
     from dobrushin.cli.app import app
 
-    try:
-        app()
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        sys.exit(130)
+    app()

@@ -2,71 +2,78 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 import dobrushin as db
+from dobrushin.cli.common import CERTIFIED, NO_CERTIFICATE, read_evidence, read_model, read_targets, show, table
 from dobrushin.experiments.models import paper_ising
 
+_SWEEPS = 20
 
-def run(steps: int, target: str, seed: int, plot: Path | None) -> int:
+
+def run(
+    path: Path | None, steps: int | None, tolerance: float | None, target: Sequence[str], evidence: Sequence[str],
+    seed: int, save: Path | None, plot: Path | None, beta: float | None, as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
     """Print the table, write the picture; the exit code."""
-    model = paper_ising(seed=seed)
-    try:
-        targets = [int(word) for word in target.split(",")] if target else None
-    except ValueError:
-        print(f"--target must be numbers of variables such as 0,1,2. Got {target!r}.", file=sys.stderr)
-        return 2
-    try:
-        with warnings.catch_warnings():
-            # A bound that says nothing is marked in the table.
-            warnings.simplefilter("ignore", db.VacuousBoundWarning)
-            results = {method: _scans(model, method, steps, targets) for method in ("paper", "best")}
-        Console().print(_table(model, results, steps, targets))
-        if plot is not None:
-            axes: Any = db.plots.bounds(results["paper"])
-            axes.figure.savefig(plot, dpi=150)
-            print(f"Bounds against steps: {plot}")
-    except (db.ArgumentError, ImportError, OSError, ValueError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    model: db.Model = paper_ising(seed=seed) if path is None else read_model(path, beta)
+    model = model.condition(read_evidence(model, evidence, path))
+    targets = read_targets(model, target)
+    length = _SWEEPS * model.n_variables if steps is None else steps
+    if tolerance is not None:
+        results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
+    else:
+        results = {method: _scans(model, method, length, targets) for method in ("paper", "best")}
+    best = min(results["best"].values(), key=lambda result: result.variation.value)
+    if save is not None:
+        best.scan.save(save)
+    if plot is not None:
+        # The picture is the paper's where there is one.
+        curves = {name: result.variation for name, result in results.get("paper", results["best"]).items()}
+        axes: Any = db.plots.bounds(curves)
+        axes.figure.savefig(plot, dpi=150)
+    about = {
+        name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
+        for name, result in results["best"].items()
+    }
+    show(about, as_json, quiet, lambda: _table(model, results, targets))
+    for what, written in (("Best scan", save), ("Bounds against steps", plot)):
+        if written is not None and not quiet and not as_json:
+            print(f"{what}: {written}")
+    return NO_CERTIFICATE if best.variation.is_vacuous else CERTIFIED
 
 
-def _scans(model: db.Ising, method: str, steps: int, targets: Any) -> dict[str, db.Variation]:
+def _scans(model: db.Model, method: str, steps: int, targets: Any) -> dict[str, db.ScanResult]:
     influence = db.influence(model, method=method)
     n = model.n_variables
-    systematic = db.Scan.systematic(n, steps)
+    uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
     greedy = db.greedy_scan(influence, targets, steps=steps)
     return {
-        "uniform": db.variation(influence, db.Scan.uniform(n, steps), targets),
-        "systematic": db.variation(influence, systematic, targets),
-        "DoGS": db.optimize(influence, systematic, targets).variation,
-        "iterated DoGS": db.optimize(influence, systematic, targets, rounds="converged").variation,
-        "greedy, polished": db.optimize(influence, greedy, targets).variation,
+        "uniform": db.ScanResult(uniform, db.variation(influence, uniform, targets)),
+        "systematic": db.ScanResult(systematic, db.variation(influence, systematic, targets)),
+        "DoGS": db.optimize(influence, systematic, targets),
+        "iterated DoGS": db.optimize(influence, systematic, targets, rounds="converged"),
+        "greedy, polished": db.optimize(influence, greedy, targets),
     }
 
 
-def _table(model: db.Ising, results: Any, steps: int, targets: Any) -> Table:
+def _table(model: db.Model, results: Any, targets: Any) -> Any:
     about = f"variables {', '.join(map(str, targets))}" if targets else f"all {model.n_variables} variables"
-    table = Table(
-        title=f"Certified bounds on the total variation of {about} after {steps} steps\n10x10 Ising model of the paper"
-    )
-    table.add_column("scan")
-    table.add_column("paper's influence", justify="right")
-    table.add_column("best influence", justify="right")
-    table.add_column("systematic / this", justify="right")
-    base = results["best"]["systematic"].value
+    title = f"Certified bounds on the total variation of {about}\n{model!r}"
+    if "paper" not in results:
+        found = results["best"]["shortest"]
+        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(found.scan)), _shown(found)]])
+    base = results["best"]["systematic"].variation.value
+    rows = []
     for name, paper in results["paper"].items():
         best = results["best"][name]
-        table.add_row(name, _shown(paper), _shown(best), f"{base / best.value:.3g}x")
-    return table
+        ratio = f"{base / best.variation.value:.3g}x"
+        rows.append([name, str(len(best.scan)), _shown(paper), _shown(best), ratio])
+    return table(title, ("scan", "steps", "paper's influence", "best influence", "systematic / this"), rows)
 
 
-def _shown(bound: db.Variation) -> str:
+def _shown(result: db.ScanResult) -> str:
+    bound = result.variation
     return f"{bound.value:.3g}" + (" (vacuous)" if bound.is_vacuous else "")

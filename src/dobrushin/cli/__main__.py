@@ -1,0 +1,5 @@
+"""`python -m dobrushin.cli`."""
+
+from dobrushin.cli import main
+
+main()

@@ -1,0 +1,280 @@
+"""The command line: every verb, every exit code, every error as one sentence."""
+
+import errno
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dobrushin as db
+from dobrushin.cli.app import app
+
+VERBS = ["estimate", "inspect", "influence", "certify", "optimize", "sample", "convert", "warmup"]
+
+
+def call(*words):
+    """Exit code, stdout and stderr of a command."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def grid(tmp_path):
+    path = tmp_path / "grid.npz"
+    db.write(db.Ising.grid(4, 4, couplings=0.2), path)
+    return path
+
+
+@pytest.fixture
+def strong(tmp_path):
+    path = tmp_path / "strong.npz"
+    db.write(db.Ising.grid(40, 40, couplings=1.0, periodic=True), path)
+    return path
+
+
+NETWORK = """network weather { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable grass { type discrete [ 3 ] { dry, damp, wet }; }
+probability ( rain ) { table 0.8, 0.2; }
+probability ( grass | rain ) { (no) 0.7, 0.2, 0.1; (yes) 0.1, 0.2, 0.7; }
+"""
+
+
+@pytest.fixture
+def network(tmp_path):
+    path = tmp_path / "weather.bif"
+    path.write_text(NETWORK)
+    return path
+
+
+# -- what it does --------------------------------------------------------------------------------------------------
+
+
+def test_estimate_answers_in_words_json_and_files(grid, tmp_path):
+    code, out, _ = call("estimate", grid, "--target", "3,7", "--tolerance", "0.05", "--seed", 1)
+    assert code == 0
+    assert "certified" in out
+    assert "It rests on this" in out
+    for suffix in ("json", "csv", "mar"):
+        output = tmp_path / f"answer.{suffix}"
+        code, out, _ = call("estimate", grid, "--tolerance", 0.05, "--output", output, "--quiet")
+        assert (code, out) == (0, "")
+        assert output.stat().st_size > 100
+    exact = db.exact.marginals(db.read(grid))
+    np.testing.assert_allclose(np.stack(db.io.read_marginals(tmp_path / "answer.mar")), np.stack(exact), atol=0.05)
+    arguments = ["estimate", grid, "--target", 3, "--evidence", "5=1", "--method", "dobrushin", "--seed", 1, "--json"]
+    code, out, _ = call(*arguments)
+    found = json.loads(out)
+    assert code == 0
+    assert [row["state"] for row in found["rows"]] == [-1, 1]
+    expected = db.estimate(db.read(grid), [3], evidence={5: 1}, method="dobrushin", seed=1)
+    assert found["rows"][0]["mean"] == expected.mean[0]
+    assert json.loads(call(*arguments)[1]) == found
+
+
+def test_estimate_without_a_file_runs_the_example():
+    code, out, _ = call("estimate", "--seed", 1)
+    assert code == 0
+    assert "million spins" in out
+    assert "dobrushin, certified" in out
+
+
+def test_the_plan_can_be_seen_first(grid):
+    code, out, _ = call("estimate", grid, "--target", 0, "--method", "dobrushin", "--plan")
+    assert code == 0
+    assert out.startswith("Plan: dobrushin")
+
+
+def test_names_of_variables_and_states(network, tmp_path):
+    code, out, _ = call("estimate", network, "--target", "grass", "--evidence", "rain=yes")
+    assert code == 0
+    assert "wet" in out
+    assert "0.7" in out
+    packed = tmp_path / "packed.bif.gz"
+    packed.write_bytes(gzip.compress(NETWORK.encode()))
+    assert json.loads(call("estimate", packed, "--target", "rain", "--evidence", "grass=2", "--json")[1])["rows"]
+    for words, message in (
+        (("--evidence", "rain=maybe"), "one of its states (no, yes). Got 'maybe'"),
+        (("--evidence", "snow=yes"), "Got 'snow'"),
+        (("--evidence", "rain=yes,rain=no"), "once"),
+        (("--evidence", "rain"), "label=state"),
+        (("--target", "gras"), "('rain', 'grass'). Got 'gras'"),
+    ):
+        code, _, error = call("estimate", network, *words)
+        assert code == 2
+        assert message in error
+
+
+def test_uai_files_with_evidence(tmp_path):
+    path = tmp_path / "three.uai"
+    path.write_text("MARKOV\n3\n2 1 2\n2\n2 0 2\n1 1\n4 1 2 3 4\n1 5\n")
+    (tmp_path / "e.evid").write_text("2 0 1 1 0\n")
+    output = tmp_path / "out.mar"
+    code, _, error = call("estimate", path, "--evidence", tmp_path / "e.evid", "--output", output, "-q")
+    assert (code, error) == (0, "")
+    marginals = db.io.read_marginals(output)
+    np.testing.assert_allclose(marginals[2], [3 / 7, 4 / 7])
+    assert marginals[0].tolist() == [0, 1]
+    code, _, error = call("estimate", path, "--target", 0, "--output", output)
+    assert code == 2
+    assert "estimate all variables. 2 is missing" in error
+
+
+def test_inspect_influence_certify_optimize_sample(grid, strong, tmp_path):
+    code, out, _ = call("inspect", grid)
+    assert code == 0
+    assert "Dobrushin's condition holds" in out
+    assert json.loads(call("inspect", grid, "--json")[1])["n_variables"] == 16
+    code, out, _ = call("influence", grid, "--top", 3, "--method", "paper")
+    assert code == 0
+    assert "spectral radius" in out
+    assert json.loads(call("influence", grid, "--json")[1])["satisfies_dobrushin"] is True
+    code, out, _ = call("certify", grid, "--scan", "systematic", "--steps", 2000, "--target", 0)
+    assert code == 0
+    assert "Variation(" in out
+    code, out, _ = call("certify", grid, "--coalescence", "--runs", 500, "--target", 0, "--seed", 1, "--json")
+    found = json.loads(out)
+    assert (code, found["confidence"], found["kind"]) == (0, 0.999, "coalescence")
+    assert call("certify", strong, "--steps", 16000)[0] == 3
+    picture, saved = tmp_path / "bound.png", tmp_path / "scan.npz"
+    code, out, _ = call("optimize", grid, "--target", 0, "--steps", 64, "--save", saved, "--plot", picture)
+    assert code == 0
+    assert "iterated DoGS" in out
+    assert picture.stat().st_size > 1000
+    assert call("certify", grid, "--scan", saved, "--target", 0)[0] == 0
+    code, out, _ = call("optimize", grid, "--target", 0, "--tolerance", 0.01)
+    assert code == 0
+    assert "shortest" in out
+    states = tmp_path / "states.npz"
+    code, out, _ = call(
+        "sample", grid, "--chains", 100, "--steps", 160, "--target", "0,5", "--output", states, "--seed", 1
+    )
+    assert code == 0
+    assert "without any bound" in out
+    assert db.Samples.load(states).states.shape == (100, 2)
+    assert call("sample", grid, "--chains", 10, "--output", tmp_path / "states.csv", "--scan", "uniform", "-q")[0] == 0
+    assert json.loads(call("sample", grid, "--chains", 10, "--json")[1])["certified"] is False
+    assert call("optimize", "--steps", 2000, "--json")[0] == 0
+
+
+def test_convert_and_back(grid, tmp_path):
+    for name in ("model.coo", "model.bqm", "model.uai", "model.uai.gz"):
+        code, out, error = call("convert", grid, tmp_path / name)
+        assert (code, error) == (0, "")
+        assert "Wrote" in out
+        assert call("convert", tmp_path / name, tmp_path / "back.npz", "-q")[0] == 0
+        assert db.read(tmp_path / "back.npz").n_variables == 16
+
+
+def test_warmup_compiles_and_checks():
+    code, out, _ = call("warmup")
+    assert code == 0
+    assert "Compiled everything" in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb):
+    code, out, _ = call(verb, "--help")
+    assert code == 0
+    assert f"Example: dobrushin {verb}" in " ".join(out.split())
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+def one_sentence(error):
+    return error.startswith("Error: ") and error.count("\n") == 1 and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["estimate", "{dir}/none.uai"], 1, "There is no file"),
+        (["estimate", "{dir}"], 2, "directory"),
+        (["estimate", "{dir}/model.xyz"], 1, "xyz"),
+        (["estimate", "{dir}/short.uai"], 1, "line"),
+        (["estimate", "{dir}/empty.uai"], 1, "empty"),
+        (["estimate", "{grid}", "--target", "99"], 2, "Got '99'"),
+        (["estimate", "{grid}", "--target", "x"], 2, "Got 'x'"),
+        (["estimate", "{grid}", "--tolerance", "-0.1"], 2, "'tolerance'"),
+        (["estimate", "{grid}", "--tolerance", "nan"], 2, "'tolerance'"),
+        (["estimate", "{grid}", "--confidence", "1"], 2, "'confidence'"),
+        (["estimate", "{grid}", "--method", "magic"], 2, "'method'"),
+        (["estimate", "{grid}", "--evidence", "5=7"], 2, "one of its states (-1, 1). Got '7'"),
+        (["estimate", "{grid}", "--evidence", "5"], 2, "label=state"),
+        (["estimate", "{grid}", "--target", "5", "--evidence", "5=1"], 2, "not in the evidence"),
+        (["estimate", "{hard}", "--evidence", "0=0,1=1"], 2, "possible"),
+        (["estimate", "{grid}", "--output", "{dir}/a.xyz"], 2, "--output must end in"),
+        (["estimate", "{grid}", "--output", "{dir}/no/a.json"], 1, "no"),
+        (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Gibbs updates"),
+        (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "No certificate"),
+        (["estimate", "{grid}", "--beta", "2"], 2, "beta"),
+        (["inspect", "{dir}/none.uai"], 1, "There is no file"),
+        (["influence", "{grid}", "--method", "x"], 2, "'method'"),
+        (["certify", "{grid}", "--scan", "none"], 2, "--scan must be"),
+        (["certify", "{grid}", "--scan", "uniform", "--coalescence"], 2, "random"),
+        (["certify", "{grid}", "--coalescence", "--confidence", "2"], 2, "'confidence'"),
+        (["optimize", "{strong}", "--tolerance", "0.01", "--target", "0"], 3, "No scan"),
+        (["optimize", "{grid}", "--tolerance", "-1"], 2, "'tolerance'"),
+        (["sample", "{grid}", "--output", "{dir}/a.txt"], 2, "--output must end in"),
+        (["convert", "{grid}", "{dir}/a.xyz"], 2, "xyz"),
+        (["convert", "{grid}", "{dir}/no/a.npz"], 1, "no"),
+        (["convert", "{dir}/garbage.npz", "{dir}/a.uai"], 1, "garbage.npz"),
+    ],
+)
+def test_errors_are_one_sentence_and_an_exit_code(words, code, message, grid, strong, tmp_path):
+    (tmp_path / "model.xyz").write_text("MARKOV")
+    (tmp_path / "short.uai").write_text("MARKOV\n3\n2 2 2\n")
+    (tmp_path / "empty.uai").write_text("")
+    (tmp_path / "garbage.npz").write_bytes(b"garbage")
+    inf = -np.inf
+    db.write(db.FactorGraph([2] * 3, [((0, 1), [[0, inf], [inf, 0]]), ((1, 2), np.eye(2))]), tmp_path / "hard.npz")
+    places = {"dir": tmp_path, "grid": grid, "strong": strong, "hard": tmp_path / "hard.npz"}
+    found, _, error = call(*(word.format(**places) for word in words))
+    assert one_sentence(error), error
+    assert message in error
+    assert found == code
+
+
+def test_options_of_the_wrong_type_are_usage_errors(grid):
+    for words in (["estimate", grid, "--tolerance", "abc"], ["estimate", grid, "--sed", "1"], ["estimat"],
+                  ["certify", grid, "--steps", "0"], ["certify"]):  # fmt: skip
+        assert call(*words)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [(errno.ENOSPC, "No space left on device"), (errno.EACCES, "No permission to use")]
+)
+def test_disk_full_and_no_permission(grid, tmp_path, monkeypatch, number, message):
+    kind = PermissionError if number == errno.EACCES else OSError
+
+    def refuse(*_, **__):
+        raise kind(number, os.strerror(number), str(tmp_path / "out"))
+
+    monkeypatch.setattr("pathlib.Path.write_text", refuse)
+    code, out, error = call("estimate", grid, "--target", 0, "--output", tmp_path / "out.json")
+    assert code == 1
+    assert message in error
+    assert "certified" in out  # what was computed is not lost
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
+def test_an_interruption_ends_in_words(tmp_path):
+    path = tmp_path / "large.npz"
+    db.write(db.Ising.grid(100, 100, couplings=0.4), path)
+    command = [sys.executable, "-m", "dobrushin.cli", "sample", str(path), "--steps", str(10**9), "--chains", "64"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Interrupted" in error
+    assert "Traceback" not in error
