@@ -32,7 +32,7 @@ default_role = "py:obj"
 add_module_names = False
 autosummary_generate = True
 # Not all file systems tell influence from Influence.
-_FUNCTIONS = ("influence", "variation", "plan", "estimate")
+_FUNCTIONS = ("influence", "variation", "coalescence", "plan", "estimate")
 autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in _FUNCTIONS}
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"
@@ -75,7 +75,10 @@ def plain_notes(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, l
             lines[k] = "".join(parts)
 
 
-_MADE_HERE = tuple(f"dobrushin.{name}" for name in ("Model", "Variation", "Plan", "Estimate"))
+_MADE_HERE = tuple(
+    f"dobrushin.{name}"
+    for name in ("Model", "Variation", "Coalescence", "ExactSamples", "Plan", "Estimate", "Diagnosis")
+)
 
 
 def no_private_constructors(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin.cli.app import app
 
-VERBS = ["estimate", "inspect", "influence", "certify", "optimize", "sample", "convert", "warmup"]
+VERBS = ["estimate", "inspect", "influence", "certify", "optimize", "sample", "fit", "convert", "warmup", "reproduce"]
 
 
 def call(*words):
@@ -163,6 +163,39 @@ def test_inspect_influence_certify_optimize_sample(grid, strong, tmp_path):
     assert call("sample", grid, "--chains", 10, "--output", tmp_path / "states.csv", "--scan", "uniform", "-q")[0] == 0
     assert json.loads(call("sample", grid, "--chains", 10, "--json")[1])["certified"] is False
     assert call("optimize", "--steps", 2000, "--json")[0] == 0
+
+
+def test_fit_from_a_table(grid, tmp_path):
+    model = db.read(grid)
+    data = db.sample(model, db.Scan.systematic(16, 320), chains=500, seed=1)
+    data.to_dataframe().to_csv(tmp_path / "data.csv", index=False)
+    np.save(tmp_path / "data.npy", data.states)
+    output = tmp_path / "fitted.npz"
+    for name in ("data.csv", "data.npy"):
+        words = (
+            "fit",
+            grid,
+            tmp_path / name,
+            "--iterations",
+            3,
+            "--chains",
+            200,
+            "--seed",
+            1,
+            "--output",
+            output,
+            "--json",
+        )
+        code, out, error = call(*words)
+        assert (code, error) == (0, "")
+        assert json.loads(out)["bias_bound"] <= 0.02
+        assert db.read(output).n_variables == 16
+    code, _, error = call("fit", grid, tmp_path / "data.txt")
+    assert (code, one_sentence(error)) == (2, True)
+    np.save(tmp_path / "bad.npy", np.zeros((5, 3)))
+    code, _, error = call("fit", grid, tmp_path / "bad.npy")
+    assert code == 2
+    assert "'data'" in error
 
 
 def test_convert_and_back(grid, tmp_path):

@@ -219,3 +219,9 @@ def test_forbidden_states_have_no_probability(family):
         model = random_model(np.random.default_rng(seed), family, zeros=True, n=4)
         values = model.log_density(all_states(model))
         assert not np.isnan(values).any()
+
+
+def test_sparse_matrices_that_are_dicts_are_matrices():
+    matrix = sparse.dok_array((3, 3))
+    matrix[0, 1] = matrix[1, 0] = 0.5
+    assert db.Ising(matrix).couplings[0, 1] == 0.5

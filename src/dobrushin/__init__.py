@@ -16,13 +16,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin import exact, io, plots
+    from dobrushin import adapters, exact, io, plots, report
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose
     from dobrushin._estimate import Estimate, estimate
     from dobrushin._groups import suggest_groups
     from dobrushin._influence import Influence, influence
+    from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+    from dobrushin._models.local import LocalModel
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
     from dobrushin._plan import Plan, plan
     from dobrushin._sampling import Record, Samples, sample, self_check
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
         ToleranceError,
         VacuousBoundWarning,
     )
-    from dobrushin.io import read, read_evidence, write
+    from dobrushin.io import open_model, read, read_evidence, write
 
 __version__ = "0.1.0"
 
@@ -54,10 +56,12 @@ _HOME = {
     "Estimate": "_estimate",
     "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
+    "Fit": "_learning",
     "FormatError": "errors",
     "Influence": "_influence",
     "Ising": "_models",
     "Joint": "_statistics",
+    "LocalModel": "_models.local",
     "Model": "_models",
     "PairwiseMRF": "_models",
     "Plan": "_plan",
@@ -76,8 +80,10 @@ _HOME = {
     "diagnose": "_diagnose",
     "estimate": "_estimate",
     "exact_sample": "_coalescence",
+    "fit": "_learning",
     "greedy_scan": "_optimize",
     "influence": "_influence",
+    "open_model": "io",
     "optimize": "_optimize",
     "plan": "_plan",
     "read": "io",
@@ -89,7 +95,7 @@ _HOME = {
     "variation": "_variation",
     "write": "io",
 }
-_MODULES = ("exact", "io", "plots")
+_MODULES = ("adapters", "exact", "io", "plots", "report")
 
 __all__ = [
     "ArgumentError",
@@ -101,10 +107,12 @@ __all__ = [
     "Estimate",
     "ExactSamples",
     "FactorGraph",
+    "Fit",
     "FormatError",
     "Influence",
     "Ising",
     "Joint",
+    "LocalModel",
     "Model",
     "PairwiseMRF",
     "Plan",
@@ -119,19 +127,23 @@ __all__ = [
     "ToleranceError",
     "VacuousBoundWarning",
     "Variation",
+    "adapters",
     "coalescence",
     "diagnose",
     "estimate",
     "exact",
     "exact_sample",
+    "fit",
     "greedy_scan",
     "influence",
     "io",
+    "open_model",
     "optimize",
     "plan",
     "plots",
     "read",
     "read_evidence",
+    "report",
     "sample",
     "self_check",
     "shortest_scan",

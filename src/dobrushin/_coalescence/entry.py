@@ -15,6 +15,7 @@ from dobrushin import _validate as check
 from dobrushin._coalescence.run import tally_sets
 from dobrushin._intervals import upper_limit
 from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError
@@ -125,7 +126,7 @@ class Coalescence:
 
 
 def coalescence(
-    model: Model,
+    model: Model | LocalModel,
     scan: Any,
     targets: Any = None,
     *,
@@ -143,7 +144,7 @@ def coalescence(
 
     Parameters
     ----------
-    model : Model
+    model : Model or LocalModel
     scan : Scan or ScanResult
         Without random steps. It must not have been chosen by looking at runs with the same seed.
     targets : labels, optional
@@ -177,6 +178,8 @@ def coalescence(
     >>> db.coalescence(torus, guided, targets=[0], runs=30_000, seed=1).value < 0.002
     True
     """
+    if isinstance(model, LocalModel):
+        model, scan = _part(model, as_scan(scan, "coalescence"))
     if not isinstance(model, Model):
         raise ArgumentError("coalescence", "model", "a model", model)
     scan = as_scan(scan, "coalescence")
@@ -208,3 +211,12 @@ def coalescence(
     return Coalescence(
         value, per_variable, float(confidence), runs, failures, labels, scan, kernel, error, kept_seed(sequence), model
     )
+
+
+def _part(model: LocalModel, scan: Scan) -> tuple[Model, Scan]:
+    """What the scan can see of a model that is never made as a whole, and the scan on it."""
+    if scan.is_random:
+        raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
+    scan.check_fits(model.n_variables, "coalescence")
+    ball = model.ball(np.unique(scan.order), 1)
+    return ball.model, Scan(np.searchsorted(np.asarray(ball.model.labels), scan.order))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._arrays import frozen
 from dobrushin._extras import require
+from dobrushin._models import Model
 from dobrushin._plan import Plan
 from dobrushin._questions import Mean, Question
 from dobrushin._sampling import Samples
@@ -175,6 +177,30 @@ class Estimate:
             numbers = {name: _number(getattr(self, name)[k]) for name in names}
             rows.append({"target": _plain(target), "state": _plain(state), **numbers})
         return json.dumps({**self._about(), "rows": rows}, indent=indent)
+
+    def report(self, path: str | os.PathLike[str], model: Model | None = None, **about: Any) -> None:
+        """Write everything as one interactive HTML page that needs no network.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, replaced as a whole.
+        model : Model, optional
+            The model that was asked about, for names, distances and the diagnosis.
+        **about
+            ``evidence``, ``shape``, ``title``, ``command`` and ``diagnosis``: see `dobrushin.report.write`.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "page.html"
+        >>> db.estimate(db.Ising({(0, 1): 0.5}), [0]).report(path)
+        >>> path.read_text()[:15]
+        '<!doctype html>'
+        """
+        from dobrushin.report import write
+
+        write(self, path, model=model, **about)
 
     def _about(self) -> dict[str, Any]:
         import dobrushin

@@ -13,13 +13,14 @@ from dobrushin._estimate.exact import exact_answer
 from dobrushin._estimate.sampled import SampledRun, allowed_start
 from dobrushin._estimate.simulated import simulated_answer
 from dobrushin._models import Model
-from dobrushin._plan import make_plan, read_query
+from dobrushin._models.local import LocalModel
+from dobrushin._plan import make_plan, planned, read_query
 from dobrushin._seeding import seed_sequence
 from dobrushin.errors import ArgumentError
 
 
 def estimate(
-    model: Model,
+    model: Model | LocalModel,
     targets: Any,
     *,
     tolerance: float = 0.01,
@@ -37,7 +38,9 @@ def estimate(
 
     Parameters
     ----------
-    model : Model
+    model : Model or LocalModel
+        Of a `LocalModel` only what is near the targets is ever made; positions in the plan's scan are then those in the
+        part that was made.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
         Labels ask for the marginal of each variable by itself.
     tolerance : float
@@ -85,14 +88,21 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
     sequence = seed_sequence(seed, "estimate")
     if executor is not None and not hasattr(executor, "submit"):
         raise ArgumentError("estimate", "executor", "a concurrent.futures.Executor", executor)
-    start = allowed_start(query.space, bool(evidence)) if query.method != "exact" else "uniform"
-    made = make_plan(query)
+    start: Any = "uniform"
+    if isinstance(model, LocalModel):
+        query, made = planned(model, targets, tolerance, confidence, evidence, method, budget)
+    else:
+        query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
+        if query.method != "exact":
+            start = allowed_start(query.space, bool(evidence))  # before all else: the evidence may be impossible
+        made = make_plan(query)
     if made.method == "exact":
         return exact_answer(query, made, bool(evidence))
+    if query.local:
+        start = allowed_start(query.space, bool(evidence))
     if made.method == "coalescence":
         return simulated_answer(query, made, sequence, executor, progress)
     run = SampledRun(query, made, sequence, executor, progress, start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -151,8 +151,9 @@ class _SetRun:
         if has_hard_zeros(self.query.space.model):
             words.append("the model forbids some states: that some state is allowed was checked")
         words += stated_weights(self.questions)
+        done = replace(self.plan, chains=self.done)
         return answer(
-            self.questions, self.plan, rows, self.query.confidence, tuple(words), None, None, kept_seed(sequence)
+            self.questions, done, rows, self.query.confidence, tuple(words), None, None, kept_seed(sequence)
         )
 
     def _interval(self, k: int, question: Question) -> Rows:

@@ -37,7 +37,7 @@ def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n:
 
 def read_couplings(value: Any, function: str, per_variable: Any = None, weight: str = "weight") -> Couplings:
     """Couplings from any accepted form; `per_variable` (fields or unaries) may name further variables."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not sparse.issparse(value):  # some sparse matrices are dicts too
         labels, pairs, weights = _read_mapping(value, function, per_variable)
         return Couplings(symmetric(pairs[:, 0], pairs[:, 1], weights, labels[0]), labels[1])
     if is_graph(value):

@@ -79,13 +79,20 @@ class Ising(Model):
         Parameters
         ----------
         rows, cols : int
-        couplings : number, array or pair of arrays
+        couplings : number, array, pair of arrays or function
             A number; or one number per edge, edges to the right neighbours first, row by row, then edges
             to the neighbours below, row by row; or the pair ``(right, down)`` of such arrays, of shapes
-            (rows, cols - 1) and (rows - 1, cols), both (rows, cols) when periodic.
-        fields : number or array of shape (rows, cols), optional
+            (rows, cols - 1) and (rows - 1, cols), both (rows, cols) when periodic; or a function from an array of
+            edge numbers, in that order, to couplings.
+        fields : number, array of shape (rows, cols), or function of variable numbers, optional
         periodic : bool
             Join opposite sides (a torus).
+
+        Returns
+        -------
+        Ising
+            With a function, a memory-mapped array, or more than 20 million sites: a `LocalModel`, of which
+            only what is near the targets is ever made.
 
         Examples
         --------
@@ -94,6 +101,11 @@ class Ising(Model):
         >>> torus.neighbors(0)
         array([   1,   39,   40, 1560])
         """
+        from dobrushin._models.local import LocalGrid, is_local
+
+        if is_local(rows, cols, couplings, fields):
+            flat = fields.reshape(-1) if isinstance(fields, np.ndarray) and fields.ndim == 2 else fields
+            return LocalGrid(rows, cols, couplings, flat, periodic, None, "Ising.grid")  # type: ignore[return-value]
         matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
         values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
         return cls._make(matrix, values, None)

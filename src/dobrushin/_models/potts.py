@@ -59,10 +59,15 @@ class Potts(Model):
         Parameters
         ----------
         rows, cols, states : int
-        couplings : number, array or pair of arrays
+        couplings : number, array, pair of arrays or function
             As for `Ising.grid`.
-        unaries : array of shape (rows, cols, states), optional
+        unaries : array of shape (rows, cols, states), or function of variable numbers, optional
         periodic : bool
+
+        Returns
+        -------
+        Potts
+            Or a `LocalModel`, as for `Ising.grid`.
 
         Examples
         --------
@@ -70,6 +75,12 @@ class Potts(Model):
         >>> db.Potts.grid(20, 31, states=9, couplings=0.48)
         Potts(n_variables=620, states=9, edges=1189)
         """
+        from dobrushin._models.local import LocalGrid, is_local
+
+        if is_local(rows, cols, couplings, unaries):
+            flat = unaries.reshape(-1, states) if isinstance(unaries, np.ndarray) and unaries.ndim == 3 else unaries
+            count = check.count(states, "Potts.grid", "states", 2)
+            return LocalGrid(rows, cols, couplings, flat, periodic, count, "Potts.grid")  # type: ignore[return-value]
         matrix = grid_couplings(rows, cols, couplings, periodic, "Potts.grid")
         if unaries is not None:
             array = check.real_array(unaries, "Potts.grid", "unaries")

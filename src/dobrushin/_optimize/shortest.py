@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from dobrushin import _validate as check
 from dobrushin._influence import Influence, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
 from dobrushin._objective import read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
@@ -19,7 +20,7 @@ from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._variation import Variation, evaluate
-from dobrushin.errors import ToleranceError
+from dobrushin.errors import ArgumentError, ToleranceError
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
 MOST_STEPS = 10**8
@@ -27,7 +28,7 @@ FIRST_LOOK = 1000
 
 
 def shortest_scan(
-    influence: Influence | Model,
+    influence: Influence | Model | LocalModel,
     targets: Any = None,
     weights: Any = None,
     *,
@@ -41,7 +42,7 @@ def shortest_scan(
 
     Parameters
     ----------
-    influence : Influence or Model
+    influence : Influence, Model or LocalModel
         Of a model only the rows near the targets are ever computed, so that the time depends on the length of
         the scan and not on the size of the model.
     targets, weights
@@ -82,6 +83,11 @@ def shortest_scan(
     >>> len(found.scan), round(found.variation.value, 4)
     (68, 0.0099)
     """
+    if isinstance(influence, LocalModel):
+        return _shortest_nearby(
+            influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
+            guide=guide,
+        )  # fmt: skip
     source = row_source(influence, "shortest_scan")
     objective = read_objective(source, targets, weights, "shortest_scan")
     tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
@@ -201,3 +207,18 @@ def _failure(
         "sharper influence (method='best' or 'exact'), fewer targets or a larger tolerance."
     )
     return ToleranceError(tolerance, measure(best.variation), best, why)
+
+
+def _shortest_nearby(model: LocalModel, targets: Any, weights: Any, **options: Any) -> ScanResult:
+    """The same on balls around the targets, until the scan stays away from the border; positions are the whole's."""
+    named = list(weights) if isinstance(weights, Mapping) else targets
+    if named is None:
+        raise ArgumentError("shortest_scan", "targets", "labels, or a dict of weights", weights)
+    centres = check.positions(named, range(model.n_variables), None, "shortest_scan", "targets")
+    radius = 8
+    while True:
+        ball = model.ball(centres, radius)
+        found = shortest_scan(ball.model, targets, weights, **options)
+        if ball.inner[found.scan.updates(ball.model.n_variables)].all():
+            return ScanResult(Scan(np.asarray(ball.model.labels)[found.scan.order]), found.variation)
+        radius *= 2

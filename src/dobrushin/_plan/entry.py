@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
 from dobrushin._plan.dobrushin import plan_dobrushin, why_not_dobrushin
 from dobrushin._plan.exact import SECONDS_PER_VARIABLE, plan_exact
+from dobrushin._plan.local import plan_locally
 from dobrushin._plan.query import Plan, Query, chains_for_counts, is_counted, read_query
 from dobrushin._plan.simulated import PATIENCE, plan_coalescence
 from dobrushin._plan.uncertified import plan_uncertified
@@ -21,7 +23,7 @@ _SOON = 2.0
 
 
 def plan(
-    model: Model,
+    model: Model | LocalModel,
     targets: Any,
     *,
     tolerance: float = 0.01,
@@ -61,7 +63,17 @@ def plan(
     >>> made.method, len(made.scan), made.chains
     ('dobrushin', 208, 6784)
     """
-    return make_plan(read_query(model, targets, tolerance, confidence, evidence, method, budget))
+    return planned(model, targets, tolerance, confidence, evidence, method, budget)[1]
+
+
+def planned(
+    model: Model | LocalModel, targets: Any, tolerance: Any, confidence: Any, evidence: Any, method: Any, budget: Any
+) -> tuple[Query, Plan]:
+    """The query as it was understood, and its plan."""
+    if isinstance(model, LocalModel):
+        return plan_locally(model, targets, (tolerance, confidence, method, budget), evidence, make_plan)
+    query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
+    return query, make_plan(query)
 
 
 def make_plan(query: Query) -> Plan:
@@ -95,7 +107,7 @@ def _choose(query: Query) -> Plan:
     # Looking for a clique tree costs time by itself: not worth it where sampling is done sooner.
     worth = math.inf if sampled is None else max(sampled.seconds, _QUICK)
     exact = None
-    if query.space.model.n_variables * SECONDS_PER_VARIABLE < worth:
+    if not query.local and query.space.model.n_variables * SECONDS_PER_VARIABLE < worth:
         try:
             exact = plan_exact(
                 query, "Dobrushin's bound says nothing" if sampled is None else "no dearer than sampling"

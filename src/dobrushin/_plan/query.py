@@ -124,6 +124,7 @@ class Query:
     confidence: float
     method: str
     budget: float | None
+    local: bool = False  # the model is a part of a larger one
 
     @cached_property
     def intervals(self) -> int:
@@ -137,7 +138,14 @@ class Query:
 
 
 def read_query(
-    model: Model, targets: Any, tolerance: Any, confidence: Any, evidence: Any, method: Any, budget: Any
+    model: Model,
+    targets: Any,
+    tolerance: Any,
+    confidence: Any,
+    evidence: Any,
+    method: Any,
+    budget: Any,
+    local: bool = False,
 ) -> Query:
     """Check the arguments that `plan` and `estimate` share."""
     if not isinstance(model, Model):
@@ -152,7 +160,7 @@ def read_query(
     given = _read_evidence(model, evidence)
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, numbers["tolerance"], numbers["confidence"], method, budget)
+    return Query(space, questions, numbers["tolerance"], numbers["confidence"], method, budget, local)
 
 
 def _read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:

@@ -190,6 +190,36 @@ def sample(
     _run(run)
 
 
+@app.command(epilog="Example: dobrushin fit grid.npz data.csv --output fitted.npz")
+def fit(
+    model: Model,
+    data: Annotated[Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.")],
+    method: Annotated[str, typer.Option(help="gibbs, or exact for narrow models.")] = "gibbs",
+    scan: Annotated[str, typer.Option(help="certified, systematic or uniform.")] = "certified",
+    tolerance: Annotated[float, typer.Option(help="Most bias of every coordinate of the gradient.")] = 0.02,
+    iterations: Annotated[int, typer.Option(help="Gradient steps.", min=1)] = 100,
+    chains: Annotated[int, typer.Option(help="Chains for each gradient.", min=1)] = 1000,
+    ridge: Annotated[float, typer.Option(help="Strength of the penalty on squares.")] = 0.0,
+    box: Annotated[float | None, typer.Option(help="Keep every parameter between -box and box.")] = None,
+    seed: Seed = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Write the state here, and go on from it.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the fitted model.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit the parameters of a model to data, with gradients of bounded bias."""
+
+    def run() -> int:
+        from dobrushin.cli.fit import run
+
+        return run(
+            model, data, output, as_json, quiet, method=method, scan=scan, tolerance=tolerance, iterations=iterations,
+            chains=chains, ridge=ridge, box=box, seed=seed, checkpoint=checkpoint,
+        )  # fmt: skip
+
+    _run(run)
+
+
 @app.command(epilog="Example: dobrushin convert model.uai.gz model.npz")
 def convert(
     model: Model,
@@ -215,5 +245,30 @@ def warmup(quiet: Quiet = False) -> None:
         from dobrushin.cli import verbs
 
         return verbs.warmup(quiet)
+
+    _run(run)
+
+
+@app.command(epilog="Example: dobrushin reproduce ising-tv --quick")
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment, or all. Without it: which there are.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with the images, for the one that needs some.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for data, tables and figures.")] = Path("reproduced"),
+    seed: Annotated[int, typer.Option(help="Repeats a run, all but its times.", min=0)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the paper's experiments again. An interrupted run goes on where it was.
+
+    Exit codes: 0 everything came out as it should, 1 something did not.
+    """
+
+    def run() -> int:
+        from dobrushin.cli.reproduce import run
+
+        return run(name, quick, data, out, seed, as_json, quiet)
 
     _run(run)

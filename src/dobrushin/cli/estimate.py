@@ -126,7 +126,7 @@ def _write_mar(found: db.Estimate, output: Path, model: db.Model, evidence: Any,
 def _write_report(found: db.Estimate, path: Path, model: db.Model, evidence: Any, command: str) -> None:
     from dobrushin import report
 
-    report.write(found, path, model=model.condition(evidence) if evidence else model, command=command)
+    report.write(found, path, model=model, evidence=evidence or None, command=command)
 
 
 def _wrote(path: Path, quiet: bool, as_json: bool) -> None:

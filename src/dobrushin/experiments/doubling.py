@@ -83,7 +83,7 @@ def _double(source: Influence, base: Scan, targets: Any, weights: Any, tolerance
     """The first of the lengths 2, 4, 8, ... at which one round of DoGS meets the tolerance."""
     steps = min(2, len(base))
     while True:
-        found = optimize(source, base[:steps], targets, weights)
+        found = optimize(source, base[:steps], targets, weights, guide=None)
         if found.variation.value <= tolerance:
             return found
         if steps == len(base):

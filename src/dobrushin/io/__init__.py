@@ -8,10 +8,13 @@ from dobrushin.io.bif import state_names
 from dobrushin.io.dispatch import FORMATS, read, read_offset, write
 from dobrushin.io.evidence import read_evidence
 from dobrushin.io.marginals import read_marginals, write_marginals
+from dobrushin.io.stored import build_folder, open_model, write_folder
 from dobrushin.io.uai import read_sizes
 
 __all__ = [
     "FORMATS",
+    "build_folder",
+    "open_model",
     "read",
     "read_evidence",
     "read_marginals",
@@ -19,5 +22,6 @@ __all__ = [
     "read_sizes",
     "state_names",
     "write",
+    "write_folder",
     "write_marginals",
 ]

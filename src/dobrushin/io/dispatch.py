@@ -143,7 +143,7 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
         requirement = f"a file name with one of the extensions {ways}, also with .gz behind it (or give 'format')"
         raise ArgumentError("write", "path", requirement, name)
     beta = _beta(beta, kind, "write")
-    if not isinstance(offset, Real) or not abs(offset) <= check.LARGEST or (offset and not kind.energies):
+    if not isinstance(offset, Real) or not abs(float(offset)) <= check.LARGEST or (offset and not kind.energies):
         requirement = "a finite number, and 0 for files without energies"
         raise ArgumentError("write", "offset", requirement, offset)
     save(path, kind.write(model, beta, float(offset)) if kind.energies else kind.write(model), "write")

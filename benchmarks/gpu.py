@@ -1,0 +1,231 @@
+"""Measure the sampler on a GPU beside the same kernels on the CPU, and beside what the chip could do at most.
+
+usage: python benchmarks/gpu.py [--quick] [--cores N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy import sparse
+
+import dobrushin as db
+from dobrushin import _cuda
+from dobrushin._coalescence.build import build_sets
+from dobrushin._cuda.device import cupy
+from dobrushin._sampling.build import build_kernel
+from dobrushin._sampling.kernels import Kernel, Work
+from dobrushin._sampling.region import region_of
+from dobrushin._seeding import master_words
+
+_WIDTH = 160
+_MASTER = master_words(np.random.SeedSequence(1))
+_VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
+_REPEATS = 3
+# Seconds that a measured run takes at least, about.
+_LONG, _QUICK = 1.0, 0.1
+# 64 chains in a word: per update of one, operations of the pipe for logic and shifts, of the one for multiplication,
+# reads and writes of shared memory, all instructions (counted in machine code), and bytes of states.
+_LOGIC, _MULTIPLY, _SHARED, _ALL, _BYTES = 310, 215, 54, 600, 40
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a kernel and a number of chains; what is required in updates per nanosecond and times the CPU."""
+
+    what: str
+    model: db.Ising | db.Potts | db.PairwiseMRF
+    kernel: str
+    chains: int
+    rate: float | None = None
+    ratio: float | None = None
+    cpu_chains: int = 4096
+
+    def build(self) -> tuple[Kernel, db.Scan]:
+        """The kernel of the CPU and one long scan."""
+        n = self.model.n_variables
+        scan = db.Scan.systematic(n, 10**9 // n * n)
+        region = region_of(self.model, scan)
+        if self.kernel == "set bits":
+            return build_sets(self.model, region), scan
+        return build_kernel(self.model, scan, region, self.chains, self.kernel), scan
+
+
+def main() -> None:
+    """Measure, and print the tables."""
+    parser = argparse.ArgumentParser(description="Measure the sampler on a GPU.")
+    parser.add_argument("--quick", action="store_true", help="shorter runs")
+    parser.add_argument("--cores", type=int, default=2, help="cores that the CPU's kernels may use (default 2)")
+    options = parser.parse_args()
+    if not _cuda.is_available():
+        sys.exit("No GPU: nothing is measured (see docs/gpu.md).")
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    properties = cupy().cuda.runtime.getDeviceProperties(0)
+    console.print(
+        f"GPU: {properties['name'].decode()}; CPU: {_processor()}, {options.cores} cores used", highlight=False
+    )
+    table = Table(title="Updates per nanosecond", title_justify="left")
+    for heading in ("work", "kernel", "chains", "GPU", "required", "CPU", "ratio", "required", "ok"):
+        table.add_column(heading, justify="left" if heading in ("work", "kernel") else "right")
+    known: dict[tuple[str, str], float] = {}
+    best = 0.0
+    for case in cases(options.quick):
+        gpu = device_rate(case, _QUICK if options.quick else _LONG)
+        key = (case.what, case.kernel)
+        if key not in known:
+            known[key] = host_rate(case, options.cores, _QUICK if options.quick else _LONG)
+        cpu = known[key]
+        required = [(gpu, case.rate), (gpu / cpu, case.ratio)]
+        ok = all(value >= least for value, least in required if least) if case.rate or case.ratio else None
+        table.add_row(
+            case.what, case.kernel, f"{case.chains:.3g}", f"{gpu:.4g}", f"{case.rate or ''}", f"{cpu:.3g}",
+            f"{gpu / cpu:.3g}x", f"{case.ratio or ''}", _VERDICTS[ok],
+        )  # fmt: skip
+        if case.kernel == "bits" and case.rate:
+            best = max(best, gpu)
+    console.print(table)
+    console.print(roofline(best, properties), highlight=False)
+    console.print(whole_call(), highlight=False)
+
+
+def cases(quick: bool) -> list[Case]:
+    """What is measured."""
+    rng = np.random.default_rng(0)
+    small = db.Ising.grid(
+        10, 10, couplings=rng.normal(0, 0.3, 200), fields=rng.normal(0, 0.2, (10, 10)), periodic=True
+    )  # fmt: skip
+    large = db.Ising.grid(300, 300, couplings=rng.normal(0, 0.3, 180_000), periodic=True)
+    potts = db.Potts.grid(20, 31, states=8, couplings=0.48, unaries=rng.normal(size=(20, 31, 8)))
+    torus = "10 x 10, degree 4, any couplings"
+    found = [
+        Case(torus, small, "bits", 10**6, 900, 200),
+        Case(torus, small, "bits", 4 * 10**6, 900, 200),
+        Case(torus, small, "bits", 10**8, 900, 200),
+        Case("5 x 5 x 5, degree 6, any couplings", cube(5, rng), "bits", 4 * 10**6),
+        Case("300 x 300, degree 4", large, "bits", 10**6),
+        Case(torus, small, "set bits", 4 * 10**6),
+        Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256),
+        Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64),
+    ]
+    return [case for case in found if not quick or case.chains < 10**8]
+
+
+def cube(side: int, rng: np.random.Generator) -> db.Ising:
+    """A periodic cube."""
+    n = side**3
+    at = np.arange(n).reshape(side, side, side)
+    pairs = np.concatenate([np.stack([at.ravel(), np.roll(at, -1, axis).ravel()], axis=1) for axis in range(3)])
+    upper = sparse.coo_array((rng.normal(0, 0.3, len(pairs)), pairs.T), shape=(n, n))
+    return db.Ising(sparse.csr_array(upper + upper.T))
+
+
+def device_rate(case: Case, long: float) -> float:
+    """Updates per nanosecond of steps on the GPU, batch after batch; the best of some runs."""
+    made, scan = case.build()
+    kernel = _cuda.on_device(made, scan, "sample")
+    batches = kernel.batches(range(case.chains))
+    states = [(batch, kernel.start(_MASTER, batch)) for batch in batches]
+
+    def run(steps: int) -> None:
+        for batch, x in states:
+            kernel.run(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0))
+
+    return _rate(run, case.model.n_variables, case.chains, long)
+
+
+def host_rate(case: Case, cores: int, long: float) -> float:
+    """The same on some cores of the CPU, each with a batch of its own."""
+    made, scan = case.build()
+    size = min(case.cpu_chains, made.batch * 4)
+    batches = [range(size * k, size * (k + 1)) for k in range(cores)]
+    states = [made.start(_MASTER, batch) for batch in batches]
+
+    def run(steps: int) -> None:
+        threads = [
+            threading.Thread(target=made.run, args=(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0)))
+            for batch, x in zip(batches, states, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return _rate(run, case.model.n_variables, size * cores, long)
+
+
+def _rate(run: Callable[[int], Any], n: int, chains: int, long: float) -> float:
+    run(n)  # compiles, and fills caches
+    steps = n
+    while (elapsed := _seconds(run, steps)) < long / 4:
+        steps *= 2 if elapsed > long / 16 else 4
+    best = min(_seconds(run, steps) for _ in range(_REPEATS))
+    return steps * chains / best * 1e-9
+
+
+def _seconds(run: Callable[[int], Any], steps: int) -> float:
+    begin = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - begin
+
+
+def roofline(rate: float, properties: dict[str, Any]) -> str:
+    """How near the best rate of `bits` comes to what the chip can do."""
+    cycles = properties["multiProcessorCount"] * properties["clockRate"] * 1e-6  # of all multiprocessors, per ns
+    words = rate / 64
+    limits = {
+        f"logic and shifts ({_LOGIC} operations a word, 64 a cycle)": 64 * cycles / _LOGIC,
+        f"multiplications and additions ({_MULTIPLY}, 64 a cycle)": 64 * cycles / _MULTIPLY,
+        f"instructions ({_ALL}, 128 a cycle)": 128 * cycles / _ALL,
+        f"shared memory ({8 * _SHARED} bytes, 128 a cycle)": 128 * cycles / (8 * _SHARED),
+        f"memory of states ({_BYTES} bytes, if none came from a cache)": _bandwidth(properties) / _BYTES,
+    }
+    lines = [f"Roofline of bits at {rate:.0f} updates/ns, at the chip's highest clock; a word is 64 chains:"]
+    lines += [f"  {what}: at most {64 * most:.0f}; {words / most:.0%} of that" for what, most in limits.items()]
+    return "\n".join(lines)
+
+
+def _bandwidth(properties: dict[str, Any]) -> float:
+    """Bytes per nanosecond."""
+    return float(properties["memoryClockRate"] * 1e-6 * 2 * properties["memoryBusWidth"] / 8)
+
+
+def whole_call() -> str:
+    """A run from the built kernel to counts on the host."""
+    case = cases(True)[0]
+    made, scan = case.build()
+    n = case.model.n_variables
+    kernel = _cuda.on_device(made, scan, "sample")
+    counts = np.zeros((n, 2), dtype=np.int64)
+
+    def run(steps: int) -> None:
+        for batch in kernel.batches(range(case.chains)):
+            x = kernel.start(_MASTER, batch)
+            kernel.run(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0))
+            kernel.count(x, np.arange(n), len(batch), counts)
+
+    seconds = min(_seconds(run, 1000 * n) for _ in range(_REPEATS))
+    return f"Start, 1000 sweeps and counts of {case.chains:.3g} chains of the first row: {seconds:.3f} s"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            name = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+if __name__ == "__main__":
+    main()

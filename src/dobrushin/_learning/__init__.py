@@ -1,0 +1,6 @@
+"""Maximum likelihood with Gibbs gradients whose bias is bounded at every step."""
+
+from dobrushin._learning.entry import fit
+from dobrushin._learning.result import Fit, FitInterrupted, History, UncertifiedStep
+
+__all__ = ["Fit", "FitInterrupted", "History", "UncertifiedStep", "fit"]

@@ -1,0 +1,201 @@
+"""From what callers pass in to a structure, observations and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._learning.structure import Structure, structure_of, structure_on
+from dobrushin._models import Ising, Model, PairwiseMRF, Potts
+from dobrushin._models.couplings import name_variables
+from dobrushin.errors import ArgumentError
+
+FAMILIES = ("ising", "potts", "pairwise")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to climb."""
+
+    step: float | Callable[[int], float] | None  # None: chosen at each iteration
+    ridge: float
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def project(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The nearest point of the box."""
+        return np.clip(theta, self.low, self.high)
+
+    def inward(self, theta: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The gradient without the coordinates that push out of the box."""
+        out = ((theta >= self.high) & (gradient > 0)) | ((theta <= self.low) & (gradient < 0))
+        return np.where(out, 0.0, gradient)
+
+    def step_size(self, iteration: int) -> float | None:
+        """The step size of an iteration, counted from 0; None where it is to be chosen."""
+        if callable(self.step):
+            return check.positive(self.step(iteration), "fit", "step")
+        return self.step
+
+
+def read_problem(
+    source: Any, data: Any, family: str | None, states: int | None, learn: str
+) -> tuple[Structure, NDArray[np.int64]]:
+    """The structure, and observations of shape (rows, variables) in the order of its labels."""
+    check.choice(learn, ("all", "edges", "unaries"), "fit", "learn")
+    names = list(data.columns) if hasattr(data, "columns") else None
+    array = check.real_array(data, "fit", "data")
+    if array.ndim != 2 or not len(array):
+        requirement = "an array with a row for each observation, at least one, and a column for each variable"
+        raise ArgumentError("fit", "data", requirement, f"shape {array.shape}")
+    if isinstance(source, Model):
+        structure = _from_model(source, family, states, learn)
+    else:
+        structure = _from_edges(source, array, names, family, states, learn)
+    if array.shape[1] != structure.n:
+        requirement = f"an array with a column for each of {structure.n} variables, in the order of the labels"
+        raise ArgumentError("fit", "data", requirement, f"{array.shape[1]} columns")
+    if names is not None:
+        array = array[:, _columns(names, structure.labels)]
+    _check_states(array, structure)
+    if not len(structure.free):
+        raise ArgumentError("fit", "learn", "'all', 'edges' or 'unaries' such that a parameter can be learned", learn)
+    return structure, array.astype(np.int64)
+
+
+def _from_model(model: Model, family: str | None, states: int | None, learn: str) -> Structure:
+    if not isinstance(model, Ising | Potts | PairwiseMRF):
+        raise ArgumentError("fit", "model", "an Ising, Potts or PairwiseMRF model, or a list of edges", model)
+    for name, value in (("family", family), ("states", states)):
+        if value is not None:
+            raise ArgumentError("fit", name, "None when a model is given", value)
+    structure = structure_of(model, learn)
+    if not len(structure.edges) and learn != "unaries":
+        requirement = "one with edges (couplings of 0 are none: pass a list of edges, or couplings of 1 and initial=0)"
+        raise ArgumentError("fit", "model", requirement, model)
+    return structure
+
+
+def _from_edges(
+    source: Any, data: NDArray[np.float64], names: list[Hashable] | None, family: str | None, states: Any, learn: str
+) -> Structure:
+    family = check.choice("ising" if family is None else family, FAMILIES, "fit", "family")
+    if isinstance(source, str) or not isinstance(source, Iterable):
+        raise ArgumentError("fit", "model", "an Ising, Potts or PairwiseMRF model, or a list of edges", source)
+    keys = []
+    for k, edge in enumerate(source):
+        ends = tuple(edge.tolist() if isinstance(edge, np.ndarray) else edge) if isinstance(edge, Iterable) else ()
+        if isinstance(edge, str) or len(ends) != 2 or ends[0] == ends[1]:
+            raise ArgumentError("fit", "model", "a list of pairs of distinct labels", edge, f"edge {k}")
+        keys.append(ends)
+    if not keys and learn != "unaries":
+        raise ArgumentError("fit", "model", "a list of at least one edge", source)
+    columns = range(data.shape[1])
+    labels: Sequence[Hashable]
+    if names is not None:
+        labels = check.read_labels(names, len(names), "fit")
+        lookup = None if isinstance(labels, range) else {label: i for i, label in enumerate(labels)}
+    else:
+        count, found, lookup = name_variables(keys, "fit", "model", None)
+        labels = columns if found is None else found
+        if found is None and count > len(columns):
+            requirement = f"a list of edges between the {len(columns)} columns of the data"
+            raise ArgumentError("fit", "model", requirement, count - 1)
+    pairs = np.empty((len(keys), 2), dtype=np.int64)
+    for k, ends in enumerate(keys):
+        for side, label in enumerate(ends):
+            position = check.label_position(label, labels, lookup) if isinstance(label, Hashable) else None
+            if position is None:
+                raise ArgumentError("fit", "model", "a list of edges between columns of the data", label, f"edge {k}")
+            pairs[k, side] = position
+    pairs.sort(axis=1)
+    unique, index = np.unique(pairs, axis=0, return_index=True)
+    if len(unique) < len(pairs):
+        k = int(np.setdiff1d(np.arange(len(pairs)), index)[0])
+        raise ArgumentError("fit", "model", "a list of edges without repetition", keys[k], f"edge {k}")
+    return structure_on(pairs, labels, family, _number_of_states(family, states, data), learn)
+
+
+def _number_of_states(family: str, states: Any, data: NDArray[np.float64]) -> int:
+    if family == "ising":
+        if states is not None:
+            raise ArgumentError("fit", "states", "None for spins -1/+1", states)
+        return 2
+    if states is not None:
+        return check.count(states, "fit", "states", 2)
+    largest = float(data.max(initial=0.0))
+    return max(2, int(largest) + 1) if 0 <= largest < 2**15 else 2
+
+
+def _columns(names: list[Hashable], labels: Sequence[Hashable]) -> list[int]:
+    """Where the columns of a data frame are that belong to the labels."""
+    place = {name: k for k, name in enumerate(names)}
+    if len(place) < len(names):
+        raise ArgumentError("fit", "data", "a data frame whose columns have distinct names", names)
+    for label in labels:
+        if label not in place:
+            raise ArgumentError("fit", "data", f"a data frame with the labels as columns, {label!r} among them", names)
+    return [place[label] for label in labels]
+
+
+def _check_states(data: NDArray[np.float64], structure: Structure) -> None:
+    if structure.spins:
+        requirement = "-1 or +1 everywhere (of 0/1 data take 2 * x - 1)"
+        check.all_entries((data == 1) | (data == -1), data, "fit", "data", requirement)
+        return
+    fine = (data >= 0) & (data < structure.sizes) & (data == np.floor(data))
+    top = int(structure.sizes.max()) - 1
+    requirement = f"states from 0 to {top}" if (structure.sizes == top + 1).all() else "states from 0 to k - 1"
+    check.all_entries(fine, data, "fit", "data", requirement)
+    if np.isneginf(structure.start).any():
+        model = structure.pairwise(structure.start)
+        if (bad := np.isneginf(model.log_density(data))).any():
+            row = int(np.argmax(bad))
+            raise ArgumentError("fit", "data", "allowed by the model", data[row].astype(np.int64), f"row {row}")
+
+
+def read_settings(count: int, step: Any, ridge: Any, box: Any) -> Settings:
+    """The options of the ascent."""
+    if isinstance(step, str):
+        check.choice(step, ("auto",), "fit", "step")
+        size = None
+    elif callable(step):
+        size = step
+    else:
+        size = check.positive(step, "fit", "step")
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < np.inf:
+        raise ArgumentError("fit", "ridge", "non-negative and finite", ridge)
+    low, high = np.full(count, -np.inf), np.full(count, np.inf)
+    if box is not None:
+        ends = box if isinstance(box, tuple | list) else (-np.asarray(box), box)
+        if len(ends) != 2:
+            raise ArgumentError("fit", "box", "a number, or a pair of a lower and an upper bound", box)
+        low, high = (_vector(end, count, "box") for end in ends)
+        if not (fine := low <= high).all():
+            k = int(np.argmin(fine))
+            requirement = "a lower bound that is not above the upper one (a single number is the upper one)"
+            raise ArgumentError("fit", "box", requirement, (float(low[k]), float(high[k])), f"index {k}")
+    return Settings(size, float(ridge), low, high)
+
+
+def read_start(structure: Structure, initial: Any, settings: Settings) -> NDArray[np.float64]:
+    """The free parameters to start from, inside the box."""
+    theta = structure.start[structure.free]
+    if initial is not None:
+        theta = check.finite(_vector(initial, len(theta), "initial"), "fit", "initial")
+    return settings.project(theta)
+
+
+def _vector(value: Any, count: int, argument: str) -> NDArray[np.float64]:
+    array = check.real_array(value, "fit", argument)
+    if array.ndim and array.shape != (count,):
+        requirement = f"a number or one for each of {count} parameters"
+        raise ArgumentError("fit", argument, requirement, f"shape {array.shape}")
+    check.all_entries(~np.isnan(array), array, "fit", argument, "a number, not NaN")
+    return np.broadcast_to(array, (count,)).astype(np.float64)

@@ -1,0 +1,316 @@
+"""pgmpy: its networks as factor graphs, and queries whose answers have guaranteed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate import estimate
+from dobrushin._extras import require
+from dobrushin._models import FactorGraph
+from dobrushin._statistics import Joint
+from dobrushin.errors import ArgumentError
+from dobrushin.io.networks import sums_to_one
+
+# Each kind of network under its names in the versions of pgmpy.
+_BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")
+_MARKOV = ("DiscreteMarkovNetwork", "MarkovNetwork")
+_GRAPH = ("FactorGraph",)
+
+
+def from_pgmpy(network: Any) -> FactorGraph:
+    """The factor graph of a pgmpy network.
+
+    Parameters
+    ----------
+    network : pgmpy DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph
+        Every variable must have a table. Tables are taken as they are and never normalised; those of a Bayesian network
+        must sum to 1, but for 0.01, or 0.005 times the number of states if that is more.
+
+    Returns
+    -------
+    FactorGraph
+        Its labels are the variables, in the order of the network's nodes; state k is the one that pgmpy names in place
+        k. Variables with one state are not random and are left out.
+
+    Notes
+    -----
+    pi(x) ∝ the product of the tables; a weight of 0 forbids.
+
+    Examples
+    --------
+    >>> from pgmpy.factors.discrete import TabularCPD  # doctest: +SKIP
+    >>> from pgmpy.models import DiscreteBayesianNetwork  # doctest: +SKIP
+    >>> from dobrushin.adapters import from_pgmpy
+    >>> network = DiscreteBayesianNetwork([("rain", "wet")])  # doctest: +SKIP
+    >>> rain = TabularCPD("rain", 2, [[0.2], [0.8]], state_names={"rain": ["yes", "no"]})  # doctest: +SKIP
+    >>> wet = TabularCPD(
+    ...     "wet", 2, [[0.9, 0.2], [0.1, 0.8]], ["rain"], [2], {"wet": ["yes", "no"], "rain": ["yes", "no"]}
+    ... )  # doctest: +SKIP
+    >>> network.add_cpds(rain, wet)  # doctest: +SKIP
+    >>> model = from_pgmpy(network)  # doctest: +SKIP
+    >>> model.labels, model.conditional(1, [0, 0])  # doctest: +SKIP
+    (('rain', 'wet'), array([0.9, 0.1]))
+    """
+    return _read(network, "adapters.from_pgmpy").graph(None)
+
+
+class CertifiedInference:
+    """Marginals of a pgmpy network, asked as pgmpy's own inference is, with guaranteed errors.
+
+    Parameters
+    ----------
+    network : pgmpy DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph
+        As for `from_pgmpy`. It is read once: later changes of it are not seen.
+
+    Attributes
+    ----------
+    state_names : dict from variable to list
+        Names of the states, in order.
+
+    Examples
+    --------
+    >>> from pgmpy.factors.discrete import DiscreteFactor  # doctest: +SKIP
+    >>> from pgmpy.models import DiscreteMarkovNetwork  # doctest: +SKIP
+    >>> from dobrushin.adapters import CertifiedInference
+    >>> network = DiscreteMarkovNetwork([("sun", "rain")])  # doctest: +SKIP
+    >>> names = {"sun": ["no", "yes"], "rain": ["no", "yes"]}  # doctest: +SKIP
+    >>> network.add_factors(DiscreteFactor(["sun", "rain"], [2, 2], [1, 5, 8, 2], names))  # doctest: +SKIP
+    >>> answer = CertifiedInference(network).query(["rain"], evidence={"sun": "yes"})  # doctest: +SKIP
+    >>> print(answer)  # doctest: +SKIP
+    +-----------+-------------+
+    | rain      |   phi(rain) |
+    +===========+=============+
+    | rain(no)  |      0.8000 |
+    +-----------+-------------+
+    | rain(yes) |      0.2000 |
+    +-----------+-------------+
+    >>> answer.estimate.plan.method, answer.estimate["rain"].upper.round(4)  # doctest: +SKIP
+    ('exact', array([0.8, 0.2]))
+    """
+
+    def __init__(self, network: Any) -> None:
+        self._network = _read(network, "adapters.CertifiedInference")
+        self._last: tuple[frozenset[Hashable] | None, FactorGraph] | None = None
+
+    @property
+    def state_names(self) -> dict[Hashable, list[Any]]:
+        """Names of the states of each variable, in order."""
+        return {variable: list(names) for variable, names in self._network.states.items()}
+
+    def query(
+        self,
+        variables: Iterable[Hashable],
+        evidence: Mapping[Any, Any] | None = None,
+        *,
+        joint: bool = True,
+        tolerance: float = 0.01,
+        confidence: float = 0.99,
+        seed: int | np.random.SeedSequence | None = None,
+        method: str = "auto",
+        budget: float | None = None,
+        show_progress: bool = False,
+    ) -> Any:
+        """Marginals of some variables, given the states of others.
+
+        Parameters
+        ----------
+        variables : list
+        evidence : dict from variable to the name of its state, optional
+            Where the network names no states, they are 0, 1, ...
+        joint : bool
+            Whether to ask for the joint marginal of the variables, or for that of each.
+        tolerance, confidence, seed, method, budget
+            As for `dobrushin.estimate`.
+        show_progress : bool
+            Show a bar.
+
+        Returns
+        -------
+        pgmpy DiscreteFactor, or dict from variable to DiscreteFactor if not `joint`
+            The estimated probabilities, with the names of the states. Its attribute `estimate` is the `Estimate` with
+            the intervals; there, states are numbers. (None if all the variables have one state.) Factors that pgmpy
+            computes from it do not have the attribute.
+
+        Raises
+        ------
+        CertificateError, BudgetError
+            As `dobrushin.estimate` does.
+
+        Notes
+        -----
+        In a Bayesian network only the ancestors of what is asked and observed matter: the tables of the others sum to
+        1, and they are left out, as pgmpy does.
+        """
+        where = "adapters.CertifiedInference.query"
+        discrete = require("pgmpy.factors.discrete", "pgmpy")
+        asked = self._read_variables(variables, where)
+        given = self._read_evidence(evidence, where)
+        if both := [variable for variable in asked if variable in given]:
+            raise ArgumentError(where, "variables", "without those of the evidence", both[0])
+        states = self._network.states
+        random = [variable for variable in asked if len(states[variable]) > 1]
+        answer = None
+        if random:
+            answer = estimate(
+                self._graph([*asked, *given]),
+                Joint(*random) if joint and len(random) > 1 else random,
+                tolerance=tolerance,
+                confidence=confidence,
+                evidence={variable: state for variable, state in given.items() if len(states[variable]) > 1},
+                seed=seed,
+                method=method,
+                budget=budget,
+                progress=show_progress,
+            )
+
+        def factor(scope: list[Hashable], values: NDArray[np.float64]) -> Any:
+            names = {variable: list(states[variable]) for variable in scope}
+            made = discrete.DiscreteFactor(scope, [len(names[v]) for v in scope], values, state_names=names)
+            made.estimate = answer
+            return made
+
+        certain = np.ones(1)
+        if joint:
+            return factor(asked, certain if answer is None else answer.mean)
+        return {v: factor([v], certain if answer is None or v not in random else answer[v].mean) for v in asked}
+
+    def _graph(self, needed: list[Hashable]) -> FactorGraph:
+        """The factor graph for these variables; that of the last query is kept, with all that is known of it."""
+        kept = self._network.ancestors(needed)
+        if self._last is None or self._last[0] != kept:
+            self._last = kept, self._network.graph(kept)
+        return self._last[1]
+
+    def _read_variables(self, variables: Any, where: str) -> list[Hashable]:
+        if isinstance(variables, str) or not isinstance(variables, Iterable) or not (asked := list(variables)):
+            raise ArgumentError(where, "variables", "a list of variables of the network", variables)
+        for k, variable in enumerate(asked):
+            self._check_variable(variable, where, "variables")
+            if variable in asked[:k]:
+                raise ArgumentError(where, "variables", "distinct", variable, f"index {k}")
+        return asked
+
+    def _read_evidence(self, evidence: Any, where: str) -> dict[Hashable, int]:
+        if evidence is not None and not isinstance(evidence, Mapping):
+            raise ArgumentError(where, "evidence", "a dict from variables to names of states", evidence)
+        given = {}
+        for variable, name in (evidence or {}).items():
+            self._check_variable(variable, where, "evidence")
+            names = self._network.states[variable]
+            if name not in names:
+                requirement = f"one of the states {', '.join(map(repr, names))} of {variable!r}"
+                raise ArgumentError(where, "evidence", requirement, name, f"variable {variable!r}")
+            given[variable] = names.index(name)
+        return given
+
+    def _check_variable(self, variable: Any, where: str, argument: str) -> None:
+        if not isinstance(variable, Hashable) or variable not in self._network.states:
+            names = list(self._network.states)
+            known = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
+            raise ArgumentError(where, argument, f"variables of the network ({known})", variable)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What a network is made of."""
+
+    states: dict[Hashable, list[Any]]  # names, by variable in order
+    tables: list[
+        tuple[list[Hashable], NDArray[np.float64]]
+    ]  # variables and weights; if Bayesian, one for each variable
+    bayesian: bool
+
+    def ancestors(self, needed: list[Hashable]) -> frozenset[Hashable] | None:
+        """These variables and those that they descend from; None for all."""
+        if not self.bayesian:
+            return None
+        parents = {scope[0]: scope[1:] for scope, _ in self.tables}
+        found, todo = set(needed), list(needed)
+        while todo:
+            new = [parent for parent in parents[todo.pop()] if parent not in found]
+            found.update(new)
+            todo.extend(new)
+        return frozenset(found)
+
+    def graph(self, kept: frozenset[Hashable] | None) -> FactorGraph:
+        """The factor graph of these variables (None: all), without those of one state."""
+        random = [v for v, names in self.states.items() if len(names) > 1 and (kept is None or v in kept)]
+        if not random:
+            requirement = "a network with a variable of two or more states"
+            raise ArgumentError("adapters.from_pgmpy", "network", requirement, list(self.states))
+        position = {variable: i for i, variable in enumerate(random)}
+        factors = []
+        for scope, weights in self.tables:
+            if kept is None or scope[0] in kept:
+                table = weights.reshape([size for size in weights.shape if size > 1])
+                with np.errstate(divide="ignore"):
+                    factors.append((tuple(position[v] for v in scope if v in position), np.log(table)))
+        return FactorGraph([len(self.states[v]) for v in random], factors, random)
+
+
+def _read(network: Any, where: str) -> _Network:
+    """A network of any kind, or one sentence that says why it is none."""
+    models = require("pgmpy.models", "pgmpy")
+    discrete = require("pgmpy.factors.discrete", "pgmpy")
+
+    def is_one_of(names: tuple[str, ...]) -> bool:
+        return isinstance(network, tuple(getattr(models, name) for name in names if hasattr(models, name)))
+
+    bayesian = is_one_of(_BAYESIAN)
+    if not bayesian and not is_one_of(_MARKOV) and not is_one_of(_GRAPH):
+        requirement = "a DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph of pgmpy"
+        raise ArgumentError(where, "network", requirement, network)
+    variables = [node for node in network.nodes() if not isinstance(node, discrete.DiscreteFactor)]
+    found = _cpds(network, variables, where) if bayesian else list(network.get_factors())
+    states: dict[Hashable, list[Any]] = {variable: [] for variable in variables}
+    tables = []
+    for table in found:
+        if not isinstance(table, discrete.DiscreteFactor):
+            raise ArgumentError(where, "network", "one of tables (TabularCPD, DiscreteFactor)", table)
+        scope = list(table.variables)
+        weights = np.asarray(table.values, dtype=np.float64)
+        if (bad := ~((weights >= 0) & (weights < np.inf))).any():
+            value = weights[bad][0]
+            raise ArgumentError(where, "network", "of finite, non-negative weights", value, f"the table of {scope}")
+        for axis, variable in enumerate(scope):
+            names = list(table.state_names[variable])[: weights.shape[axis]]
+            states[variable] = _agreed(states[variable], names, variable, where)
+        if bayesian and not (fine := sums_to_one(weights.sum(axis=0), len(weights))).all():
+            value = weights.sum(axis=0)[~fine].flat[0]
+            requirement = "of conditional probabilities, which sum to 1"
+            raise ArgumentError(where, "network", requirement, value, f"the table of {scope[0]!r}")
+        tables.append((scope, weights))
+    if missing := [variable for variable, names in states.items() if not names]:
+        raise ArgumentError(where, "network", "one with a table for each variable", f"none for {missing[0]!r}")
+    return _Network(states, tables, bayesian)
+
+
+def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:
+    """The table of each variable of a Bayesian network, for its parents."""
+    tables = {table.variable: table for table in network.get_cpds()}
+    for variable in variables:
+        if variable not in tables:
+            raise ArgumentError(where, "network", "one with a table for each variable", f"none for {variable!r}")
+        scope = list(getattr(tables[variable], "variables", [variable, *network.predecessors(variable)]))
+        if scope[0] != variable or set(scope[1:]) != set(network.predecessors(variable)):
+            requirement = f"one whose table of {variable!r} is for its parents {list(network.predecessors(variable))}"
+            raise ArgumentError(where, "network", requirement, scope[1:])
+    return [tables[variable] for variable in variables]
+
+
+def _agreed(known: list[Any], names: list[Any], variable: Hashable, where: str) -> list[Any]:
+    """What all tables call the states of a variable; where some only count them, what the others say."""
+    if not known or known == names:
+        return names
+    numbers = list(range(len(known)))
+    if len(known) == len(names):
+        for one, other in ((known, names), (names, known)):
+            if one == numbers and not set(other) & set(numbers):
+                return other
+    requirement = f"one whose tables agree on the states of {variable!r}"
+    raise ArgumentError(where, "network", requirement, f"{known} and {names}")

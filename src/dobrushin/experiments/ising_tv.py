@@ -1,0 +1,127 @@
+"""Bounds against steps on a 10 x 10 Ising model, all variables (paper, Section 5.1, Figure 1 and appendix)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dobrushin._influence import influence
+from dobrushin.experiments.curves import draw_guarantees, guarantees
+from dobrushin.experiments.drawing import panels
+from dobrushin.experiments.models import paper_ising
+from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.store import Arrays, Store
+
+# Steps. The paper gives no lengths in words: two orders of magnitude are reached between 2000 and 3000 steps.
+BUDGETS = (100, 200, 500, 1000, 1500, 2000, 2500, 3000)
+BOUNDS = {"paper": "Theorem 5", "exact": "exact influence"}
+
+
+def compute(store: Store) -> list[dict[str, Arrays]]:
+    """For each replicate and each influence bound, the guarantees of all scans.
+
+    Parameters
+    ----------
+    store : Store
+        Ten replicates; three if quick.
+
+    Returns
+    -------
+    list of dicts from "paper" and "exact" to arrays
+    """
+    first = store.setting.seed
+    replicates = range(first, first + store.setting.pick(3, 10))
+    return [
+        {
+            method: store.part(f"replicate-{seed}-{method}", _replicate, seed, method, budgets=BUDGETS)
+            for method in BOUNDS
+        }
+        for seed in replicates
+    ]
+
+
+def _replicate(seed: int, method: str) -> Arrays:
+    return guarantees(influence(paper_ising(seed=seed), method=method), BUDGETS)
+
+
+def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
+    """What the paper says of Figure 1, and what these replicates say."""
+    paper = [replicate["paper"] for replicate in data]
+    last = BUDGETS[-1]
+    early = [_first_not_worse(replicate["paper"]) for replicate in data]
+    by_dogs = np.array([replicate["systematic"] / replicate["DoGS"] for replicate in paper])
+    by_iterating = np.array([replicate["DoGS"] / replicate["iterated DoGS"] for replicate in paper])
+    by_ours = np.array([replicate["iterated DoGS"] / replicate["ours"] for replicate in paper])
+    typical = np.median(by_dogs, axis=0)
+    share = np.median([1 - (r["DoGS"] - r["iterated DoGS"])[-1] / (r["systematic"] - r["iterated DoGS"])[-1]
+                       for r in paper])  # fmt: skip
+    logs = float(np.median(np.log(by_dogs[:, -1]) / np.log(by_dogs[:, -1] * by_iterating[:, -1])))
+    sharper = np.array([r["paper"]["DoGS"][-1] / r["exact"]["DoGS"][-1] for r in data])
+    return [
+        Finding(
+            "systematic against uniform",
+            "systematic is significantly better for all T (Sec. 5.1)",
+            f"better from step {max(early)} on; {_span([r['uniform'][-1] / r['systematic'][-1] for r in paper])} "
+            f"at T = {last}",
+            max(early) <= 100,
+        ),
+        Finding(
+            "DoGS against systematic",
+            "two orders of magnitude (Sec. 5.1)",
+            "median factor " + ", ".join(f"{f:.3g} at T = {t}" for f, t in zip(typical[3:], BUDGETS[3:], strict=True)),
+            bool(typical.max() >= 100),
+        ),
+        Finding(
+            "iterated DoGS",
+            "additional improvement (Sec. 5.1)",
+            f"{_span(by_iterating[:, -1])} below DoGS at T = {last}",
+            bool((by_iterating >= 1 - 1e-9).all()),
+        ),
+        Finding(
+            "bulk of the improvement by one run",
+            "consistently (Sec. 5.1)",
+            f"{share:.1%} of the fall of the bound, but {logs:.0%} of it in orders of magnitude, at T = {last}",
+            logs > 0.75,
+            "One run takes off almost all of the bound itself; on the logarithmic axis of the figure iterating gives "
+            "as much again, the more the longer the scan.",
+        ),
+        Finding(
+            "ours (greedy, one round of DoGS)",
+            "-",
+            f"iterated DoGS / ours {_span(by_ours[:, -1])} at T = {last}",
+            bool(np.median(by_ours[:, -1]) > 1),
+        ),
+        Finding(
+            "exact influence",
+            "mentioned, not used (Sec. 4.1)",
+            f"DoGS bound {_span(sharper)} smaller at T = {last}: fields and unequal couplings leave little to gain",
+            bool((sharper >= 1).all()),
+        ),
+    ]
+
+
+def draw(data: list[dict[str, Arrays]]) -> dict[str, Any]:
+    """One replicate with both influence bounds; all replicates with the paper's."""
+    figure, axes = panels(1, 2, sharey=True)
+    for ax, (method, title) in zip(axes[0], BOUNDS.items(), strict=True):
+        draw_guarantees(ax, data[0][method], f"10 × 10 Ising, {title}")
+    rows = -(-len(data) // 5)
+    every, grid = panels(rows, min(5, len(data)), width=2.7, height=2.7, sharex=True, sharey=True)
+    for k, ax in enumerate(grid.ravel()):
+        if k < len(data):
+            draw_guarantees(ax, data[k]["paper"], f"replicate {k + 1}", compact=True)
+        else:
+            ax.set_axis_off()
+    return {"ising-tv": figure, "ising-tv-replicates": every}
+
+
+def _first_not_worse(data: Arrays) -> int:
+    """The first step from which the systematic scan is better."""
+    worse = np.flatnonzero(data["systematic, along"] > data["uniform, along"])
+    return int(data["along"][worse[-1] + 1]) if len(worse) else 0
+
+
+def _span(values: Any) -> str:
+    array = np.asarray(values)
+    return f"{np.median(array):.3g}× ({array.min():.3g}× to {array.max():.3g}×)"

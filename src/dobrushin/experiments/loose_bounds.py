@@ -1,0 +1,129 @@
+"""Influence bounds that are too large, on a 40 x 40 torus (paper, Section 5.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dobrushin._influence import Influence, influence
+from dobrushin._models import Ising
+from dobrushin._scan import Scan
+from dobrushin.experiments.curves import biases, draw_guarantees, guarantees, value_of
+from dobrushin.experiments.drawing import finish, panels
+from dobrushin.experiments.marginal import FEW, SIDE, draw_bias
+from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.store import Store
+
+FACTORS = (1.0, 1.1, 1.3, 1.5)
+METHODS = ("systematic", "DoGS", "ours")
+BUDGETS = (50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000)
+# Later there is nothing left to see.
+MEASURED = (10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
+
+
+def make_model() -> Ising:
+    """The torus of Section 5.6."""
+    return Ising.grid(SIDE, SIDE, couplings=0.165, periodic=True)
+
+
+def compute(store: Store) -> dict[float, dict[str, Any]]:
+    """For each factor: guarantees with the paper's bound times the factor, and measured biases of the same scans.
+
+    Parameters
+    ----------
+    store : Store
+        A million chains and four repetitions with 300; 100 000 and two if quick.
+
+    Returns
+    -------
+    dict from factors to dicts
+        "bounds": guarantees; "tight": bounds of the same scans (the longest ones) without the factor; for each method
+        "many" and "few": bias and error.
+    """
+    setting = store.setting
+    model = make_model()
+    tight = influence(model, method="paper")
+    chains, repetitions = setting.pick(100_000, 10**6), setting.pick(2, 4)
+    found: dict[float, dict[str, Any]] = {}
+    for number, factor in enumerate(FACTORS):
+        loose = Influence(tight.matrix * factor)
+        bounds = store.part(f"guarantees-{factor}", guarantees, loose, BUDGETS, [0], METHODS, budgets=BUDGETS)
+        data: dict[str, Any] = {"bounds": bounds}
+        data["tight"] = np.array([value_of(tight, Scan(bounds[f"{method}, scan"]), [0]) for method in METHODS[1:]])
+        for place, method in enumerate(METHODS):
+            # The systematic scan does not depend on the influence.
+            key = (0 if method == "systematic" else number, place)
+            what = (model, loose, method, MEASURED)
+            file, words = f"bias-{FACTORS[key[0]]}-{method}", setting.words
+            many = store.part(file, biases, *what, chains, words(*key), chains=chains, budgets=MEASURED)
+            few = [
+                store.part(f"{file}-{k}", biases, *what, FEW, words(*key, k), budgets=MEASURED)
+                for k in range(repetitions)
+            ]
+            data[method] = {"many": many, "few": few, "chains": chains}
+        found[factor] = data
+    return found
+
+
+def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
+    """What the paper says of Section 5.6, and what was measured."""
+    last = {factor: {method: found["bounds"][method][-1] for method in METHODS} for factor, found in data.items()}
+    at = MEASURED.index(100)
+    dogs = [found["DoGS"]["many"]["bias"][at] for found in data.values()]
+    errors = [found["DoGS"]["many"]["error"][at] for found in data.values()]
+    systematic = data[1.0]["systematic"]["many"]["bias"][at]
+    tight = [float(found["tight"][0]) for found in data.values()]
+    steps = BUDGETS[-1]
+    return [
+        Finding(
+            "DoGS against systematic, at every looseness",
+            "better (Sec. 5.6)",
+            "; ".join(f"×{f}: {row['DoGS']:.2g} / {row['systematic']:.2g}" for f, row in last.items())
+            + f" at T = {steps}",
+            all(row["DoGS"] < row["systematic"] for row in last.values()),
+        ),
+        Finding(
+            "measured bias of DoGS as the bound loosens",
+            "no serious accuracy penalty, up to 50 % (Sec. 5.6)",
+            f"{_listed(dogs)} at T = 100 (standard error {errors[0]:.1g}); systematic {systematic:.2g}",
+            bool(abs(dogs[-1]) < abs(dogs[0]) + 0.02 and abs(dogs[-1]) < 0.1 * systematic),
+        ),
+        Finding(
+            "guarantee of DoGS as the bound loosens",
+            "degrades gracefully (Sec. 5.6)",
+            f"{_listed([row['DoGS'] for row in last.values()])} at T = {steps}",
+            last[1.5]["DoGS"] < 1e3 * last[1.0]["DoGS"],
+            "1.5 times the bound has row sums of 0.98, so that hardly anything can be certified with it. What degrades "
+            f"gracefully is the scan: by the tight bound the same scans have {_listed(tight)}.",
+        ),
+        Finding(
+            "ours",
+            "-",
+            "; ".join(f"×{f}: {row['ours']:.2g}" for f, row in last.items()) + f" at T = {steps}",
+            all(row["ours"] <= row["DoGS"] for row in last.values()),
+        ),
+    ]
+
+
+def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
+    """Guarantees above, measured biases below, one column a factor."""
+    figure, axes = panels(2, len(data), width=3.1, height=3.0, sharey="row")
+    for k, (factor, found) in enumerate(data.items()):
+        top, bottom = axes[0][k], axes[1][k]
+        draw_guarantees(top, found["bounds"], f"influence × {factor}", METHODS)
+        for method in METHODS:
+            draw_bias(bottom, MEASURED, found[method], method)
+        finish(bottom, "measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
+        bottom.set_ylim(-0.2, 1.0)
+        top.set_xticks(range(0, BUDGETS[-1] + 1, BUDGETS[-1] // 4))
+        top.legend(frameon=False, fontsize=7, loc="lower left")
+        for ax in (top, bottom):
+            if k:
+                ax.set_ylabel("")
+    axes[1][0].legend(frameon=False, fontsize=7, loc="upper right")
+    return {"loose-bounds": figure}
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{value:.2g}" for value in values)

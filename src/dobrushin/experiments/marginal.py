@@ -1,0 +1,252 @@
+"""One site of a 40 x 40 Ising model: bounds, where the scans go, measured bias (paper, Section 5.4 and appendix)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._influence import influence
+from dobrushin._models import Ising
+from dobrushin.experiments.curves import biases, draw_guarantees, guarantees
+from dobrushin.experiments.drawing import COLORS, finish, look, panels
+from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.store import Store
+
+SIDE, STEPS = 40, 16_000
+BUDGETS = (50, 100, 250, 500, 1000, 2000, 4000, 8000, STEPS)
+MODELS = {"open": "40 × 40, θ = 1/3.915", "torus": "40 × 40 torus, θ = 0.25"}
+BOUNDS = {"paper": "Theorem 5", "exact": "exact influence"}
+# Which influence chooses the scans whose bias is measured: the paper's, and ours.
+MEASURED = {"systematic": "paper", "DoGS": "paper", "ours": "exact"}
+FEW = 300  # chains, as in the paper
+QUARTERS = 4
+_BINS = 80
+
+
+def make_model(name: str) -> Ising:
+    """The model of Section 5.4 ("open"), or that of its appendix ("torus")."""
+    return Ising.grid(SIDE, SIDE, couplings=1 / 3.915 if name == "open" else 0.25, periodic=name == "torus")
+
+
+def distances(name: str) -> NDArray[np.int64]:
+    """Manhattan distance of each variable from the first, around the torus where there is one.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.marginal import distances
+    >>> int(distances("open").max()), int(distances("torus").max())
+    (78, 40)
+    """
+    line = np.arange(SIDE)
+    if name == "torus":
+        line = np.minimum(line, SIDE - line)
+    return (line[:, None] + line[None, :]).ravel()
+
+
+def compute(store: Store) -> dict[str, dict[str, Any]]:
+    """For both models: guarantees by both influence bounds, and measured biases from many chains and from few.
+
+    Parameters
+    ----------
+    store : Store
+        A million chains and four repetitions with 300; 20 000 and two if quick.
+
+    Returns
+    -------
+    dict from models to dicts
+        "paper", "exact": guarantees; for each scan "many": bias and error from many chains, "few": the same from 300
+        chains, once for each repetition.
+    """
+    setting = store.setting
+    chains, repetitions = setting.pick(20_000, 10**6), setting.pick(2, 4)
+    found: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(MODELS):
+        model = make_model(name)
+        bounds = {method: influence(model, method=method) for method in BOUNDS}
+        data: dict[str, Any] = {
+            method: store.part(f"guarantees-{name}-{method}", guarantees, bound, BUDGETS, [0], budgets=BUDGETS)
+            for method, bound in bounds.items()
+        }
+        for place, (scan, method) in enumerate(MEASURED.items()):
+            what = (model, bounds[method], scan, BUDGETS)
+            file, words = f"bias-{name}-{scan}", setting.words
+            many = store.part(file, biases, *what, chains, words(number, place), chains=chains, budgets=BUDGETS)
+            few = [
+                store.part(f"{file}-{k}", biases, *what, FEW, words(number, place, k), budgets=BUDGETS)
+                for k in range(repetitions)
+            ]
+            data[scan] = {"many": many, "few": few, "chains": chains}
+        found[name] = data
+    return found
+
+
+def mean_distances(name: str, scan: NDArray[Any]) -> NDArray[np.float64]:
+    """Mean distance from the target in each quarter of a scan."""
+    return np.array([part.mean() for part in np.array_split(distances(name)[scan], QUARTERS)])
+
+
+def findings(data: dict[str, dict[str, Any]]) -> list[Finding]:
+    """What the paper says of Section 5.4 and its appendix, and what was measured."""
+    rows = []
+    for name, title in MODELS.items():
+        paper, exact = data[name]["paper"], data[name]["exact"]
+        last = {method: float(paper[method][-1]) for method in ("uniform", "systematic", "DoGS", "iterated DoGS")}
+        where = "Sec. 5.4" if name == "open" else "App. B.3"
+        rows += [
+            Finding(
+                f"{title}: guarantees",
+                f"DoGS below systematic below uniform ({where})",
+                f"{last['DoGS']:.2g} / {last['systematic']:.2g} / {last['uniform']:.2g} at T = {STEPS}",
+                last["DoGS"] < last["systematic"] < last["uniform"],
+            ),
+            Finding(
+                f"{title}: iterating",
+                f"only small further benefits ({where})",
+                f"{last['DoGS'] / last['iterated DoGS']:.2f}× (one run gave {last['systematic'] / last['DoGS']:.1f}×)",
+                1 - 1e-9 <= last["DoGS"] / last["iterated DoGS"] < 1.5,
+            ),
+            Finding(
+                f"{title}: exact influence",
+                "-",
+                f"DoGS {exact['DoGS'][-1]:.2g}, ours {exact['ours'][-1]:.2g}: {last['DoGS'] / exact['ours'][-1]:.0f}× "
+                "below the paper's",
+                bool(exact["ours"][-1] < exact["DoGS"][-1] < 0.1 * last["DoGS"]),
+            ),
+            _zeroing_in(name, title, where, paper["DoGS, scan"]),
+            _bias(name, title, data[name]),
+            _gain(title, data[name]),
+        ]
+    return rows
+
+
+def _zeroing_in(name: str, title: str, where: str, scan: NDArray[Any]) -> Finding:
+    near = distances(name) <= 5
+    share = float(near[scan].mean())
+    mean = mean_distances(name, scan)
+    return Finding(
+        f"{title}: where DoGS goes",
+        f"near the target, and ever nearer ({where})",
+        f"{share:.0%} of its steps within distance 5, where {near.mean():.1%} of the variables are; mean distance by "
+        f"quarter {', '.join(f'{value:.1f}' for value in mean)}",
+        bool(share > 3 * near.mean() and mean[-1] < mean[0] and mean[-1] == mean.min()),
+    )
+
+
+def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
+    """DoGS is at its noise long before the systematic scan; no bias is above its bound."""
+    k = BUDGETS.index(2000)
+    ours, dogs, systematic = (data[scan]["many"] for scan in ("ours", "DoGS", "systematic"))
+    within = all(
+        (np.abs(data[scan]["many"]["bias"]) - 5 * data[scan]["many"]["error"] <= 2 * data[method][scan]).all()
+        for scan, method in MEASURED.items()
+    )
+    return Finding(
+        f"{title}: measured bias",
+        "falls much more quickly with DoGS than with systematic (Sec. 5.4)" + ("" if name == "torus" else ", torus"),
+        f"at T = 2000: {dogs['bias'][k]:.2g} against {systematic['bias'][k]:.2g} (ours {ours['bias'][k]:.2g}), "
+        f"standard error {dogs['error'][k]:.1g}; at T = {STEPS} systematic {systematic['bias'][-1]:.2g}",
+        bool(within and dogs["bias"][k] < 0.1 * systematic["bias"][k]),
+    )
+
+
+def _gain(title: str, data: dict[str, Any]) -> Finding:
+    """The measured gain is at least that which the bounds promise, wherever the noise lets it be seen."""
+    dogs, systematic = data["DoGS"]["many"], data["systematic"]["many"]
+    promised = data["paper"]["systematic"] / data["paper"]["DoGS"]
+    seen = systematic["bias"] / np.maximum(np.abs(dogs["bias"]), 2 * dogs["error"])
+    clear = systematic["bias"] > 20 * systematic["error"]
+    larger = seen[clear] > promised[clear]
+    return Finding(
+        f"{title}: gains",
+        "larger in bias than in the bound, typically (Sec. 5.1)",
+        f"at {larger.sum()} of {clear.sum()} lengths; at T = 2000 bias {seen[BUDGETS.index(2000)]:.0f}× or more, bound "
+        f"{promised[BUDGETS.index(2000)]:.1f}×",
+        bool(larger.mean() > 0.5),
+    )
+
+
+def draw(data: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Guarantees; where the scans go, by distance and in quarters; measured biases."""
+    return {
+        "marginal-guarantees": _draw_guarantees(data),
+        "marginal-distances": _draw_distances(data),
+        "marginal-heatmaps": _draw_heatmaps(data),
+        "marginal-bias": _draw_biases(data),
+    }
+
+
+def _draw_guarantees(data: dict[str, dict[str, Any]]) -> Any:
+    figure, axes = panels(2, 2, sharex=True)
+    for row, (name, title) in zip(axes, MODELS.items(), strict=True):
+        for ax, (method, bound) in zip(row, BOUNDS.items(), strict=True):
+            draw_guarantees(ax, data[name][method], f"{title}, {bound}")
+    return figure
+
+
+def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
+    """Updates of a variable by its distance; on the torus also when."""
+    figure, axes = panels(1, 3, width=3.9)
+    for ax, (name, title) in zip(axes[0], MODELS.items(), strict=False):
+        away = distances(name)
+        there = np.bincount(away)
+        for scan, method in (("DoGS", "paper"), ("ours", "exact")):
+            counts = np.bincount(away[data[name][method][f"{scan}, scan"]], minlength=len(there))
+            ax.step(np.arange(len(there)), counts / there, where="mid", label=f"{scan}, {BOUNDS[method]}", **look(scan))
+        ax.axhline(STEPS / SIDE**2, label="systematic", **look("systematic"))
+        finish(ax, title, "Manhattan distance from the target", "updates of one variable", legend=name == "open")
+        ax.set_ylim(0.05, None)
+    ax = axes[0][2]
+    away = distances("torus")[data["torus"]["paper"]["DoGS, scan"]]
+    times = np.linspace(0, STEPS, _BINS + 1)
+    counts = np.histogram2d(np.arange(STEPS), away, [times, np.arange(away.max() + 2)])[0]
+    mesh = ax.pcolormesh(times, np.arange(away.max() + 2), counts.T, cmap="magma_r", vmin=0, rasterized=True)
+    figure.colorbar(mesh, ax=ax).set_label(f"updates in {STEPS // _BINS} steps", fontsize=8)
+    finish(ax, "torus, DoGS: distance and time", "step", "distance from the target", log="", legend=False)
+    ax.set_xticks(range(0, STEPS + 1, STEPS // 4))
+    return figure
+
+
+def _draw_heatmaps(data: dict[str, dict[str, Any]]) -> Any:
+    figure, axes = panels(2, QUARTERS, width=2.5, height=2.5, sharex=True, sharey=True)
+    for row, (name, title) in zip(axes, MODELS.items(), strict=True):
+        parts = np.array_split(data[name]["paper"]["DoGS, scan"], QUARTERS)
+        maps = [np.bincount(part, minlength=SIDE**2).reshape(SIDE, SIDE) for part in parts]
+        top = max(picture.max() for picture in maps)
+        for k, (ax, picture) in enumerate(zip(row, maps, strict=True)):
+            image = ax.imshow(np.log1p(picture), cmap="magma_r", vmin=0, vmax=np.log1p(top), interpolation="nearest")
+            ax.set_title(f"quarter {k + 1}" if k else f"{title}\nquarter 1", fontsize=8)
+            ax.set_xticks([])
+            ax.set_yticks([])
+        ticks = np.array([value for value in (0, 1, 3, 10, 30, 100, 300) if value <= top])
+        bar = figure.colorbar(image, ax=row, shrink=0.8, ticks=np.log1p(ticks))
+        bar.ax.set_yticklabels(ticks)
+        bar.set_label("updates", fontsize=8)
+    return figure
+
+
+def _draw_biases(data: dict[str, dict[str, Any]]) -> Any:
+    """Twice the bounds beside the means of X_1: 300 chains as in the paper, and many."""
+    figure, axes = panels(2, 2, sharex=True)
+    for (left, right), (name, title) in zip(axes, MODELS.items(), strict=True):
+        for scan, method in MEASURED.items():
+            bound = 2 * data[name][method][scan]
+            left.plot(BUDGETS, bound, label=f"{scan}, {BOUNDS[method]}: {bound[-1]:.2g}", **look(scan, marker=True))
+            draw_bias(right, BUDGETS, data[name][scan], scan)
+        finish(left, f"{title}: bound on the bias of X₁", "Gibbs steps T", "twice the bound on the variation", log="xy")
+        finish(right, f"{title}: measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x")
+    return figure
+
+
+def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
+    """A line for many chains, points with bars of one standard error for each repetition with few."""
+    many = data["many"]
+    ax.errorbar(budgets, many["bias"], many["error"], label=f"{scan}: {data['chains']:,} chains", **look(scan, True))
+    color = COLORS[scan]
+    for k, few in enumerate(data["few"]):
+        shift = 1.06 ** (k + 1)
+        label = f"{FEW} chains, {len(data['few'])} times" if k == 0 and scan == "ours" else None
+        ax.errorbar(np.asarray(budgets) * shift, few["bias"], few["error"], fmt=".", markersize=3, color=color,
+                    alpha=0.45, linewidth=0.8, label=label)  # fmt: skip
+    ax.axhline(0, color="#8A8A8A", linewidth=0.8)

@@ -1,0 +1,227 @@
+"""Maximum likelihood for small Ising models with Gibbs gradients (paper, Section 5.3, after Domke 2015)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dobrushin._influence import influence
+from dobrushin._learning import fit
+from dobrushin._models import Ising
+from dobrushin._sampling import sample
+from dobrushin._scan import Scan
+from dobrushin.experiments.doubling import doubling_scan
+from dobrushin.experiments.drawing import finish, look, panels
+from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.store import Arrays, Store
+
+SIDES = (3, 4)
+OBSERVATIONS = 5
+# Our reading of Domke's Section 6: gradient steps, chains, and (below) a step of 1 / (4 x number of edges), no ridge.
+GRADIENTS, CHAINS = 46, 1533
+BOX, TOLERANCE = 0.2, 0.01
+# What a total variation of 0.01 of all variables allows a mean of products of spins, which lie between -1 and 1.
+BIAS = 2 * TOLERANCE
+METHODS = ("uniform", "DoGS", "ours", "ours, own step sizes")
+
+
+def uniform_steps(n: int) -> int:
+    """Steps for a gradient that Domke's bound gives the uniform scan.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.mle import uniform_steps
+    >>> uniform_steps(9), uniform_steps(16)
+    (291, 561)
+    """
+    return math.ceil(n * math.log(n / TOLERANCE) / (1 - 4 * math.tanh(BOX)))
+
+
+def compute(store: Store) -> dict[int, list[Arrays]]:
+    """For each size and run: the error of the parameters after each gradient, Gibbs steps and seconds until then.
+
+    Parameters
+    ----------
+    store : Store
+        Five runs, each with data of its own; two if quick.
+
+    Returns
+    -------
+    dict from sides to lists of arrays
+    """
+    setting = store.setting
+    return {
+        side: [store.part(f"run-{side}-{k}", _run, side, setting.words(side, k)) for k in range(setting.pick(2, 5))]
+        for side in SIDES
+    }
+
+
+def _run(side: int, words: np.random.SeedSequence) -> Arrays:
+    """All methods on one set of data."""
+    n = side * side
+    data_words, *own = words.spawn(1 + len(METHODS))
+    data = np.random.default_rng(data_words).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
+    edges = _edges(side)
+    best = optimum(edges, data)
+    found: dict[str, Any] = {"optimum": best, "data": data}
+    for method, seed in zip(METHODS, own, strict=True):
+        _follow(method, edges, data, 1, seed)  # compiled
+        path, steps, seconds, bias = _follow(method, edges, data, GRADIENTS, seed)
+        error = np.linalg.norm(np.vstack([np.zeros(len(edges)), path]) - best, axis=1)
+        found |= {f"{method}, error": error, f"{method}, steps": steps, f"{method}, seconds": seconds}
+        found |= {f"{method}, bias": bias}
+    return found
+
+
+def _edges(side: int) -> list[tuple[int, int]]:
+    across = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
+    return across + [(i, i + side) for i in range(side * (side - 1))]
+
+
+def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.float64]:
+    """The couplings of largest likelihood in the box, by enumerating all states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dobrushin.experiments.mle import optimum
+    >>> optimum([(0, 1)], np.array([[1, 1], [1, -1], [1, 1], [1, 1], [-1, 1]])).round(3)
+    array([0.2])
+    """
+    one, other = np.array(edges).T
+    states = np.array(list(itertools.product([-1, 1], repeat=data.shape[1])), dtype=np.int8)
+    products = (states[:, one] * states[:, other]).astype(float)
+    observed = (data[:, one] * data[:, other]).mean(axis=0)
+
+    def loss(theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        energies = products @ theta
+        top = energies.max()
+        weights = np.exp(energies - top)
+        total = weights.sum()
+        return top + math.log(total) - float(theta @ observed), products.T @ (weights / total) - observed
+
+    start = np.zeros(len(edges))
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 1000}
+    return np.asarray(minimize(loss, start, jac=True, bounds=[(-BOX, BOX)] * len(edges), options=options).x)
+
+
+def _follow(
+    method: str, edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: Any
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
+    """Parameters after each gradient; Gibbs steps of a chain and seconds until then; a bound on the gradients' bias."""
+    if method == "DoGS":
+        return _follow_dogs(edges, data, gradients, seed)
+    path: list[NDArray[np.float64]] = []
+    done = fit(
+        edges, data, learn="edges", scan="uniform" if method == "uniform" else "certified", tolerance=BIAS,
+        steps=uniform_steps(data.shape[1]) if method == "uniform" else None, chains=CHAINS, iterations=gradients,
+        step="auto" if method == METHODS[3] else 1 / (4 * len(edges)), box=BOX, initial=0.0, seed=seed,
+        callback=lambda _, theta: path.append(np.array(theta)),
+    )  # fmt: skip
+    return np.array(path), np.cumsum(done.history.scan_length), done.history.seconds, done.bias_bound
+
+
+def _follow_dogs(
+    edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: np.random.SeedSequence
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
+    """The paper's way: DoGS from the uniform scan for a total variation of 0.01, anew for each estimate."""
+    one, other = np.array(edges).T
+    n = data.shape[1]
+    observed = (data[:, one] * data[:, other]).mean(axis=0)
+    base = Scan.uniform(n, uniform_steps(n))
+    theta, path, steps, seconds, begin = np.zeros(len(edges)), [], [], [], time.perf_counter()
+    for own in seed.spawn(gradients):
+        model = Ising(dict(zip(edges, theta.tolist(), strict=True)), fields=np.zeros(n))
+        found = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
+        states = sample(model, found, chains=CHAINS, seed=own).states
+        assert states is not None
+        expected = (states[:, one] * states[:, other]).mean(axis=0)
+        theta = np.clip(theta + (observed - expected) / (4 * len(edges)), -BOX, BOX)
+        path.append(theta)
+        steps.append(len(found.scan))
+        seconds.append(time.perf_counter() - begin)
+    return np.array(path), np.cumsum(steps), np.array(seconds), BIAS
+
+
+def needed(run: Arrays, method: str, what: str, slack: float = 1.02) -> float:
+    """Gibbs steps or seconds until the error is that of the uniform scan at its end (or 2 % more); inf if never."""
+    goal = slack * run["uniform, error"][-1]
+    there = np.flatnonzero(run[f"{method}, error"][1:] <= goal)
+    return float(run[f"{method}, {what}"][there[0]]) if len(there) else math.inf
+
+
+def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
+    """What the paper says of Section 5.3, and what was measured."""
+    rows = []
+    for side, runs in data.items():
+        fewer, faster = (
+            {m: np.array([needed(r, "uniform", what) / needed(r, m, what) for r in runs]) for m in METHODS}
+            for what in ("steps", "seconds")
+        )
+        ends = {m: float(np.mean([run[f"{m}, error"][-1] for run in runs])) for m in METHODS}
+        lengths = {m: np.concatenate([np.diff(run[f"{m}, steps"], prepend=0) for run in runs]) for m in METHODS}
+        rows += [
+            Finding(
+                f"{side}×{side}: Gibbs steps to the error of the uniform scan",
+                "much more quickly with DoGS, consistently (Sec. 5.3)",
+                f"DoGS {_span(fewer['DoGS'])} fewer, ours {_span(fewer['ours'])}",
+                bool(fewer["DoGS"].min() > 2 and fewer["ours"].min() >= 4),
+            ),
+            Finding(
+                f"{side}×{side}: seconds to that error",
+                "much more quickly with DoGS, consistently (Sec. 5.3)",
+                f"DoGS {_span(faster['DoGS'])} faster, ours {_span(faster['ours'])}",
+                bool(np.median(faster["DoGS"]) > 1),
+                "A scan is chosen for each gradient, which takes as long as 1533 chains of models as small as these.",
+            ),
+            Finding(
+                f"{side}×{side}: steps for a gradient",
+                f"v = {uniform_steps(side * side)} for the uniform scan (Domke 2015)",
+                f"DoGS {_range(lengths['DoGS'])}, ours {_range(lengths['ours'])}; bias of ours at most "
+                f"{max(float(run['ours, bias']) for run in runs):.3g}",
+                bool(lengths["ours"].max() < uniform_steps(side * side)),
+            ),
+            Finding(
+                f"{side}×{side}: error after {GRADIENTS} gradients, mean of {len(runs)} runs",
+                "the same level of accuracy (Sec. 5.3)",
+                f"uniform {ends['uniform']:.3g}, DoGS {ends['DoGS']:.3g}, ours {ends['ours']:.3g}; with step sizes "
+                f"of its own {ends[METHODS[3]]:.2g}",
+                abs(ends["DoGS"] / ends["uniform"] - 1) < 0.1 and abs(ends["ours"] / ends["uniform"] - 1) < 0.1,
+            ),
+        ]
+    return rows
+
+
+def _span(values: NDArray[np.float64]) -> str:
+    return f"{np.median(values):.2g}× ({values.min():.2g} to {values.max():.2g})"
+
+
+def _range(values: NDArray[Any]) -> str:
+    return f"{values.min()} to {values.max()}"
+
+
+def draw(data: dict[int, list[Arrays]]) -> dict[str, Any]:
+    """Errors against Gibbs steps and against time, all runs."""
+    figure, axes = panels(len(data), 2, sharey="row")
+    for (left, right), (side, runs) in zip(axes, data.items(), strict=True):
+        for ax, what in ((left, "steps"), (right, "seconds")):
+            for k, run in enumerate(runs):
+                for method in METHODS:
+                    style = look(method) | {"linewidth": 1.0, "alpha": 0.8}
+                    if method == "uniform":
+                        style |= {"linestyle": "-"}
+                    if method == METHODS[3]:
+                        style |= {"color": "#56B4E9", "linestyle": "--"}
+                    when = np.concatenate([[0.0], run[f"{method}, {what}"]])
+                    ax.plot(when, run[f"{method}, error"], label=method if k == 0 else None, **style)
+        finish(left, f"{side} × {side} Ising, {len(runs)} runs", "Gibbs steps of each chain", "distance to the optimum")
+        finish(right, "the same against time", "seconds", "", legend=False)
+        for ax in (left, right):
+            ax.set_xlim(left=0)
+    return {"mle": figure}

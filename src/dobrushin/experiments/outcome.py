@@ -1,0 +1,84 @@
+"""What came of an experiment: what the paper says beside what was measured, and the files that show it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement of the paper, or of this project, and what a run says about it.
+
+    Attributes
+    ----------
+    what : str
+    paper : str
+        What the paper says, with its section; "-" for what the paper does not have.
+    measured : str
+    holds : bool
+    why : str
+        Where it does not hold and that is understood: the reason.
+    """
+
+    what: str
+    paper: str
+    measured: str
+    holds: bool
+    why: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """In one word."""
+        return "holds" if self.holds else ("differs" if self.why else "FAILS")
+
+    @property
+    def expected(self) -> bool:
+        """Whether it holds, or does not for a known reason."""
+        return self.holds or bool(self.why)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All findings of an experiment, and where its data and pictures are.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.outcome import Finding, Outcome
+    >>> found = Outcome("sums", 0.1, [Finding("1 + 1", "2 (Sec. 1)", "2", True)], [])
+    >>> found.holds
+    True
+    """
+
+    name: str
+    seconds: float
+    findings: Sequence[Finding]
+    files: Sequence[Path]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every finding is as it should be: it holds, or it differs for a reason that is given."""
+        return all(finding.expected for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        rows = [{**asdict(finding), "verdict": finding.verdict} for finding in self.findings]
+        return {
+            "name": self.name,
+            "holds": self.holds,
+            "seconds": round(self.seconds, 2),
+            "findings": rows,
+            "files": [str(path) for path in self.files],
+        }
+
+
+def write_findings(path: Path, findings: Sequence[Finding]) -> None:
+    """Write the table as CSV."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["what", "paper says", "we measured", "verdict", "why"])
+        for finding in findings:
+            writer.writerow([finding.what, finding.paper, finding.measured, finding.verdict, finding.why])

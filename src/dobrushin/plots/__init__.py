@@ -1,0 +1,14 @@
+"""Pictures of results. Each function draws on Axes and returns them; needs the extra `plots` (matplotlib).
+
+A picture of one panel takes and returns an Axes; one of several panels takes a sequence of them and returns an array.
+Without Axes a new figure is made, which pyplot does not know of: ``ax.figure.savefig(path)`` writes it.
+"""
+
+from dobrushin.plots.comparison import against_exact
+from dobrushin.plots.curves import bounds
+from dobrushin.plots.intervals import marginals
+from dobrushin.plots.maps import scan_map
+from dobrushin.plots.matrices import influence
+from dobrushin.plots.traces import trace
+
+__all__ = ["against_exact", "bounds", "influence", "marginals", "scan_map", "trace"]

@@ -1,0 +1,252 @@
+"""Where a scan spends its steps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._extras import require
+from dobrushin._models import Model
+from dobrushin._optimize import ScanResult
+from dobrushin._scan import as_scan
+from dobrushin.errors import ArgumentError
+from dobrushin.plots.graphs import MOST_NODES, draw_graph, subgraph
+from dobrushin.plots.style import Look, color_bar, drawn, dress, look, panels
+
+_NAME = "plots.scan_map"
+_MOST_PANELS, _MOST_CELLS = 64, 2**26
+# Cells of a panel along its longer side; of more, means of blocks.
+_SIDE = 400
+# Colours are logarithmic where the counts are this far apart.
+_WIDE = 30
+# Targets in panels with more cells along a side get circles, unless there are too many.
+_TINY, _MOST_CIRCLES = 60, 30
+
+
+def scan_map(
+    scan: Any,
+    shape: tuple[int, int] | None = None,
+    model: Model | None = None,
+    segments: int = 4,
+    targets: Any = None,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Draw how often a scan updates each variable, in consecutive parts of the scan.
+
+    Variables that a part never updates are left blank. All panels have the same colours.
+
+    Parameters
+    ----------
+    scan : Scan or ScanResult
+        Of random steps the expected numbers of updates are drawn.
+    shape : (rows, columns), optional
+        For grids, whose variables are numbered row by row: a heat map. Cut to where the scan is, if that is a
+        small part of the grid.
+    model : Model, optional
+        Without a shape: its graph is drawn. Of more than 2000 variables only those that the scan updates, and the
+        targets, which must not be more than that.
+    segments : int
+        Number of parts, of as many steps each; a panel for each.
+    targets : labels, optional
+        Outlined; positions if there is no model. Default: those that a ScanResult was made for.
+    ax : Axes, or a sequence of them, optional
+        One for each part; default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes, or array of Axes where there are several parts
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(9, 9, couplings=0.2)
+    >>> result = db.shortest_scan(model, targets=[40], tolerance=0.01)
+    >>> panels = db.plots.scan_map(result, shape=(9, 9))
+    >>> panels[-1].get_title()
+    'steps 290–386'
+    """
+    certificate = scan.variation if isinstance(scan, ScanResult) else None
+    scan = as_scan(scan, _NAME)
+    if model is not None and not isinstance(model, Model):
+        raise ArgumentError(_NAME, "model", "a model", model)
+    n = None if model is None else model.n_variables
+    if certificate is not None:
+        if n is not None and n != certificate._problem.n:
+            raise ArgumentError(_NAME, "model", f"the one of {certificate._problem.n} variables", f"{n} variables")
+        n = certificate._problem.n
+    cells = _read_shape(shape, n)
+    if cells is None and model is None:
+        raise ArgumentError(_NAME, "shape", "(rows, columns) of a grid, where no 'model' is given", None)
+    n = n if n is not None else cells[0] * cells[1]  # type: ignore[index]
+    scan.check_fits(n, _NAME)
+    segments = check.count(segments, _NAME, "segments")
+    if segments > (most := min(_MOST_PANELS, len(scan))):
+        raise ArgumentError(_NAME, "segments", f"at most {most} for {len(scan)} steps", segments)
+    if segments * n > _MOST_CELLS:
+        raise ArgumentError(_NAME, "segments", f"at most {_MOST_CELLS // n} for {n} variables", segments)
+    marked = np.empty(0, dtype=np.int64)
+    if targets is not None:
+        labels, lookup = (range(n), None) if model is None else (model.labels, model._lookup)
+        marked = check.positions(targets, labels, lookup, _NAME, "targets")
+    elif certificate is not None and len(certificate._objective.positions) < n:
+        marked = certificate._objective.positions
+
+    ends = [len(scan) * k // segments for k in range(segments + 1)]
+    counts = [scan[a:b].counts(n) for a, b in pairwise(ends)]
+    if cells is None:
+        assert model is not None
+        axes, image, note = _draw_graph(ax, model, counts, marked)
+    else:
+        axes, image, note = _draw_grid(ax, [part.reshape(cells) for part in counts], marked)
+    colours = look(axes[0])
+    for panel, (first, last) in zip(axes, pairwise(ends), strict=True):
+        text = f"steps {first + 1}–{last}"
+        panel.set_title(text, fontsize="medium" if len(text) < 16 else "small")
+        dress(panel, look(panel))
+    what = "expected updates" if scan.is_random else "updates"
+    bar = color_bar(image, axes, f"{what} per variable{note}", colours)
+    if type(image.norm).__name__ == "Normalize":
+        whole = not scan.is_random and "means" not in note
+        bar.ax.yaxis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(integer=whole, nbins=6))
+    return drawn(axes)
+
+
+def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
+    if shape is None:
+        return None
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise ArgumentError(_NAME, "shape", "(rows, columns)", shape)
+    rows, columns = (check.count(side, _NAME, "shape") for side in shape)
+    if n is not None and rows * columns != n:
+        raise ArgumentError(_NAME, "shape", f"(rows, columns) of {n} variables", shape)
+    if rows * columns > _MOST_CELLS:
+        raise ArgumentError(_NAME, "shape", f"of at most {_MOST_CELLS} variables", shape)
+    return rows, columns
+
+
+def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:
+    """Panels for pictures of this height by width: below each other if they are wide, else a few in a row."""
+    if aspect < 0.4:
+        columns = 1
+    elif segments <= 4:
+        columns = min(segments, 4 if is_grid else 2)
+    else:
+        columns = 3 if segments <= 6 else 4
+    width = (5.6, 3.2, 2.5, 2.1)[columns - 1] * (1.0 if is_grid else 1.2)
+    height = min(max(width * aspect, 0.5), 1.5 * width) + (0.75 if is_grid else 0.3)
+    rows = -(-segments // columns)
+    return panels(ax, segments, _NAME, (width * columns + 0.9, max(2.2, height * rows)), columns)
+
+
+def _draw_graph(
+    ax: Any, model: Model, counts: list[NDArray[Any]], marked: NDArray[np.int64]
+) -> tuple[list[Any], Any, str]:
+    n = model.n_variables
+    shown = np.arange(n)
+    if n > MOST_NODES:
+        shown = np.union1d(np.flatnonzero(np.any(counts, axis=0)), marked)
+    if len(shown) > MOST_NODES:
+        requirement = f"one with at most {MOST_NODES} variables to draw as a graph (for grids give 'shape')"
+        raise ArgumentError(_NAME, "model", requirement, f"{len(shown)} variables")
+    graph = subgraph(model, shown)
+    width, height = np.ptp(graph.places, axis=0)
+    axes = _panels(ax, len(counts), float(np.clip((height + 0.5) / (width + 0.5), 0.4, 1.2)), is_grid=False)
+    parts = [part[shown] for part in counts]
+    image, note = draw_graph(axes, graph, parts, marked, _norm(parts), look(axes[0]))
+    return axes, image, _blank(parts) + note
+
+
+def _norm(counts: list[NDArray[Any]]) -> Any:
+    """From counts to colours, the same in all panels."""
+    colors = require("matplotlib.colors", "plots")
+    most = max(float(part.max()) for part in counts)
+    least = min(float(part[part > 0].min()) for part in counts)
+    return colors.LogNorm(least, most) if most > _WIDE * least else colors.Normalize(0.0, most)
+
+
+def _blank(counts: list[NDArray[Any]]) -> str:
+    return " (blank: none)" if any((part == 0).any() for part in counts) else ""
+
+
+def _draw_grid(ax: Any, counts: list[NDArray[Any]], marked: NDArray[np.int64]) -> tuple[list[Any], Any, str]:
+    is_target = np.zeros(counts[0].shape, dtype=np.bool_)
+    is_target.flat[marked] = True
+    top, bottom, left, right = _window(np.any(counts, axis=0) | is_target)
+    k = -(-max(bottom - top, right - left) // _SIDE)
+    parts = [_means(part[top:bottom, left:right], k) for part in counts]
+    high, wide = parts[0].shape
+    aspect = "equal" if max(high, wide) <= 6 * min(high, wide) else "auto"
+    axes = _panels(ax, len(counts), high / wide, is_grid=True)
+    colours, norm = look(axes[0]), _norm(parts)
+    extent = (left - 0.5, left + wide * k - 0.5, top + high * k - 0.5, top - 0.5)
+    ticker = require("matplotlib.ticker", "plots")
+    columns = axes[0].get_subplotspec().get_gridspec().ncols if ax is None else 1
+    for number, (panel, part) in enumerate(zip(axes, parts, strict=True)):
+        image = panel.imshow(
+            np.ma.masked_equal(part, 0), norm=norm, cmap=colours.map, extent=extent, aspect=aspect,
+            interpolation="nearest", origin="upper",
+        )  # fmt: skip
+        panel.set_xlabel("column" if wide > 1 else "")
+        panel.set_ylabel("row" if high > 1 else "")
+        if number % columns:
+            panel.set_ylabel("")
+            panel.tick_params(labelleft=False)
+        if ax is None and number + columns < len(axes):
+            panel.set_xlabel("")
+            panel.tick_params(labelbottom=False)
+        for axis, side, bins in ((panel.xaxis, wide * k, 4), (panel.yaxis, high * k, 4)):
+            axis.set_major_locator(
+                ticker.MaxNLocator(nbins=bins, integer=True) if side > 1 else ticker.FixedLocator([])
+            )
+        _outline(panel, is_target, colours, tiny=max(high, wide) > _TINY)
+    return axes, image, _blank(parts) + (f",\nmeans of blocks of {k} × {k}" if k > 1 else "")
+
+
+def _window(touched: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """First and last row and column to show: all, or what surrounds a small part."""
+    rows, columns = touched.shape
+    window = []
+    for axis, side in ((1, rows), (0, columns)):
+        hit = np.flatnonzero(touched.any(axis=axis))
+        margin = max(1, (hit[-1] - hit[0]) // 8)
+        window += [max(0, int(hit[0]) - margin), min(side, int(hit[-1]) + 1 + margin)]
+    if (window[1] - window[0]) * (window[3] - window[2]) > 0.4 * rows * columns:
+        return 0, rows, 0, columns
+    return window[0], window[1], window[2], window[3]
+
+
+def _means(values: NDArray[Any], k: int) -> NDArray[np.float64]:
+    """Means of blocks of k x k; those at the end may be smaller."""
+    if k == 1:
+        return values.astype(np.float64)
+    rows, columns = (np.arange(0, side, k) for side in values.shape)
+    sums = np.add.reduceat(np.add.reduceat(values.astype(np.float64), rows, axis=0), columns, axis=1)
+    sizes = np.outer(np.diff(rows, append=values.shape[0]), np.diff(columns, append=values.shape[1]))
+    return sums / sizes
+
+
+def _outline(ax: Any, is_target: NDArray[np.bool_], look: Look, tiny: bool) -> None:
+    """Lines around the targets: where a target has a neighbour that is none. Circles too, if cells are tiny."""
+    padded = np.pad(is_target, 1)
+    row, column = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
+    lines = [np.stack([column - 0.5, row - 0.5, column + 0.5, row - 0.5], axis=1)]
+    row, column = np.nonzero(padded[1:-1, 1:] != padded[1:-1, :-1])
+    lines.append(np.stack([column - 0.5, row - 0.5, column - 0.5, row + 0.5], axis=1))
+    effects = require("matplotlib.patheffects", "plots")
+    halo = [effects.Stroke(linewidth=3.0, foreground=look.paper), effects.Normal()]
+    collection = require("matplotlib.collections", "plots").LineCollection(
+        np.concatenate(lines).reshape(-1, 2, 2), colors=look.alarm, linewidths=1.4, path_effects=halo,
+        capstyle="projecting", clip_on=False, zorder=3, label="targets",
+    )  # fmt: skip
+    ax.add_collection(collection, autolim=False)
+    row, column = np.nonzero(is_target)
+    if tiny and len(row) <= _MOST_CIRCLES:
+        ax.plot(
+            column, row, "o", markersize=9, markerfacecolor="none", color=look.alarm, markeredgewidth=1.4,
+            path_effects=halo, clip_on=False, scalex=False, scaley=False,
+        )  # fmt: skip

@@ -1,0 +1,124 @@
+"""The influence matrix and its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._extras import require
+from dobrushin._influence import Influence
+from dobrushin._influence import influence as compute
+from dobrushin._models import Model
+from dobrushin.errors import ArgumentError
+from dobrushin.plots.style import Look, blocks, color_bar, drawn, dress, look, name_ticks, panels, plain
+
+# Entries of the picture along a side; of a larger matrix the largest entries of blocks.
+_SIDE, _COARSE = 300, 200
+_MOST_BARS, _MOST_POINTS, _MOST_NAMES = 60, 2000, 25
+
+
+def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
+    """Draw an influence bound as a picture, and the sums of its rows.
+
+    Where all sums are below 1 (the dashed line), Dobrushin's condition holds.
+
+    Parameters
+    ----------
+    influence : Influence or Model
+    ax : two matplotlib Axes, optional
+        For the matrix and for the sums; default those of a new figure.
+
+    Returns
+    -------
+    array of two matplotlib Axes
+        Of more than 300 variables the matrix is shown by the largest entries of blocks.
+
+    Notes
+    -----
+    Entry (i, j), in row i and column j, bounds C_ij, the influence of variable j on variable i; Dobrushin's condition
+    is max_i sum_j C_ij < 1.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(6, 6, couplings=0.2)
+    >>> matrix, sums = db.plots.influence(db.influence(model, method="paper"))
+    >>> sums.get_title()
+    'row sums: largest 0.79'
+    """
+    bound = compute(influence) if isinstance(influence, Model) else influence
+    if not isinstance(bound, Influence):
+        raise ArgumentError("plots.influence", "influence", "an Influence or a model", influence)
+    axes = panels(ax, 2, "plots.influence", (8.2, 3.8), width_ratios=[1.15, 1])
+    _draw_matrix(axes[0], bound, look(axes[0]))
+    _draw_sums(axes[1], bound, look(axes[1]))
+    return drawn(axes)
+
+
+def _draw_matrix(ax: Any, bound: Influence, look: Look) -> None:
+    n = bound.n_variables
+    k = 1 if n <= _SIDE else -(-n // _COARSE)
+    entries = bound.matrix.tocoo()
+    picture = np.zeros((-(-n // k),) * 2)
+    np.maximum.at(picture, (entries.row // k, entries.col // k), entries.data)
+    end = len(picture) * k - 0.5
+    most = float(picture.max()) or 1.0
+    image = ax.imshow(
+        np.ma.masked_equal(picture, 0), vmin=0.0, vmax=most, cmap=look.map, extent=(-0.5, end, end, -0.5),
+        aspect="equal", interpolation="nearest", origin="upper",
+    )  # fmt: skip
+    ax.set_xlabel("of variable j")
+    ax.set_ylabel("on variable i")
+    computed = bound.computed_rows
+    title = "influence" if computed is None else f"influence: {len(computed)} of {n} rows"
+    ax.set_title(title if k == 1 else f"{title}, largest in blocks of {k} × {k}", fontsize="medium")
+    _ticks(ax.xaxis, bound)
+    _ticks(ax.yaxis, bound)
+    if _has_names(bound):
+        ax.tick_params(axis="x", labelrotation=90)
+    dress(ax, look)
+    color_bar(image, [ax], "", look)
+
+
+def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
+    n = bound.n_variables
+    sums: NDArray[np.float64] = np.asarray(bound.matrix.sum(axis=1), dtype=np.float64)
+    if bound.computed_rows is not None:
+        known = np.zeros(n, dtype=np.bool_)
+        known[bound.computed_rows] = True
+        sums = np.where(known, sums, np.nan)
+    values, k = blocks(sums, _MOST_POINTS)
+    where = np.arange(len(values)) * k + (k - 1) / 2
+    high = values >= 1
+    if n <= _MOST_BARS:
+        ax.bar(where, values, color=[look.alarm if bad else look.colors[0] for bad in high])
+    else:
+        single = np.isnan(values).any()
+        ax.plot(where, values, "." if single else "-", color=look.colors[0], linewidth=1.0)
+        ax.plot(where[high], values[high], ".", color=look.alarm, markersize=4)
+    ax.axhline(1.0, color=look.ink, linestyle="--", linewidth=1.2)
+    ax.set_ylim(0.0, 1.08 * max(1.0, float(np.nanmax(sums))))
+    ax.set_xlim(-0.6, n - 0.4)
+    above = int((sums >= 1).sum())
+    verdict = f"{above} of {n} not below 1" if above else f"largest {float(np.nanmax(sums)):.2g}"
+    ax.set_title(f"row sums: {verdict}", fontsize="medium")
+    ax.set_xlabel("variable i" if k == 1 else f"variable i (largest of each {k})")
+    _ticks(ax.xaxis, bound)
+    if _has_names(bound):
+        ax.tick_params(axis="x", labelrotation=90)
+    dress(ax, look, grid="y")
+
+
+def _has_names(bound: Influence) -> bool:
+    return bound.n_variables <= _MOST_NAMES and not isinstance(bound.labels, range)
+
+
+def _ticks(axis: Any, bound: Influence) -> None:
+    """Names where there is room for them, else positions."""
+    if _has_names(bound):
+        name_ticks(axis, range(bound.n_variables), [plain(label, 12) for label in bound.labels])
+    else:
+        bins = 6 if bound.n_variables < 10_000 else 3
+        axis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(nbins=bins, integer=True))

@@ -1,0 +1,135 @@
+"""Chains along their recorded draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin import _validate as check
+from dobrushin._extras import require
+from dobrushin._sampling import Samples
+from dobrushin.errors import ArgumentError
+from dobrushin.plots.style import STYLES, Look, color_bar, drawn, dress, legend_font, look, panels, plain
+
+_NAME = "plots.trace"
+_PANELS, _MOST_PANELS = 4, 24
+_MOST_POINTS, _MOST_LINES, _MOST_STRIPS = 1000, 20, 100
+
+
+def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: Any = None) -> Any:
+    """Draw chains along their recorded draws, with a panel for each variable.
+
+    Parameters
+    ----------
+    samples : Samples
+        Whose states were kept every so many steps: ``record=db.Record(every=...)``.
+    variables : labels, optional
+        Default the first four of those that were kept.
+    show : {"means", "states"}
+        "means": for each state the share of draws in it so far, thick for all chains together and thin for single ones,
+        the first 20. Of two states the last one is drawn. "states": the states themselves, a line for each chain,
+        the first 100, and a column for each draw, at most 1000 of them.
+    ax : Axes, or a sequence of them, optional
+        One for each variable; default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes, or array of Axes where there are several variables
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(4, 4, couplings=0.3, fields=0.1)
+    >>> run = db.sample(model, db.Scan.systematic(16, 1600), chains=10, seed=1, record=db.Record(every=16))
+    >>> ax = db.plots.trace(run, [5])
+    >>> ax.get_title(), ax.get_ylabel()
+    ('variable 5', 'share of state 1')
+    """
+    if not isinstance(samples, Samples):
+        raise ArgumentError(_NAME, "samples", "Samples", samples)
+    check.choice(show, ("means", "states"), _NAME, "show")
+    states = samples.states
+    if states is None or states.ndim != 3:
+        kept = "counts only" if states is None else "the last draw only"
+        raise ArgumentError(_NAME, "samples", "kept every so many steps: record=db.Record(every=...)", kept)
+    if not samples.chains:
+        raise ArgumentError(_NAME, "samples", "of at least one chain", "0 chains")
+    labels = samples.variables
+    lookup = None if labels == range(len(labels)) else {label: k for k, label in enumerate(labels)}
+    if variables is None:
+        columns = np.arange(min(_PANELS, len(labels)))
+    else:
+        columns = check.positions(variables, labels, lookup, _NAME, "variables")
+    if len(columns) > _MOST_PANELS:
+        raise ArgumentError(_NAME, "variables", f"at most {_MOST_PANELS}", f"{len(columns)} variables")
+    count = len(columns)
+    across = 1 if count == 1 else 2
+    size = (6.4, 3.6) if count == 1 else (8.0, 0.4 + 2.2 * -(-count // across))
+    axes = panels(ax, count, _NAME, size, across)
+    values = range(-1, 2, 2) if samples.spins else range(samples.cardinality)
+    image = None
+    for panel, column in zip(axes, columns.tolist(), strict=True):
+        colours = look(panel)
+        if show == "means":
+            _draw_means(panel, states[:, :, column], values, colours)
+        else:
+            image = _draw_states(panel, states[:, :, column], values, colours)
+        panel.set_xlabel("recorded draw")
+        panel.set_title(f"variable {plain(labels[column], 30)}", fontsize="medium")
+        dress(panel, colours, grid="" if show == "states" else "y")
+    if image is not None:
+        color_bar(image, axes, "state", look(axes[-1])).set_ticks(_states_shown(values))
+    return drawn(axes)
+
+
+def _states_shown(values: range) -> list[int]:
+    """At most ten states, evenly spaced."""
+    return list(values)[:: -(-len(values) // 10)]
+
+
+def _draw_means(ax: Any, states: NDArray[Any], values: range, look: Look) -> None:
+    """Running shares of states."""
+    chains, draws = states.shape
+    points = np.unique(np.linspace(1, draws, min(draws, _MOST_POINTS)).round().astype(np.int64))
+    drawn = [values[-1]]
+    left_out = 0
+    if len(values) > 2:
+        seen, counts = np.unique(states, return_counts=True)
+        most = seen[np.argsort(-counts, kind="stable")][: len(look.colors)]
+        drawn, left_out = np.sort(most).tolist(), len(seen) - len(most)
+    lines = min(chains, _MOST_LINES) if chains > 1 else 0
+    for k, state in enumerate(drawn):
+        color = look.colors[k % len(look.colors)]
+        hits = states == state
+        single = np.cumsum(hits[:lines], axis=1)[:, points - 1] / points
+        if lines and len(drawn) == 1:
+            ax.plot(points, single.T, color=color, linewidth=0.7, alpha=0.35)
+        together = np.cumsum(hits.mean(axis=0))[points - 1] / points
+        ax.plot(points, together, color=color, linestyle=STYLES[k % 4], linewidth=2.0, label=f"{state}")
+    if len(drawn) == 1:
+        ax.set_ylabel(f"share of state {drawn[0]}")
+    else:
+        ax.set_ylabel("share of states")
+        ax.legend(frameon=False, fontsize="small" if legend_font(ax) == "medium" else "x-small", ncols=len(drawn))
+    ax.set_ylim(-0.03, 1.03)
+    if left_out:
+        ax.set_ylabel(f"share of states ({left_out} rarer ones not drawn)")
+
+
+def _draw_states(ax: Any, states: NDArray[Any], values: range, look: Look) -> Any:
+    """A picture with chains as lines and draws as columns."""
+    chains, draws = states.shape
+    columns = np.unique(np.linspace(0, draws - 1, min(draws, _MOST_POINTS)).round().astype(np.int64))
+    picture = states[:_MOST_STRIPS, columns]
+    edges = np.arange(len(values) + 1) * values.step + values[0] - values.step / 2
+    colors = require("matplotlib", "plots").colormaps[look.map].resampled(len(values))
+    norm = require("matplotlib.colors", "plots").BoundaryNorm(edges, len(values))
+    image = ax.imshow(
+        picture, cmap=colors, norm=norm, aspect="auto", interpolation="nearest", origin="upper",
+        extent=(0.5, draws + 0.5, len(picture) - 0.5, -0.5),
+    )  # fmt: skip
+    ax.set_ylabel("chain" if chains <= _MOST_STRIPS else f"chain (the first {_MOST_STRIPS} of {chains})")
+    ax.yaxis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(nbins=5, integer=True))
+    return image

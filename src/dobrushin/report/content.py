@@ -1,0 +1,165 @@
+"""What a page says, as plain data."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Hashable
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from dobrushin._coalescence import coalescence
+from dobrushin._diagnose import Diagnosis, diagnose
+from dobrushin._estimate import Estimate
+from dobrushin._models import Model
+from dobrushin._plan.query import expected_seconds
+from dobrushin._statistics import Statistic, shown
+from dobrushin.errors import BudgetError
+from dobrushin.report import words
+from dobrushin.report.closing import picture
+from dobrushin.report.graph import certified_surroundings, surroundings, target_labels
+from dobrushin.report.rows import distinct_targets, rows_of, short_names
+
+# Names in a sentence, and in a line of code.
+_MOST_NAMES, _MOST_IN_CODE = 100, 8
+_MOST_DIAGNOSED = 20_000
+# The curve of a coalescence: runs, and seconds that they may take.
+_RUNS, _SECONDS = (4096, 512), 2.0
+_CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
+
+
+def content(
+    estimate: Estimate,
+    model: Model | None,
+    evidence: dict[Hashable, int],
+    shape: tuple[int, int] | None,
+    title: str | None,
+    command: str | None,
+    diagnosis: Diagnosis | bool | None,
+) -> dict[str, Any]:
+    """Everything that is on the page."""
+    sampled = None if model is None else model.condition(evidence)
+    around = certified_surroundings(estimate)
+    if model is not None and sampled is not None:
+        around = surroundings(estimate, model, sampled, evidence)
+    scan = estimate.plan.scan
+    default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
+    return {
+        "title": default if title is None else title,
+        "verdict": words.verdict(estimate),
+        "asked": _asked(estimate, model, evidence),
+        "rows": rows_of(estimate),
+        "certificate": {
+            "words": words.explained(estimate),
+            "facts": words.facts(estimate),
+            "assumptions": list(estimate.assumptions),
+            "bias": f"limit at confidence {words.percent(estimate.confidence)}"
+            if estimate.plan.method == "coalescence"
+            else "",
+        },
+        "curve": _curve(estimate, sampled, evidence),
+        "scan": None if scan is None else picture(scan, around, shape),
+        "diagnosis": _diagnosis(sampled, diagnosis, bool(evidence)),
+        "reproduce": _reproduce(estimate, evidence, command),
+    }
+
+
+def _asked(estimate: Estimate, model: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any]:
+    targets = distinct_targets(estimate)[0]
+    observed = [f"{label} = {state}" for label, state in list(evidence.items())[:_MOST_NAMES]]
+    exact = estimate.plan.method == "exact"
+    return {
+        "model": "" if model is None else short_names([repr(model)])[0],
+        "targets": short_names([str(shown(target)) for target in targets[:_MOST_NAMES]]),
+        "count": len(targets),
+        "tolerance": f"plus or minus {estimate.plan.tolerance:g}",
+        "confidence": words.percent(estimate.plan.confidence) + (" (what was found is certain)" if exact else ""),
+        "evidence": short_names(observed),
+        "evidence_count": len(evidence),
+    }
+
+
+def _curve(estimate: Estimate, sampled: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any] | None:
+    """The bound against the steps, where there is one."""
+    if estimate.certificate is not None:
+        steps, values = estimate.certificate.curve()
+        weights = estimate.certificate._objective.weights
+        about = words.curve_words("dobrushin", len(weights), None)
+        return _points(steps, values / weights.sum(), about)
+    scan = estimate.plan.scan
+    if estimate.plan.method != "coalescence" or sampled is None or scan is None:
+        return None
+    for runs in _RUNS:  # each run is made twice: once to know the end, once for the curve
+        if expected_seconds(estimate.plan.kernel or "", 2.0 * runs * len(scan)) < _SECONDS:
+            labels = [label for label in target_labels(estimate) if label not in evidence]
+            proof = coalescence(sampled, scan, labels, runs=runs, seed=_CURVE_SEED)
+            return _points(*proof.curve(), words.curve_words("coalescence", len(labels), proof.confidence))
+    return None
+
+
+def _points(steps: Any, values: Any, about: str) -> dict[str, Any]:
+    return {"steps": steps.tolist(), "values": [float(words.rounded_up(value, 4)) for value in values], "words": about}
+
+
+def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_evidence: bool) -> dict[str, Any]:
+    """Lines of a diagnosis, or why there are none."""
+    if given is False:
+        return {"lines": [], "note": "The diagnosis was left out."}
+    if not isinstance(given, Diagnosis):
+        if sampled is None:
+            return {"lines": [], "note": "The model was not given to the report: estimate.report(path, model=model)."}
+        if given is None and sampled.n_variables > _MOST_DIAGNOSED:
+            note = f"{sampled.n_variables:,} variables are too many to diagnose unasked: pass diagnosis=True."
+            return {"lines": [], "note": note}
+        try:
+            given = diagnose(sampled)
+        except BudgetError as error:
+            return {"lines": [], "note": str(error)}
+    head, *rest = str(given).splitlines()
+    lines = [(line[2:15].strip(), line[15:]) for line in rest]
+    note = "Hints from sweeps and a few pilot runs; they certify nothing."
+    return {"lines": [("model", head.removeprefix("Diagnosis of ")), *lines],
+            "note": f"The model given the evidence. {note}" if has_evidence else note}  # fmt: skip
+
+
+def _reproduce(estimate: Estimate, evidence: dict[Hashable, int], command: str | None) -> dict[str, Any]:
+    libraries = ("dobrushin", "numpy", "numba", "scipy")
+    facts = [("seed", _seed(estimate)), ("Python", platform.python_version()), *((x, _version(x)) for x in libraries)]
+    return {"command": _call(estimate, evidence) if command is None else command, "facts": facts}
+
+
+def _version(name: str) -> str:
+    import dobrushin
+
+    if name == "dobrushin":
+        return dobrushin.__version__
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _seed(estimate: Estimate) -> str:
+    seed = estimate.seed
+    if isinstance(seed, np.random.SeedSequence):
+        return f"np.random.SeedSequence({seed.entropy!r}, spawn_key={seed.spawn_key!r})"
+    return "none (nothing was drawn)" if seed is None else str(seed)
+
+
+def _call(estimate: Estimate, evidence: dict[Hashable, int]) -> str:
+    """The call of `estimate`, as far as it can be written."""
+    targets = distinct_targets(estimate)[0]
+    names = [f"<statistic {t.name!r}>" if isinstance(t, Statistic) else repr(t) for t in targets[:_MOST_IN_CODE]]
+    listed = ", ".join(short_names(names)) + (", ..." if len(targets) > len(names) else "")
+    count = f"  # {len(targets):,} targets" if len(targets) > len(names) else ""
+    made = estimate.plan
+    lines = ["import dobrushin as db", "", "db.estimate(", "    model,", f"    targets=[{listed}],{count}"]
+    if evidence:
+        shown_evidence = ", ".join(f"{k!r}: {v!r}" for k, v in list(evidence.items())[:_MOST_IN_CODE])
+        cut = ", ..." if len(evidence) > _MOST_IN_CODE else ""
+        lines.append(f"    evidence={{{shown_evidence}{cut}}},")
+    lines.append(f"    tolerance={made.tolerance!r}, confidence={made.confidence!r}, method={made.method!r},")
+    if estimate.seed is not None:
+        lines.append(f"    seed={_seed(estimate)},")
+    return "\n".join([*lines, ")"])

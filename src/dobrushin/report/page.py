@@ -1,0 +1,194 @@
+"""The page as a whole: template, escaping, and the file."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import html
+import json
+import os
+from collections.abc import Hashable, Mapping
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from dobrushin import _validate as check
+from dobrushin._diagnose import Diagnosis
+from dobrushin._estimate import Estimate
+from dobrushin._models import Model
+from dobrushin.errors import ArgumentError
+from dobrushin.report.content import content
+from dobrushin.report.rows import cell_texts
+
+_SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
+# Rows for readers without scripts.
+_STATIC_ROWS = 200
+_COLUMNS = ("target", "state", "mean", "lower", "upper", "bias bound")
+
+
+def write(
+    estimate: Estimate,
+    path: str | os.PathLike[str],
+    *,
+    model: Model | None = None,
+    evidence: Mapping[Hashable, int] | None = None,
+    shape: tuple[int, int] | None = None,
+    title: str | None = None,
+    command: str | None = None,
+    diagnosis: Diagnosis | bool | None = None,
+) -> None:
+    """Write an estimate as one interactive HTML page that needs no network.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    path : str or path
+        The file, replaced as a whole.
+    model : Model, optional
+        The model that was asked about, without the evidence. With it the page shows names and distances of the
+        variables that the scan updates, the diagnosis, and for coalescence the bound against the steps.
+    evidence : dict from label to state, optional
+        What was observed, as it was given to `estimate`.
+    shape : (rows, columns), optional
+        The variables of the model are a grid, row by row. Without it, grids of four neighbours each are recognised.
+    title : str, optional
+        Heading of the page.
+    command : str, optional
+        How the estimate was made; default the call of `estimate`.
+    diagnosis : Diagnosis or bool, optional
+        What `diagnose` found. By default a model of up to 20 000 variables is diagnosed here, which takes seconds;
+        False leaves it out.
+
+    Notes
+    -----
+    Numbers are rounded away from the estimate, so that the intervals on the page hold as those of the estimate do.
+    A page keeps below about 2 MB: of more than 20 000 rows it shows the first, and it thins long scans. It shows that.
+
+    Examples
+    --------
+    >>> import dobrushin as db, pathlib, tempfile
+    >>> from dobrushin import report
+    >>> model = db.Ising.grid(50, 50, couplings=0.2)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "page.html"
+    >>> report.write(db.estimate(model, [1275], seed=1), path, model=model, diagnosis=False)
+    >>> page = path.read_text()
+    >>> "://" in page, len(page) < 100_000
+    (False, True)
+    """
+    if not isinstance(estimate, Estimate):
+        raise ArgumentError("report.write", "estimate", "an Estimate", estimate)
+    name = _checked_path(path)
+    if model is not None and not isinstance(model, Model):
+        raise ArgumentError("report.write", "model", "a Model; for a LocalModel leave it out", model)
+    if evidence is not None and not isinstance(evidence, Mapping):
+        raise ArgumentError("report.write", "evidence", "a dict from labels to states", evidence)
+    if diagnosis is not None and not isinstance(diagnosis, Diagnosis | bool):
+        raise ArgumentError("report.write", "diagnosis", "a Diagnosis, True or False", diagnosis)
+    for argument, text in (("title", title), ("command", command)):
+        if text is not None and not isinstance(text, str):
+            raise ArgumentError("report.write", argument, "text", text)
+    if shape is not None and model is None:
+        raise ArgumentError("report.write", "shape", "given together with the model", shape)
+    data = content(estimate, model, dict(evidence or {}), _shape(shape), title, command, diagnosis)
+    _save(name, _page(data), path)
+
+
+def _shape(shape: Any) -> tuple[int, int] | None:
+    if shape is None:
+        return None
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise ArgumentError("report.write", "shape", "a pair (rows, columns)", shape)
+    rows, columns = (check.count(size, "report.write", "shape") for size in shape)
+    return rows, columns
+
+
+def _page(data: dict[str, Any]) -> bytes:
+    """Put the parts together; what is put in is not looked at again."""
+    style = _asset("page.css")
+    script = "\n" + "(() => {\n'use strict';\n" + "\n".join(map(_asset, _SCRIPTS)) + "})();\n"
+    parts = {
+        "title": html.escape(data["title"]),
+        "style": style,
+        "style_hash": _hash(style),
+        "script": script,
+        "script_hash": _hash(script),
+        "static": _static(data),
+        "data": embedded(data),
+    }
+    # Names may hold halves of characters, which have no place in UTF-8.
+    return Template(_asset("page.html")).substitute(parts).encode("utf-8", "xmlcharrefreplace")
+
+
+def embedded(data: Any) -> str:
+    """JSON that can stand inside a script element: nothing in it ends the element, a line, or an escape."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no line separators either
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _static(data: dict[str, Any]) -> str:
+    """What a reader without scripts sees."""
+    rows, verdict, made = data["rows"], data["verdict"], data["reproduce"]
+    lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
+    lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
+    lines.append(
+        '<div class="scroller"><table><thead><tr>'
+        + "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+        + "</tr></thead>"
+    )
+    count = min(len(rows["target"]), _STATIC_ROWS)
+    cells = ("".join(f"<td>{html.escape(text)}</td>" for text in cell_texts(rows, k)) for k in range(count))
+    lines.append("<tbody>" + "\n".join(f"<tr>{line}</tr>" for line in cells) + "</tbody></table></div>")
+    if rows["total"] > count:
+        lines.append(f"<p>The first {count} of {rows['total']} rows. The others are shown where scripts may run.</p>")
+    paragraphs = [
+        *data["certificate"]["words"],
+        *(f"Assumed: {words}." for words in data["certificate"]["assumptions"]),
+    ]
+    lines.append("<h2>Why to believe it</h2>" + "".join(f"<p>{html.escape(words)}</p>" for words in paragraphs))
+    lines.append(f"<h2>How to repeat it</h2><pre>{html.escape(made['command'])}</pre>")
+    lines.append("".join(f"<p>{html.escape(f'{key}: {value}')}</p>" for key, value in made["facts"]))
+    return "\n".join(lines)
+
+
+def _asset(name: str) -> str:
+    return files("dobrushin.report").joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _checked_path(path: Any) -> str:
+    """The path as text, in a folder that exists; known before any work is done."""
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise ArgumentError("report.write", "path", "the name of a file", path) from None
+    if not name or "\0" in name:
+        raise ArgumentError("report.write", "path", "the name of a file", path)
+    if os.path.isdir(name):
+        raise ArgumentError("report.write", "path", "the name of a file, not of a folder", name)
+    folder = os.path.dirname(os.path.abspath(name))
+    if not os.path.isdir(folder):
+        raise ArgumentError("report.write", "path", "in a folder that exists", name)
+    return os.path.realpath(name)
+
+
+def _save(name: str, page: bytes, path: Any) -> None:
+    """Replace the file as a whole, or leave what was there."""
+    if os.path.exists(name) and not os.path.isfile(name):  # a pipe or a terminal
+        with open(name, "wb") as file:
+            file.write(page)
+        return
+    temporary = f"{name}.{os.urandom(4).hex()}.part"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(page)
+        os.replace(temporary, name)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise OSError(error.errno, f"The report cannot be written ({error.strerror})", os.fsdecode(path)) from None

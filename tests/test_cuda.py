@@ -1,0 +1,309 @@
+"""The GPU makes the draws of the CPU. Without one, the same source runs on the host, thread after thread."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+import gpu_on_host
+from dobrushin import _cuda
+from dobrushin._coalescence.build import build_sets
+from dobrushin._cuda import device, kernels
+from dobrushin._kernels.generator import mix
+from dobrushin._models import Model
+from dobrushin._sampling.build import build_kernel
+from dobrushin._sampling.entry import make_job
+from dobrushin._sampling.kernels import Work
+from dobrushin._sampling.record import Record
+from dobrushin._sampling.region import region_of
+from dobrushin._sampling.run import run_batch
+from dobrushin._seeding import master_words
+from models import random_model
+
+NO_GPU = None if _cuda.is_available() else "no GPU: CuPy or the driver is missing"
+MASTER = master_words(np.random.SeedSequence(5))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("host", marks=pytest.mark.skipif(not gpu_on_host.COMPILER, reason="no C++ compiler")),
+        pytest.param("gpu", marks=pytest.mark.skipif(bool(NO_GPU), reason=str(NO_GPU))),
+    ]
+)
+def gpu(request, monkeypatch):
+    """CuPy, or what stands in for it, and whether it is the real one."""
+    if request.param == "gpu":
+        yield device.cupy(), True
+        device.cupy().get_default_memory_pool().set_limit(size=0)
+        return
+    pretended = gpu_on_host.Cupy()
+    device._module.cache_clear()
+    for module in (device, kernels):
+        monkeypatch.setattr(module, "cupy", lambda: pretended)
+    yield pretended, False
+    device._module.cache_clear()
+
+
+def ising(rng, degree, strong=False):
+    """A random model whose variables have up to 4 or 6 neighbours; couplings of both signs."""
+    if degree == 4:
+        n, edges = 30, [(i, (i + d) % 30) for i in range(30) for d in (1, 6)]
+    else:
+        n, edges = 27, [(i, (i + d) % 27) for i in range(27) for d in (1, 3, 9)]
+    couplings = np.zeros((n, n))
+    for i, j in edges:
+        couplings[i, j] = couplings[j, i] = rng.normal(0, 20.0 if strong else 0.4)
+    return db.Ising(couplings, rng.normal(0, 0.3, n))
+
+
+def scan_of(n, steps, rng):
+    """A part of a cycle, steps in any order, and a cycle that is cut short."""
+    part = db.Scan.systematic(n, steps)
+    return part + db.Scan(rng.integers(0, n, 17)) + db.Scan.systematic(n, 2 * n + 5)
+
+
+def both(made, scan, chains, caller="sample"):
+    """States of all variables after the scan, from the CPU and from the GPU."""
+    moved = _cuda.on_device(made, scan, caller)
+    return [_states(kernel, scan, chains) for kernel in (made, moved)]
+
+
+def _states(kernel, scan, chains, x=None):
+    x = kernel.start(MASTER, chains) if x is None else x
+    before = 0
+    for segment in scan.segments:
+        half = segment.steps // 2
+        for lo, hi in ((0, half), (half, segment.steps)):
+            if hi > lo:
+                kernel.run(x, Work(MASTER, chains, segment, lo, hi, before + lo))
+        before += segment.steps
+    return kernel.read(x, np.arange(kernel.region.size), len(chains))
+
+
+def test_streams_are_those_of_the_cpu(gpu):
+    cp, _ = gpu
+    model = db.Ising.grid(3, 3, couplings=0.2)
+    scan = db.Scan.systematic(9, 9)
+    made = build_kernel(model, scan, region_of(model, scan), 64, "bits")
+    keys = _cuda.on_device(made, scan, "sample")._keys(MASTER, range(3, 1003))
+    expected = Work(MASTER, range(64 * 3, 64 * 1003), scan.segments[0], 0, 1, 0).keys(64)
+    assert (cp.asarray(keys).get() == expected).all()
+
+
+@pytest.mark.parametrize("degree", [4, 6])
+@pytest.mark.parametrize("strong", [False, True])
+def test_bits_are_those_of_the_cpu(gpu, degree, strong):
+    rng = np.random.default_rng(degree)
+    model = ising(rng, degree, strong)
+    n = model.n_variables
+    scan = scan_of(n, 20 * n + 7 if gpu[1] else 3 * n + 7, rng)
+    made = build_kernel(model, scan, region_of(model, scan), 1000, "bits")
+    assert made.neighbor.shape[1] == degree
+    assert made.certain.any() == strong
+    for chains in (range(64, 64 + 70), range(20_032 if gpu[1] else 320)):
+        cpu, moved = both(made, scan, chains)
+        assert cpu.dtype == moved.dtype
+        assert (cpu == moved).all()
+
+
+@pytest.mark.parametrize("planes", [1, 2, 13])
+@pytest.mark.usefixtures("gpu")
+def test_late_bits_are_those_of_the_cpu(monkeypatch, planes):
+    """Almost all chains are decided one by one where few planes are looked at by all."""
+    monkeypatch.setattr(kernels, "PLANES", planes)
+    rng = np.random.default_rng(1)
+    model = ising(rng, 4)
+    scan = scan_of(30, 65, rng)
+    cpu, moved = both(build_kernel(model, scan, region_of(model, scan), 128, "bits"), scan, range(128))
+    assert (cpu == moved).all()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_ties_after_all_bits_are_those_of_the_cpu():
+    """Thresholds that agree with the random number in all 64 bits, with probability 1 and without."""
+    model = db.Ising(np.zeros((3, 3)))
+    scan = db.Scan([0, 1, 2])
+    made = build_kernel(model, scan, region_of(model, scan), 64, "bits")
+    chains = range(64)
+    keys = Work(MASTER, chains, scan.segments[0], 0, 1, 0).keys(64)
+    words = [int(mix(word)) for word in keys[0] + keys[1] * np.arange(3 * 64, dtype=np.uint64)]
+    threshold, certain = made.threshold.copy(), made.certain.copy()
+    for t in range(3):  # chain 5 meets its own number, whatever its neighbours are
+        threshold[t] = sum((words[64 * t + plane] >> 5 & 1) << (63 - plane) for plane in range(64))
+    certain[1] = True
+    tied = type(made)(made.region, made.neighbor, threshold, certain, made.error)
+    cpu, moved = both(tied, scan, chains)
+    assert (cpu == moved).all()
+    assert cpu[:, 5].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("degree", [4, 6])
+def test_sets_are_those_of_the_cpu(gpu, degree):
+    rng = np.random.default_rng(degree)
+    model = ising(rng, degree)
+    n = model.n_variables
+    scan = scan_of(n, 5 * n + 7, rng)
+    made = build_sets(model, region_of(model, scan))
+    assert made.name == "set bits"
+    cpu, moved = both(made, scan, range(10_000 if gpu[1] else 200), "coalescence")
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+    assert 0 < (cpu < 0).mean() < 1
+
+
+@pytest.mark.parametrize("states", [2, 3, 8, 33, 130])
+def test_potts_labels_are_those_of_the_cpu(gpu, states):
+    rng = np.random.default_rng(states)
+    model = db.Potts.grid(
+        4, 5, states=states, couplings=rng.normal(0, 0.7, 31), unaries=rng.normal(size=(4, 5, states))
+    )
+    scan = scan_of(20, 67, rng)
+    made = build_kernel(model, scan, region_of(model, scan), 1000, "potts")
+    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103))
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+
+
+@pytest.mark.parametrize("family", ["pairwise", "factors", "spins", "potts"])
+def test_labels_of_factors_are_those_of_the_cpu(gpu, family):
+    """Exponentials may differ in the last bit, which changes one draw in some 10^15."""
+    rng = np.random.default_rng(7)
+    model = random_model(rng, family, n=7, strength=0.8)
+    scan = scan_of(7, 70, rng)
+    made = build_kernel(model, scan, region_of(model, scan), 1000, "factors")
+    cpu, moved = both(made, scan, range(20_000 if gpu[1] else 100))
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_forbidden_labels_are_never_drawn():
+    table = np.where(np.eye(3), -np.inf, 0.0)
+    pairs = [((i, i + 1), table) for i in range(4)]
+    model = db.FactorGraph([3] * 5, pairs)
+    scan = db.Scan.systematic(5, 50)
+    made = build_kernel(model, scan, region_of(model, scan), 100, "factors")
+    moved = _cuda.on_device(made, scan, "sample")
+    begin = np.repeat((np.arange(5) % 2)[:, None], 100, axis=1)
+    states = _states(moved, scan, range(100), moved.load(begin))
+    assert (states[1:] != states[:-1]).all()
+    assert (states == _states(made, scan, range(100), made.load(begin))).all()
+
+
+MODELS: list[tuple[str, Model]] = [
+    ("bits", ising(np.random.default_rng(2), 4)),
+    ("potts", db.Potts.grid(3, 4, states=5, couplings=0.3)),
+]
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS, ids=["bits", "potts"])
+@pytest.mark.usefixtures("gpu")
+def test_batches_records_and_counts_of_a_run(name, model):
+    """Through the one path that all runs take: kept states and counts, from batches of any size."""
+    rng = np.random.default_rng(3)
+    n = model.n_variables
+    scan = scan_of(n, 5 * n, rng)
+    region = region_of(model, scan)
+    made = build_kernel(model, scan, region, 300, name)
+    moved = _cuda.on_device(made, scan, "sample")
+    keep = Record(variables=[0, 3], every=n, counts=True)
+    found = []
+    for kernel, batches in ((made, [range(300)]), (moved, [range(300)]), (moved, [range(128), range(128, 300)])):
+        job = make_job(model, scan, region, kernel, keep, MASTER, "sample")
+        parts = [run_batch(pickle.loads(pickle.dumps(job)), batch, None, None, 0) for batch in batches]
+        found.append((np.concatenate([p.states for p in parts], axis=2), sum(p.counts for p in parts)))
+    for states, counts in found[1:]:
+        assert (states == found[0][0]).all()
+        assert (counts == found[0][1]).all()
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS, ids=["bits", "potts"])
+def test_without_memory_the_host_holds_the_states(gpu, name, model):
+    cp, real = gpu
+    scan = scan_of(model.n_variables, 50, np.random.default_rng(4))
+    made = build_kernel(model, scan, region_of(model, scan), 1000, name)
+    moved = _cuda.on_device(made, scan, "sample")
+    chains = range(40_000 if real else 500)
+    expected = _states(made, scan, chains)
+    moved.tables()
+    if real:
+        cp.get_default_memory_pool().free_all_blocks()
+        cp.get_default_memory_pool().set_limit(size=cp.get_default_memory_pool().used_bytes() + 2**17)
+    else:
+        cp.limit = 2**10
+    x = moved.start(MASTER, chains)
+    assert isinstance(x, np.ndarray)
+    assert (_states(moved, scan, chains, x) == expected).all()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_copy_of_the_states_can_be_gone_on_from():
+    """As a checkpoint does."""
+    name, model = MODELS[0]
+    scan = db.Scan.systematic(30, 100)
+    made = build_kernel(model, scan, region_of(model, scan), 100, name)
+    moved = _cuda.on_device(made, scan, "sample")
+    chains, segment = range(100), scan.segments[0]
+    x = moved.start(MASTER, chains)
+    moved.run(x, Work(MASTER, chains, segment, 0, 40, 0))
+    copied = x.copy()
+    assert isinstance(copied, np.ndarray)
+    for state in (x, copied):
+        moved.run(state, Work(MASTER, chains, segment, 40, 100, 40))
+    rows, counts = np.arange(30), [np.zeros((30, 2), dtype=np.int64) for _ in range(2)]
+    assert (moved.read(x, rows, 100) == moved.read(copied, rows, 100)).all()
+    for state, count in zip((x, copied), counts, strict=True):
+        moved.count(state, rows, 100, count)
+    assert (counts[0] == counts[1]).all()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_batches_fit_the_memory(monkeypatch):
+    name, model = MODELS[0]
+    scan = db.Scan.systematic(30, 100)
+    moved = _cuda.on_device(build_kernel(model, scan, region_of(model, scan), 100, name), scan, "sample")
+    assert moved.batches(range(1000)) == [range(1000)]
+    monkeypatch.setattr(kernels, "free_memory", lambda: 100 * 31 * 8)
+    batches = moved.batches(range(64, 10_000))
+    assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
+    assert (batches[0].start, batches[-1].stop) == (64, 10_000)
+    assert all(batch.start % 64 == 0 and len(batch) <= 64 * 40 for batch in batches)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_the_gpu_cannot_do_is_said():
+    model = ising(np.random.default_rng(0), 4)
+    scan = db.Scan.uniform(30, 10)
+    made = build_kernel(model, scan, region_of(model, scan), 100, "table")
+    with pytest.raises(db.errors.ArgumentError, match=r"'cpu' for scans with random steps\. Got 'cuda'"):
+        _cuda.on_device(made, scan, "sample")
+    assert not _cuda.pays(made, scan, 10**9)
+    fixed = db.Scan.systematic(30, 10)
+    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'table'"):
+        _cuda.on_device(made, fixed, "sample")
+
+
+def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
+    model = ising(np.random.default_rng(0), 4)
+    scan = db.Scan.systematic(30, 10)
+    made = build_kernel(model, scan, region_of(model, scan), 100, "bits")
+
+    def missing(*_):
+        raise ImportError
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ImportError, match=r"needs cupy, which is not installed: pip install 'dobrushin\[cuda\]'"):
+        _cuda.on_device(made, scan, "sample")
+    monkeypatch.undo()
+
+    class Runtime:
+        def getDeviceCount(self):
+            raise OSError("no driver")
+
+    class Broken:
+        cuda = type("cuda", (), {"runtime": Runtime()})
+
+    monkeypatch.setattr(device, "require", lambda *_: Broken)
+    with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU .* 'dobrushin\[cuda\]'\): no driver\."):
+        _cuda.on_device(made, scan, "sample")
