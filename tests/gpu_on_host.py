@@ -24,7 +24,7 @@ using std::exp;
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 struct Place { unsigned x, y, z; };
 extern "C" { Place threadIdx, blockIdx, blockDim, gridDim; }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

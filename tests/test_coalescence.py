@@ -1,6 +1,7 @@
 """Coalescence: sets that contain every trajectory, limits that hold, exact draws that are exact."""
 
 import itertools
+import json
 import math
 import warnings
 
@@ -463,3 +464,71 @@ def test_what_is_certified_is_kept_when_the_rest_is_not():
     for target in (0, 5):
         assert (found[target].lower <= 0.5).all()
         assert (found[target].upper >= 0.5).all()
+
+
+# -- what a sceptic found ------------------------------------------------------------------------------------------
+
+
+def test_a_target_that_is_not_updated_yet_is_not_settled():
+    apart = db.Ising(np.zeros((2, 2)), fields=[-5.0, 5.0])
+    with pytest.raises(db.CoalescenceError):
+        db.exact_sample(apart, [0, 1], draws=10, seed=1, max_steps=1)
+    states = db.exact_sample(apart, [0, 1], draws=2000, seed=1).states
+    assert (states[:, 0] < 0).mean() > 0.99
+    assert (states[:, 1] > 0).mean() > 0.99
+    table = np.zeros((3, 3))
+    table[2, 0] = table[0, 2] = 5.0
+    edges = [(0, i) for i in range(1, 42) if i != 20]
+    unaries = [np.array([0.0, 0.0, -20.0])] * 42
+    unaries[20] = np.log([0.98, 0.01, 0.01])
+    star = db.PairwiseMRF(unaries, edges, [table] * len(edges))
+    exact = db.exact_sample(star, list(range(42)), draws=2000, seed=1)
+    assert fits(np.bincount(exact.states[:, 20], minlength=3), np.array([0.98, 0.01, 0.01]))
+
+
+def test_many_terms_that_cancel_are_in_the_error():
+    large, count, small = 2.0**36, 20_000, 2.0**-18
+    factors = [((0, i), [[0.1, 0], [0, 0.1]]) for i in range(1, 8)]
+    factors += [((8,), [0.0, 2 * large]), *[((8,), [0.0, 2 * small])] * count, ((8,), [0.0, -2 * large])]
+    model = db.FactorGraph([2] * 9, factors)
+    with pytest.raises(db.CertificateError, match="rounding"):
+        db.exact_sample(model, [8], draws=10, seed=1)
+    assert db.coalescence(model, db.Scan([8]), [8], runs=1000, seed=1).update_error > 0.1
+
+
+def test_too_many_states_are_refused():
+    table = np.full(40_000, -50.0)
+    with pytest.raises(db.ArgumentError, match="at most 32767 states"):
+        db.exact_sample(db.FactorGraph([40_000], [((0,), table)]), [0], draws=3)
+
+
+def test_targets_that_hardly_count_and_short_budgets_are_planned():
+    tiny = db.Statistic(lambda x: x[:, 0] + 1e-9 * x[:, 1], {0: 2.0, 399: 2e-9}, bounds=(-1.1, 1.1))
+    found = db.estimate(db.Ising.grid(20, 20, couplings=0.3), tiny, tolerance=0.3, method="coalescence", seed=1)
+    assert found.half_width[0] <= 0.3
+    strong = {(i, j): 2.0 for i in range(6) for j in range(i)} | {(i, i + 1): 0.1 for i in range(6, 60, 2)}
+    with pytest.raises((db.CertificateError, db.BudgetError)):
+        db.estimate(db.Ising(strong), list(range(20)), tolerance=0.1, method="coalescence", budget=5e4, seed=1)
+
+
+def test_the_span_of_a_statistic_is_planned_for():
+    model = db.Ising.grid(6, 6, couplings=0.35, fields=0.3)
+    found = db.estimate(model, db.Statistic.total(model), tolerance=0.9, method="coalescence", seed=1)
+    assert found.half_width[0] <= 0.9
+
+
+def test_the_same_sequence_gives_the_same_answer_again():
+    model = db.Ising.grid(6, 6, couplings=0.35)
+    first = db.estimate(model, [0], tolerance=0.1, method="coalescence", seed=np.random.SeedSequence(5, spawn_key=(1,)))
+    again = db.estimate(model, [0], tolerance=0.1, method="coalescence", seed=first.seed)
+    np.testing.assert_array_equal(first.mean, again.mean)
+    assert json.loads(first.to_json())["chains"] == first.plan.chains
+
+
+def test_models_without_any_state_are_refused():
+    inf = -np.inf
+    none = db.FactorGraph([2] * 3, [((0,), [0, inf]), ((0, 1), [[inf, inf], [0, 0]]), ((2,), [0, 1.0])])
+    with pytest.raises(db.ArgumentError, match="allows some joint state"):
+        db.exact_sample(none, [2], draws=3)
+    with pytest.raises(db.ArgumentError, match="allows some joint state"):
+        db.coalescence(none, db.Scan([2]), [2], runs=10)

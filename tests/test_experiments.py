@@ -73,7 +73,6 @@ def test_wall_clock(tmp_path):
     # Two whole sweeps update the corner twice; the paper's 16 steps belong to a third update.
     assert large["steps"][:2].tolist() == [2_000_000, 4]
     assert large["longer, DoGS steps"] == 16
-    assert large["setup"][1] < 15
     for setup in (small, large):
         assert setup["bounds"][1] <= setup["bounds"][0]
         assert setup["bounds"][3] <= wall_clock.SMALL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -17,7 +19,20 @@ from dobrushin._sampling.build import (
     largest_factors,
     local_factors,
 )
+from dobrushin._sampling.feasible import allowed_state
 from dobrushin._sampling.region import Region
+from dobrushin.errors import ArgumentError, BudgetError
+
+# States are kept in 16 bits, and -1 stands for none.
+_MOST_STATES = 2**15 - 1
+
+
+def check_feasible(model: Model, function: str) -> None:
+    """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
+    if has_hard_zeros(model):
+        with contextlib.suppress(BudgetError):
+            if allowed_state(model) is None:
+                raise ArgumentError(function, "model", "one that allows some joint state", model)
 
 
 def build_sets(model: Model, region: Region) -> SetKernel:
@@ -82,17 +97,21 @@ def as_ising(model: Model) -> Ising | None:
 
 def _field(model: Model, spins: Ising, region: Region) -> SetField:
     theta, field = spins.couplings.data[region.entry], spins.fields[region.positions]
-    degree = np.diff(region.start)
-    size = np.abs(field) + degree * np.abs(theta).max(initial=0.0)
-    if spins is not model:  # terms may have cancelled
+    terms = np.diff(region.start).astype(np.int64)
+    size = np.abs(field) + terms * np.abs(theta).max(initial=0.0)
+    if spins is not model:  # many terms may have been added up, and may have cancelled
         graph, parts = local_factors(model, region)
+        terms = terms + np.diff(parts[0])
         size = np.maximum(size, 2.0 * largest_factors(graph, parts, region))
-    # Two ends, each with a local field and a logarithm; the parameters themselves were rounded on the way here.
-    error = 2.0 * UNIT * ((2 * degree + 16) * size + 256.0)
+    # Two ends, each with a local field and an exponential; the parameters themselves were rounded on the way here.
+    error = 2.0 * UNIT * ((2 * terms + 16) * size + 256.0)
     return SetField(region, frozen(theta), frozen(field), frozen(np.minimum(error, 1.0)))
 
 
 def _race(model: Model, region: Region) -> SetRace:
+    if int(model.cardinalities.max()) > _MOST_STATES:
+        requirement = f"of variables with at most {_MOST_STATES} states"
+        raise ArgumentError("coalescence", "model", requirement, int(model.cardinalities.max()))
     graph, parts = local_factors(model, region)
     k = graph.cardinalities[region.positions]
     counts = np.diff(parts[0])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import _validate as check
+from dobrushin._coalescence.build import check_feasible
 from dobrushin._coalescence.run import tally_sets
 from dobrushin._intervals import upper_limit
 from dobrushin._models import Model
@@ -196,6 +197,7 @@ def coalescence(
     else:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
     labels = model._labels_at(positions)
+    check_feasible(model, "coalescence")
     sequence = seed_sequence(seed, "coalescence")
     moved = np.isin(positions, scan.updates(model.n_variables))
     per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0

@@ -16,6 +16,9 @@ from dobrushin._kernels import sets
 from dobrushin._sampling.kernels import Kernel, Work, cycle_of, streams_of
 from dobrushin._sampling.region import Region
 
+# Cells of tables that an update of an ordinary model looks at.
+_ORDINARY_CELLS = 80.0
+
 
 class SetKernel(Kernel):
     """Sets instead of states: `read` gives -1 where a variable is not settled, `count` has a last column for that."""
@@ -23,6 +26,11 @@ class SetKernel(Kernel):
     @property
     def dtype(self) -> Any:
         return np.int16
+
+    @property
+    def cost(self) -> float:
+        """How many times as long an update takes as one of an ordinary model of this kind."""
+        return 1.0
 
     @abstractmethod
     def begin(self, runs: int) -> NDArray[Any]:
@@ -129,6 +137,16 @@ class SetRace(SetKernel):
     name: ClassVar[str] = "set race"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
+
+    @property
+    def cost(self) -> float:
+        """By the cells of the tables that an update looks at, when sets have shrunk to some extent."""
+        f_start, m_start, member = self.packed[:3]
+        labels = np.repeat(self.states, np.diff(f_start))
+        logs = np.log(self.states[member])
+        sums = np.concatenate([[0.0], np.cumsum(logs)])
+        cells = labels * np.exp(0.5 * (sums[m_start[1:]] - sums[m_start[:-1]]))
+        return max(1.0, float(cells.sum()) / max(1, len(self.region.updated)) / _ORDINARY_CELLS)
 
     def begin(self, runs: int) -> NDArray[np.bool_]:
         return np.ones((int(self.states.sum()), runs), dtype=np.bool_)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dobrushin import _validate as check
 from dobrushin._arrays import frozen
-from dobrushin._coalescence.build import build_sets, run_error
+from dobrushin._coalescence.build import build_sets, check_feasible, run_error
 from dobrushin._models import Model
 from dobrushin._objective import Objective
 from dobrushin._optimize.greedy import BackwardGreedy
@@ -22,9 +22,11 @@ from dobrushin._sampling.region import region_of
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, master_words, seed_sequence
 from dobrushin._workspace import workspace
-from dobrushin.errors import ArgumentError, CoalescenceError
+from dobrushin.errors import ArgumentError, CertificateError, CoalescenceError
 
 _MOST_STEPS = 10**7
+# Draws that rounding touches more often than this are not called exact.
+_MOST_ERROR = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +84,8 @@ def exact_sample(
 
     Raises
     ------
+    CertificateError
+        When potentials are so large that rounding could touch the draws.
     CoalescenceError
         When some draw did not settle in time. The others are not returned: draws that settle soon are not like those
         that do not, so leaving out the slow ones would bias the rest.
@@ -106,15 +110,17 @@ def exact_sample(
     draws = check.count(draws, "exact_sample", "draws")
     max_steps = check.count(max_steps, "exact_sample", "max_steps")
     sequence = seed_sequence(seed, "exact_sample")
+    check_feasible(model, "exact_sample")
     past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
     runner = _Runner(model, positions, master_words(sequence))
     states = np.empty((draws, len(positions)), dtype=np.int64)
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
-    steps = min(max_steps, max(2 * len(positions), 64))
+    steps = min(max_steps, max(2 * len(positions), 64, past.period))
     longest, error = 0, 0.0
     while waiting:
         order = past.order(steps)
-        settled, error = runner.run(order, waiting)
+        settled, wrong = runner.run(order, waiting)
+        error += wrong  # of every round: a wrong draw in an earlier one may have ended it
         for block, values in zip(waiting, settled, strict=True):
             states[block.start : block.stop] = values
         ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
@@ -128,8 +134,12 @@ def exact_sample(
     if model._spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
-    # Shorter runs that were tried before count too: together at most as much again.
-    return ExactSamples(frozen(states), labels, longest, min(1.0, 2.0 * error), kept_seed(sequence))
+    if error > _MOST_ERROR:
+        reason = (
+            f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
+        )
+        raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
+    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence))
 
 
 class _Runner:
@@ -140,6 +150,8 @@ class _Runner:
 
     def run(self, order: NDArray[np.int64], blocks: list[range]) -> tuple[list[NDArray[np.int64]], float]:
         """What each target of each draw is settled in, or -1; shape (draws, targets). And the error of a draw."""
+        if not np.isin(self.positions, order).all():  # a target that is never updated is not settled
+            return [np.full((len(block), len(self.positions)), -1) for block in blocks], 0.0
         scan = Scan(order)
         region = region_of(self.model, scan)
         kernel = build_sets(self.model, region)
@@ -159,6 +171,8 @@ class _Runner:
 
 class _Greedy:
     """A backward greedy scan: longer ones have shorter ones as their ends."""
+
+    period = 1
 
     def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
         objective = Objective(np.sort(positions), np.ones(len(positions)), True)
@@ -183,6 +197,7 @@ class _Repeated:
             label = model.labels[int(missing[0])]
             raise ArgumentError("exact_sample", "scan", "one that updates every target", label)
         self.cycle = scan.order
+        self.period = len(self.cycle)
 
     def order(self, steps: int) -> NDArray[np.int64]:
         """Whole repetitions."""

@@ -33,7 +33,6 @@ class SetRuns:
     """
 
     settled: NDArray[np.int16]
-    largest: int
     kernel: str
     error: float
 
@@ -63,20 +62,18 @@ def run_sets(
         raise KeyboardInterrupt
     parts = [part for k in sorted(finished) if (part := finished[k].states) is not None]
     visits = np.asarray(scan.counts(model.n_variables))[region.positions]
-    return SetRuns(np.concatenate(parts, axis=2).transpose(2, 0, 1), job.largest, made.name, run_error(made, visits))
+    return SetRuns(np.concatenate(parts, axis=2).transpose(2, 0, 1), made.name, run_error(made, visits))
 
 
 @dataclass
 class Tally:
     """Counts over many runs, after each kept step (the first axis).
 
-    `failures` are runs in which some variable was not settled, `open` those in which this one was not, `singles` those
-    in which it was settled in this state.
+    `failures` are runs in which some variable was not settled, `open` those in which this one was not.
     """
 
     failures: NDArray[np.int64]  # (points,)
     open: NDArray[np.int64]  # (points, variables)
-    singles: NDArray[np.int64]  # (points, variables, states)
     kernel: str
     error: float
 
@@ -92,13 +89,11 @@ def tally_sets(
     for first in range(0, runs, block):
         found = run_sets(model, scan, labels, range(first, min(first + block, runs)), sequence, **options)
         unsettled = found.settled < 0
-        singles = np.stack([(found.settled == a).sum(axis=0) for a in range(found.largest)], axis=-1)
-        part = Tally(unsettled.any(axis=2).sum(axis=0), unsettled.sum(axis=0), singles, found.kernel, found.error)
+        part = Tally(unsettled.any(axis=2).sum(axis=0), unsettled.sum(axis=0), found.kernel, found.error)
         if total is None:
             total = part
         else:
             total.failures += part.failures
             total.open += part.open
-            total.singles += part.singles
     assert total is not None
     return total

@@ -7,7 +7,7 @@
 // few chains that are not decided after PLANES bits are finished one by one.
 
 #ifndef PLANES
-#define PLANES 10
+#define PLANES 12
 #endif
 #ifndef BLOCK
 #define BLOCK 128
@@ -18,7 +18,6 @@ __device__ __forceinline__ u64 select(u64 b, u64 low, u64 high) { return low ^ (
 
 // The 16 functions of two words: number f has the value of bit 2 b + a of f where the words have the bits a and b.
 __device__ __forceinline__ void functions(u64* mine, u64 a, u64 b) {
-    mine[0 * BLOCK] = 0;
     mine[1 * BLOCK] = ~(a | b);
     mine[2 * BLOCK] = a & ~b;
     mine[3 * BLOCK] = ~b;
@@ -33,6 +32,11 @@ __device__ __forceinline__ void functions(u64* mine, u64 a, u64 b) {
     mine[12 * BLOCK] = b;
     mine[13 * BLOCK] = ~a | b;
     mine[14 * BLOCK] = a | b;
+}
+
+// Numbers 0 and 15 are the same for all updates.
+__device__ __forceinline__ void constants(u64* mine) {
+    mine[0 * BLOCK] = 0;
     mine[15 * BLOCK] = ~0ull;
 }
 
@@ -62,6 +66,7 @@ template <int WIDTH>
 __device__ __forceinline__ u64 finish(
     u64 spin, u64 open, const u64* a, const u64* threshold, const unsigned char* certain, u64 first, u64 gamma)
 {
+#pragma unroll 1
     while (open) {
         const int lane = __ffsll((long long)open) - 1;
         open &= open - 1;
@@ -70,6 +75,7 @@ __device__ __forceinline__ u64 finish(
         for (int k = 0; k < WIDTH; k++) c |= (u32)(a[k] >> lane & 1) << k;
         u64 p = threshold[c] << PLANES, z = first;
         bool one = certain != nullptr && certain[c];
+#pragma unroll 1
         for (int plane = PLANES; plane < 64; plane++) {
             const bool bit = p >> 63;
             if ((mix(z) >> lane & 1) != bit) {
@@ -84,16 +90,52 @@ __device__ __forceinline__ u64 finish(
     return spin;
 }
 
-template <int WIDTH>
-__device__ __forceinline__ void load(const int* row, const u64* column, u32 W, u64* a) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; k++) a[k] = column[(size_t)W * row[k]];
+// Rows of the neighbours of a variable.
+template <int COUNT>
+struct alignas(COUNT % 4 ? 8 : 16) Rows {
+    u32 at[COUNT];
+};
+
+// The word in a row, given the first one and the bytes of a row.
+__device__ __forceinline__ u64& word_of(u64* column, u32 bytes, u32 row) {
+    return *(u64*)((char*)column + (u64)bytes * row);
 }
+
+template <int COUNT>
+__device__ __forceinline__ void load(const Rows<COUNT>& rows, u64* column, u32 bytes, u64* a) {
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) a[k] = word_of(column, bytes, rows.at[k]);
+}
+
+// Steps of a cycle, in advance: while one is under way, the states that the next one needs are loaded already. Only that of
+// the variable that is being updated is not known yet; it takes the place of what was loaded once it is.
+template <int COUNT>
+struct Ahead {
+    const u32* order;
+    const Rows<COUNT>* neighbor;
+    u32 length, place, i, next;
+    Rows<COUNT> rows;
+
+    __device__ __forceinline__ Ahead(
+        const u32* order, u32 length, u32 place, const Rows<COUNT>* neighbor, u64* column, u32 bytes, u64* a)
+        : order(order), neighbor(neighbor), length(length), place(place)
+    {
+        i = order[place];
+        load(neighbor[i], column, bytes, a);
+        next = following();
+        rows = neighbor[next];
+    }
+
+    __device__ __forceinline__ u32 following() {
+        place = place + 1 == length ? 0 : place + 1;
+        return order[place];
+    }
+};
 
 // Steps of the cycle `order`, from `place`; the first one is number `step` of the scan.
 template <int WIDTH>
 __device__ __forceinline__ void update(
-    const int* order, int length, int place, u64 step, int steps, const int* neighbor, const Four* choice,
+    const u32* order, u32 length, u32 place, u64 step, int steps, const Rows<WIDTH>* neighbor, const Four* choice,
     const u64* threshold, const unsigned char* certain, const u64* keys, u64* x, u32 W)
 {
     __shared__ u64 table[16 * BLOCK];
@@ -101,13 +143,13 @@ __device__ __forceinline__ void update(
     if (w >= W) return;
     u64 *mine = table + threadIdx.x, *column = x + w;
     const u64 gamma = keys[W + w];
-    u64 base = keys[w] + gamma * (step * 64);
-    int i = order[place];
+    u64 base = keys[w] + gamma * (step * 64), a[WIDTH], b[WIDTH];
+    Ahead<WIDTH> ahead(order, length, place, neighbor, column, 8 * W, a);
+    constants(mine);
     for (int t = 0; t < steps; t++) {
-        place = place + 1 == length ? 0 : place + 1;
-        const int next = order[place];
-        u64 a[WIDTH];
-        load<WIDTH>(neighbor + (size_t)WIDTH * i, column, W, a);
+        const u32 i = ahead.i, after = ahead.following();
+        load(ahead.rows, column, 8 * W, b);
+        const Rows<WIDTH> later = neighbor[after];
         functions(mine, a[0], a[1]);
         const Four* row = choice + (size_t)i * (PLANES << (WIDTH - 4));
         u64 spin = 0, open = ~0ull;
@@ -123,22 +165,26 @@ __device__ __forceinline__ void update(
             const size_t at = (size_t)i << WIDTH;
             spin = finish<WIDTH>(spin, open, a, threshold + at, certain + at, base + gamma * PLANES, gamma);
         }
-        column[(size_t)W * i] = spin;
-        i = next;
+        word_of(column, 8 * W, i) = spin;
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++) a[k] = ahead.rows.at[k] == i ? spin : b[k];
+        ahead.i = ahead.next;
+        ahead.next = after;
+        ahead.rows = later;
         base += gamma << 6;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) update_bits4(
-    const int* __restrict__ order, int length, int place, u64 step, int steps, const int* __restrict__ neighbor,
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits4(
+    const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const Rows<4>* __restrict__ neighbor,
     const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     update<4>(order, length, place, step, steps, neighbor, choice, threshold, certain, keys, x, W);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) update_bits6(
-    const int* __restrict__ order, int length, int place, u64 step, int steps, const int* __restrict__ neighbor,
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits6(
+    const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const Rows<6>* __restrict__ neighbor,
     const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
@@ -149,31 +195,31 @@ extern "C" __global__ void __launch_bounds__(BLOCK) update_bits6(
 // own threshold. A step uses the words of number + stride * t.
 template <int WIDTH>
 __device__ __forceinline__ void set_update(
-    const int* order, int length, int place, u64 number, u64 stride, int steps, const int* neighbor, const Four* choice,
-    const u64* threshold, int n, const u64* keys, u64* x, u32 W)
+    const u32* order, u32 length, u32 place, u64 number, u64 stride, int steps, const Rows<2 * WIDTH>* neighbor,
+    const Four* choice, const u64* threshold, u32 n, const u64* keys, u64* x, u32 W)
 {
     __shared__ u64 table[2 * 16 * BLOCK];
     const u32 w = blockIdx.x * BLOCK + threadIdx.x;
     if (w >= W) return;
     u64 *near = table + threadIdx.x, *far = near + 16 * BLOCK, *column = x + w;
-    const u64 gamma = keys[W + w], ahead = gamma * (stride * 64);
-    u64 base = keys[w] + gamma * (number * 64);
-    int i = order[place];
+    const u64 gamma = keys[W + w];
+    u64 base = keys[w] + gamma * (number * 64), a[2 * WIDTH], b[2 * WIDTH];
+    Ahead<2 * WIDTH> ahead(order, length, place, neighbor, column, 8 * W, a);
+    constants(near);
+    constants(far);
     for (int t = 0; t < steps; t++) {
-        place = place + 1 == length ? 0 : place + 1;
-        const int next = order[place];
-        u64 a[WIDTH], b[WIDTH];
-        load<WIDTH>(neighbor + (size_t)(2 * WIDTH) * i, column, W, a);
-        load<WIDTH>(neighbor + (size_t)(2 * WIDTH) * i + WIDTH, column, W, b);
+        const u32 i = ahead.i, after = ahead.following();
+        load(ahead.rows, column, 8 * W, b);
+        const Rows<2 * WIDTH> later = neighbor[after];
         functions(near, a[0], a[1]);
-        functions(far, b[0], b[1]);
+        functions(far, a[WIDTH], a[WIDTH + 1]);
         const Four* row = choice + (size_t)i * (PLANES << (WIDTH - 4));
         u64 low = 0, high = 0, open_low = ~0ull, open_high = ~0ull;
 #pragma unroll
         for (int plane = PLANES - 1; plane >= 0; plane--) {
             const u64 word = mix(base + gamma * plane);
             const u64 bit_low = bit_of<WIDTH>(near, row + (plane << (WIDTH - 4)), a);
-            const u64 bit_high = bit_of<WIDTH>(far, row + (plane << (WIDTH - 4)), b);
+            const u64 bit_high = bit_of<WIDTH>(far, row + (plane << (WIDTH - 4)), a + WIDTH);
             low = select(word ^ bit_low, low, bit_low);
             high = select(word ^ bit_high, high, bit_high);
             open_low &= ~(word ^ bit_low);
@@ -181,25 +227,30 @@ __device__ __forceinline__ void set_update(
         }
         const u64 *p = threshold + ((size_t)i << WIDTH), first = base + gamma * PLANES;
         if (open_low) low = finish<WIDTH>(low, open_low, a, p, nullptr, first, gamma);
-        if (open_high) high = finish<WIDTH>(high, open_high, b, p, nullptr, first, gamma);
-        column[(size_t)W * i] = low;
-        column[(size_t)W * (n + i)] = high;
-        i = next;
-        base += ahead;
+        if (open_high) high = finish<WIDTH>(high, open_high, a + WIDTH, p, nullptr, first, gamma);
+        word_of(column, 8 * W, i) = low;
+        word_of(column, 8 * W, n + i) = high;
+#pragma unroll
+        for (int k = 0; k < 2 * WIDTH; k++)
+            a[k] = ahead.rows.at[k] == i ? low : ahead.rows.at[k] == n + i ? high : b[k];
+        ahead.i = ahead.next;
+        ahead.next = after;
+        ahead.rows = later;
+        base += gamma * (stride * 64);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) set_bits4(
-    const int* __restrict__ order, int length, int place, u64 number, u64 stride, int steps,
-    const int* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, int n,
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits4(
+    const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
+    const Rows<8>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     set_update<4>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) set_bits6(
-    const int* __restrict__ order, int length, int place, u64 number, u64 stride, int steps,
-    const int* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, int n,
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits6(
+    const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
+    const Rows<12>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     set_update<6>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);

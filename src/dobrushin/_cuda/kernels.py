@@ -20,7 +20,7 @@ from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
 # Bits of thresholds that all chains look at, and threads of a block: see bits.cu.
-PLANES, BLOCK = 10, 128
+PLANES, BLOCK = 12, 128
 # Chains that are run together at most: enough to fill a device.
 BATCH = 2**22
 # Share of the free memory that the states of a batch may take: another batch may be on its way.
@@ -211,7 +211,7 @@ class DeviceBits(_Words):
         cp, host = cupy(), self.host
         threshold = cp.asarray(host.threshold)
         return (
-            cp.asarray(host.neighbor.astype(np.int32)), self._choice(threshold, self._degree), threshold,
+            cp.asarray(host.neighbor.astype(np.uint32)), self._choice(threshold, self._degree), threshold,
             cp.asarray(host.certain.view(np.uint8)),
         )  # fmt: skip
 
@@ -263,7 +263,7 @@ class DeviceSetBits(_Words):
     def _make_tables(self) -> tuple[Any, ...]:
         cp = cupy()
         threshold = cp.asarray(self.host.threshold)
-        return cp.asarray(self.host.neighbor.astype(np.int32)), self._choice(threshold, self._degree), threshold
+        return cp.asarray(self.host.neighbor.astype(np.uint32)), self._choice(threshold, self._degree), threshold
 
     def _begin(self, columns: range, keys: Any) -> Any:
         del keys

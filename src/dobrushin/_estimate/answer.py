@@ -215,7 +215,7 @@ class Estimate:
             "reason": self.plan.reason,
             "interval": self.plan.interval,
             "steps": 0 if scan is None else len(scan),
-            "chains": 0 if self.samples is None else self.samples.chains,
+            "chains": self.plan.chains if self.samples is None else self.samples.chains,
             "kernel": self.plan.kernel or "none",
             "seed": str(self.seed),
             "assumptions": list(self.assumptions),

@@ -19,16 +19,18 @@ from dobrushin._coalescence.run import run_sets
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
 from dobrushin._intervals import BernsteinMean, lower_limit, upper_limit
 from dobrushin._plan import Plan, Query, combined, is_counted
-from dobrushin._plan.query import expected_seconds
-from dobrushin._plan.simulated import PATIENCE, is_open
+from dobrushin._plan.simulated import PATIENCE, is_open, span_of
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling.build import has_hard_zeros
 from dobrushin._seeding import kept_seed
+from dobrushin._statistics import shown
 from dobrushin.errors import CertificateError
 
 _STATES_AT_ONCE = 2**25
 # The first try may use this part of the error probability, the second one, with more runs, the rest.
 _TRIES = ((0.75, 1), (0.25, 4))
+# Marks the words of these runs.
+_OWN = (1996, 8)
 
 
 def simulated_answer(
@@ -39,22 +41,29 @@ def simulated_answer(
     `CertificateError` when some interval stays wider than the tolerance; it carries the intervals.
     """
     found: Estimate | None = None
-    for (share, more), child in zip(_TRIES, sequence.spawn(len(_TRIES)), strict=True):
+    for k, (share, more) in enumerate(_TRIES):
+        # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
+        child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, k))
         run = _SetRun(query, made, share * query.error / 2, made.chains * more, child, executor, progress)
         run.draw()
         found = run.estimate(sequence)
         wide = found.half_width > query.tolerance
         if not wide.any():
             return found
-        more_seconds = expected_seconds(made.kernel or "", made.updates * _TRIES[1][1])
-        if not run.worth_more() or more_seconds > PATIENCE or made.updates * 5 > (query.budget or math.inf):
+        if (
+            not run.worth_more()
+            or made.seconds * _TRIES[1][1] > PATIENCE
+            or made.updates * 5 > (query.budget or math.inf)
+        ):
             break
     assert found is not None
-    targets = list(dict.fromkeys(map(repr, (t for t, bad in zip(found.targets, wide, strict=True) if bad))))
-    share_of = 1.0 - len(targets) / len(set(map(repr, found.targets)))
+    names = [str(shown(target)) for target in found.targets]
+    targets = {name for name, bad in zip(names, wide, strict=True) if bad}
+    share_of = 1.0 - len(targets) / len(set(names))
+    widest = names[int(np.argmax(found.half_width))]
     reason = (
         f"after {len(made.scan or ())} steps and {run.done} runs {len(targets)} targets have intervals wider than the "
-        f"tolerance (the widest is {found.half_width.max():.3g} at {targets[0]}); {share_of:.0%} of them are certified."
+        f"tolerance (the widest is {found.half_width.max():.3g} at {widest}); {share_of:.0%} of them are certified."
     )
     remedy = (
         "All the intervals hold, and are attached ('estimate' of this error). What may help: joint variables "
@@ -135,7 +144,8 @@ class _SetRun:
 
     def worth_more(self) -> bool:
         """Whether more runs could help: not where too many do not settle."""
-        worst = max(float(part.max()) for part in self.open.values()) / self.done
+        parts = zip(self.questions, self.open.values(), strict=True)
+        worst = max(span_of(question) * float(part.max()) for question, part in parts) / self.done
         return 0.5 * worst < 0.8 * self.query.tolerance
 
     def estimate(self, sequence: np.random.SeedSequence) -> Estimate:
@@ -152,9 +162,7 @@ class _SetRun:
             words.append("the model forbids some states: that some state is allowed was checked")
         words += stated_weights(self.questions)
         done = replace(self.plan, chains=self.done)
-        return answer(
-            self.questions, done, rows, self.query.confidence, tuple(words), None, None, kept_seed(sequence)
-        )
+        return answer(self.questions, done, rows, self.query.confidence, tuple(words), None, None, kept_seed(sequence))
 
     def _interval(self, k: int, question: Question) -> Rows:
         span = question.span if isinstance(question, Mean) else 1.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._objective import Objective
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
-from dobrushin._plan.query import Plan, Query, biases, combined, expected_seconds, intervals_of, with_chains
+from dobrushin._plan.query import Plan, Query, biases, combined, complete, expected_seconds, intervals_of, with_chains
 from dobrushin._questions import Mean
 from dobrushin._sampling.build import build_kernel, update_error
 from dobrushin._sampling.region import region_of
@@ -67,7 +67,7 @@ def _cheapest(search: BackwardGreedy, objective: Objective, bias: Any, query: Qu
     best, least = None, math.inf
     while True:
         search.extend(0.0, length)
-        scan = _complete(search.order(min(length, search.steps)), objective)
+        scan = complete(search.order(min(length, search.steps)), objective)
         left = tolerance - bias(scan)
         if left > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
@@ -78,12 +78,6 @@ def _cheapest(search: BackwardGreedy, objective: Objective, bias: Any, query: Qu
         ):
             return None
         length += max(1, length // 8)
-
-
-def _complete(order: NDArray[np.int64], objective: Objective) -> Scan:
-    """Variables that count for so little that no step was spent on them are updated once, at the beginning."""
-    missing = np.setdiff1d(objective.positions, order)
-    return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
 
 def _first_length(search: BackwardGreedy, query: Query) -> int | None:

@@ -226,6 +226,12 @@ def chains_for_counts(query: Query, half_width: float) -> int:
     return -(-trials_needed(half_width, query.error) // 64) * 64
 
 
-def expected_seconds(kernel: str, updates: float) -> float:
+def complete(order: NDArray[np.int64], objective: Objective) -> Scan:
+    """Variables that count for so little that no step was spent on them are updated once, at the beginning."""
+    missing = np.setdiff1d(objective.positions, order)
+    return Scan(np.concatenate([missing, order]) if len(missing) else order)
+
+
+def expected_seconds(kernel: str, updates: float, cost: float = 1.0) -> float:
     """About how long so many updates take on all cores."""
-    return _OVERHEAD + updates / (_RATES[kernel] * (os.cpu_count() or 1))
+    return _OVERHEAD + cost * updates / (_RATES[kernel] * (os.cpu_count() or 1))
