@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +22,6 @@ from dobrushin.errors import ArgumentError
 
 # Bits of thresholds that all chains look at, and threads of a block: see bits.cu.
 PLANES, BLOCK = 12, 128
-# Chains that are run together at most: enough to fill a device.
-BATCH = 2**22
 # Share of the free memory that the states of a batch may take: another batch may be on its way.
 SHARE = 0.4
 # Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
@@ -45,20 +44,21 @@ class States:
         return copied
 
 
+@dataclass(eq=False)
 class DeviceKernel(Kernel):
     """What kernels on the device share."""
 
-    batch: ClassVar[int] = BATCH
+    host: Any
+    arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # tables, by device
+    workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
     chunk: ClassVar[int]  # updates between looks at whether to stop
     width: ClassVar[Any]  # type of a state
 
-    def __init__(self, host: Any) -> None:
-        self.host = host
-        self.region, self.error = host.region, host.error
-        self._tables: dict[int, tuple[Any, ...]] = {}
+    def __post_init__(self) -> None:
+        self.region, self.error = self.host.region, self.host.error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tables": {}}
+        return {**self.__dict__, "arranged": {}}
 
     @property
     def dtype(self) -> Any:
@@ -162,9 +162,9 @@ class DeviceKernel(Kernel):
     def tables(self) -> tuple[Any, ...]:
         """What the kernel is about, on the current device; made once."""
         device = cupy().cuda.runtime.getDevice()
-        if device not in self._tables:
-            self._tables[device] = self._make_tables()
-        return self._tables[device]
+        if device not in self.arranged:
+            self.arranged[device] = self._make_tables()
+        return self.arranged[device]
 
     def _columns(self, chains: range) -> range:
         return range(chains.start // self.lanes, (chains.stop - 1) // self.lanes + 1)
@@ -180,6 +180,7 @@ class _Words(DeviceKernel):
     """64 chains in a word."""
 
     lanes: ClassVar[int] = 64
+    batch: ClassVar[int] = 2**24
     chunk: ClassVar[int] = 10**11
     width: ClassVar[Any] = np.uint64
 
@@ -288,6 +289,7 @@ class _Labels(DeviceKernel):
     """One chain a thread."""
 
     lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 2**22
     chunk: ClassVar[int] = 10**10
 
     @property
@@ -386,6 +388,13 @@ def on_device(made: Kernel, scan: Scan, caller: str) -> DeviceKernel:
         raise ArgumentError(caller, "backend", f"'cpu' for the kernel {made.name!r} (the GPU has {known})", "cuda")
     cupy()
     return KINDS[type(made)](made)
+
+
+def chosen(made: Kernel, scan: Scan, chains: int, backend: str, caller: str) -> Kernel:
+    """The kernel as it is, or on the GPU if that is asked for, or if it pays and nothing was asked for."""
+    if backend == "cuda" or (backend == "auto" and pays(made, scan, chains)):
+        return on_device(made, scan, caller)
+    return made
 
 
 def pays(made: Kernel, scan: Scan, chains: int) -> bool:
