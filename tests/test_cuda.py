@@ -271,6 +271,30 @@ def test_batches_fit_the_memory(monkeypatch):
     assert all(batch.start % 64 == 0 and len(batch) <= 64 * 40 for batch in batches)
 
 
+def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
+    cp, _ = gpu
+    name, model = MODELS[0]
+    scan = db.Scan.systematic(30, 100)
+    moved = _cuda.on_device(build_kernel(model, scan, region_of(model, scan), 100, name), scan, "sample")
+    x = moved.start(MASTER, range(100))
+
+    def full(*_, **__):
+        raise cp.cuda.memory.OutOfMemoryError(1, 2)
+
+    monkeypatch.setattr(moved, "_make_tables", full)
+    with pytest.raises(MemoryError, match=r"cannot hold the tables of this model: use backend='cpu'\."):
+        moved.run(x, Work(MASTER, range(100), scan.segments[0], 0, 40, 0))
+
+
+def test_runs_are_looked_at_now_and_then():
+    name, model = MODELS[0]
+    scan = db.Scan.systematic(30, 100)
+    moved = kernels.DeviceBits(build_kernel(model, scan, region_of(model, scan), 100, name))
+    assert moved.look(1) == moved.look(64) == kernels.MOST_STEPS
+    assert moved.look(10**7) == 10**4
+    assert moved.look(10**12) == 1
+
+
 @pytest.mark.usefixtures("gpu")
 def test_what_the_gpu_cannot_do_is_said():
     model = ising(np.random.default_rng(0), 4)

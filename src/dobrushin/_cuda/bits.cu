@@ -1,10 +1,10 @@
 // Bit-parallel Gibbs updates: a thread has a word of 64 chains; see _kernels/bits.py and _kernels/sets.py, whose words
 // these kernels draw. Threads share nothing but the tables.
 //
-// Every update looks at the first PLANES bits of the thresholds, without a branch. A bit of the threshold is a function of
-// the neighbours a0, a1, ...: for each combination of the others it is one of the 16 functions of a0 and a1. These are
-// computed once for an update, into shared memory; which of them a plane needs is in a table, as offsets in bytes. The
-// few chains that are not decided after PLANES bits are finished one by one.
+// Every update looks at the first PLANES bits of the thresholds, without a branch. A bit of the threshold is a function
+// of the neighbours a0, a1, ...: for each combination of the others it is one of the 16 functions of a0 and a1. These
+// are computed once for an update, into shared memory; which of them a plane needs is in a table, as offsets in bytes.
+// The few chains that are not decided after PLANES bits are finished one by one.
 
 #ifndef PLANES
 #define PLANES 12
@@ -107,8 +107,8 @@ __device__ __forceinline__ void load(const Rows<COUNT>& rows, u64* column, u32 b
     for (int k = 0; k < COUNT; k++) a[k] = word_of(column, bytes, rows.at[k]);
 }
 
-// Steps of a cycle, in advance: while one is under way, the states that the next one needs are loaded already. Only that of
-// the variable that is being updated is not known yet; it takes the place of what was loaded once it is.
+// Steps of a cycle, in advance: while one is under way, the states that the next one needs are loaded already. Only that
+// of the variable that is being updated is not known yet; it takes the place of what was loaded once it is.
 template <int COUNT>
 struct Ahead {
     const u32* order;
@@ -191,8 +191,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits6(
     update<6>(order, length, place, step, steps, neighbor, choice, threshold, certain, keys, x, W);
 }
 
-// Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with their
-// own threshold. A step uses the words of number + stride * t.
+// Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with
+// their own threshold. A step uses the words of number + stride * t.
 template <int WIDTH>
 __device__ __forceinline__ void set_update(
     const u32* order, u32 length, u32 place, u64 number, u64 stride, int steps, const Rows<2 * WIDTH>* neighbor,
@@ -256,7 +256,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits6(
     set_update<6>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
 }
 
-// choice[i, plane, q]: where the function of the first two neighbours stands that is right for combination q of the others.
+// choice[i, plane, q]: where the function of the first two neighbours stands that is right for combination q of the
+// others.
 extern "C" __global__ void choose(const u64* __restrict__ threshold, u32 n, int width, u32* choice) {
     const u32 others = 1u << (width - 2);
     const size_t cell = (size_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -51,7 +51,7 @@ class DeviceKernel(Kernel):
     host: Any
     arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # tables, by device
     workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
-    chunk: ClassVar[int]  # updates between looks at whether to stop
+    chunk: ClassVar[int]  # updates between looks at whether to stop, at most
     width: ClassVar[Any]  # type of a state
 
     def __post_init__(self) -> None:
@@ -96,6 +96,10 @@ class DeviceKernel(Kernel):
         count = -(-len(numbers) // min(self.batch, fit))
         size = -(-len(numbers) // count // 64) * 64
         return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+
+    def look(self, chains: int) -> int:
+        """Steps of so many chains between looks at whether to stop: some tenths of a second at most."""
+        return max(1, min(MOST_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
         columns = self._columns(chains)
@@ -163,7 +167,10 @@ class DeviceKernel(Kernel):
         """What the kernel is about, on the current device; made once."""
         device = cupy().cuda.runtime.getDevice()
         if device not in self.arranged:
-            self.arranged[device] = self._make_tables()
+            try:
+                self.arranged[device] = self._make_tables()
+            except _out_of_memory() as error:
+                raise MemoryError(f"The GPU cannot hold the tables of this model: use backend='cpu'. {error}") from None
         return self.arranged[device]
 
     def _columns(self, chains: range) -> range:

@@ -144,7 +144,7 @@ def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
     )
     return Finding(
         f"{title}: measured bias",
-        "falls much more quickly with DoGS than with systematic (Sec. 5.4)" + ("" if name == "torus" else ", torus"),
+        f"falls much faster with DoGS than with systematic (Sec. 5.4{', of the torus' if name == 'open' else ''})",
         f"at T = 2000: {dogs['bias'][k]:.2g} against {systematic['bias'][k]:.2g} (ours {ours['bias'][k]:.2g}), "
         f"standard error {dogs['error'][k]:.1g}; at T = {STEPS} systematic {systematic['bias'][-1]:.2g}",
         bool(within and dogs["bias"][k] < 0.1 * systematic["bias"][k]),
@@ -236,6 +236,7 @@ def _draw_biases(data: dict[str, dict[str, Any]]) -> Any:
             draw_bias(right, BUDGETS, data[name][scan], scan)
         finish(left, f"{title}: bound on the bias of X₁", "Gibbs steps T", "twice the bound on the variation", log="xy")
         finish(right, f"{title}: measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x")
+        right.set_ylim(-0.2, 1.2)
     return figure
 
 
@@ -247,6 +248,6 @@ def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
     for k, few in enumerate(data["few"]):
         shift = 1.06 ** (k + 1)
         label = f"{FEW} chains, {len(data['few'])} times" if k == 0 and scan == "ours" else None
-        ax.errorbar(np.asarray(budgets) * shift, few["bias"], few["error"], fmt=".", markersize=3, color=color,
+        ax.errorbar(np.asarray(budgets) * shift, few["bias"], few["error"], fmt=".", markersize=4, color=color,
                     alpha=0.45, linewidth=0.8, label=label)  # fmt: skip
     ax.axhline(0, color="#8A8A8A", linewidth=0.8)

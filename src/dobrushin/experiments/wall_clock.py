@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dobrushin._influence import influence
 from dobrushin._models import Ising
-from dobrushin._optimize import shortest_scan
+from dobrushin._optimize import ScanResult, shortest_scan
 from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
 from dobrushin.experiments.curves import value_of
@@ -73,17 +73,15 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
     best = influence(model)
     goal = value_of(best, systematic, [0])
     sharp = time.perf_counter()
-    ours = shortest_scan(best, [0], tolerance=goal)
-    ours_ready = time.perf_counter()
-    small = shortest_scan(model, [0], tolerance=SMALL)
-    small_ready = time.perf_counter()
+    ours, ours_time = _timed(best, goal)
+    small, small_time = _timed(model, SMALL)
     third = Scan.systematic(n, int(SWEEPS * n))  # updates the corner a third time
     longer = value_of(paper, third, [0])
     return {
         "steps": np.array([steps, len(doubled.scan), len(ours.scan), len(small.scan)]),
         "bounds": np.array([tolerance, doubled.variation.value, ours.variation.value, small.variation.value]),
-        "setup": np.array([0.0, ready - begin, ours_ready - ready, small_ready - ours_ready]),
-        "search": np.array([0.0, ready - measured, ours_ready - sharp, small_ready - ours_ready]),
+        "setup": np.array([0.0, ready - begin, sharp - ready + ours_time, small_time]),
+        "search": np.array([0.0, ready - measured, ours_time, small_time]),
         "DoGS, scan": doubled.scan.order,
         "ours, scan": ours.scan.order,
         "ours, bound 0.001, scan": small.scan.order,
@@ -91,6 +89,16 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
         "longer, DoGS steps": np.array(len(doubling_scan(paper, [0], tolerance=longer, base=third).scan)),
         "longer, our steps": np.array(len(shortest_scan(paper, [0], tolerance=longer).scan)),
     }
+
+
+def _timed(source: Any, tolerance: float) -> tuple[ScanResult, float]:
+    """The shortest scan and the time to find it: a few milliseconds, so the best of three."""
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        found = shortest_scan(source, [0], tolerance=tolerance)
+        times.append(time.perf_counter() - begin)
+    return found, min(times)
 
 
 def _compile() -> None:
@@ -165,7 +173,6 @@ def _break_even(found: dict[str, Any]) -> int:
 def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
     """What the paper says of Figure 2 and its appendix, and what these trials say."""
     large, small = data[1000]["setup"], data[300]["setup"]
-    n = 1000**2
     million = data[1000]
     gain, given = (speed_up(million, np.array([1, 100, 10_000]), place) for place in (1, 3))
     paper_gain = [k * 2e6 * _PAPER_STEP / (15 + k * 16 * _PAPER_STEP) for k in (1, 100, 10_000)]
@@ -188,8 +195,8 @@ def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
             f"{large['steps'][1]}; ours {large['steps'][2]}",
             int(large["steps"][1]) == 16,
             f"2·10⁶ steps are two sweeps, which update X_1 twice: {large['steps'][1]} steps do as well. As soon as it "
-            f"is updated a third time, as in the 2.11 sweeps of the 300×300 model ({large['longer, steps']} of "
-            f"{n} variables), DoGS takes {large['longer, DoGS steps']} and ours {large['longer, our steps']}.",
+            f"is updated a third time, as in the 2.11 sweeps of the 300×300 model ({large['longer, steps']} "
+            f"steps), DoGS takes {large['longer, DoGS steps']} and ours {large['longer, our steps']}.",
         ),
         Finding(
             "the same at 2.11 sweeps",
@@ -199,9 +206,9 @@ def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
         ),
         Finding(
             "1000×1000: speed-up at 100 and 10 000 samples, set-up included",
-            f"{paper_gain[1]:.2g}, {paper_gain[2]:.2g} (formula and times of Sec. 5.2)",
-            f"{gain[1]:.2g}, {gain[2]:.2g}; a scan for the bound 0.001, which measures no tolerance: {given[1]:.2g}, "
-            f"{given[2]:.2g}",
+            f"{_short(paper_gain[1])} and {_short(paper_gain[2])} (formula and times of Sec. 5.2)",
+            f"{_short(gain[1])} and {_short(gain[2])}; a scan for the bound 0.001, which measures no tolerance: "
+            f"{_short(given[1])} and {_short(given[2])}",
             bool(gain[2] > 100 and gain[1] > 1),
         ),
         Finding(
@@ -221,6 +228,10 @@ def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
         ),
         _bias(data),
     ]
+
+
+def _short(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _bias(data: dict[int, dict[str, Any]]) -> Finding:
@@ -253,7 +264,7 @@ def draw(data: dict[int, dict[str, Any]]) -> dict[str, Any]:
         _draw_speed_up(axes[row][1], found, f"{size} × {size}: speed-up over systematic")
         for k, ax in enumerate(grid[row]):
             if k + 1 < len(found["trials"]):
-                _draw_trial(ax, found, k + 1, f"{size} × {size}, trial {k + 2}", legend=row == 0 and k == 0)
+                _draw_trial(ax, found, k + 1, f"{size} × {size}, trial {k + 2}", legend=False)
             else:
                 ax.set_axis_off()
     return {"wall-clock": figure, "wall-clock-trials": others}
@@ -264,10 +275,10 @@ def _draw_trial(ax: Any, found: dict[str, Any], k: int, title: str, legend: bool
     for place, name in enumerate(SCANS):
         when = setup["setup"][place] + trial[f"{name}, time"]
         label = f"{name}: {setup['steps'][place]} steps, bias ≤ {2 * setup['bounds'][place]:.2g}"
-        ax.plot(when, trial[f"{name}, mean"], label=label, **_look(place, marker=True))
+        ax.plot(when, trial[f"{name}, mean"], label=label, markevery=0.05, **_look(place, marker=True))
     ax.axhline(0, color="#8A8A8A", linewidth=0.8)
     finish(ax, title, "seconds, set-up included", "mean of the samples so far", log="x", legend=legend)
-    ax.set_ylim(-0.3, 0.5)
+    ax.set_ylim(-0.3, 0.7)
     if legend:
         ax.legend(frameon=False, fontsize=7, loc="upper right")
 
