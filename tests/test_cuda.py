@@ -238,6 +238,16 @@ def test_without_memory_the_host_holds_the_states(gpu, name, model):
 
 
 @pytest.mark.usefixtures("gpu")
+def test_long_runs_take_several_launches(monkeypatch):
+    monkeypatch.setattr(kernels, "MOST_STEPS", 7)
+    for name, model in MODELS:
+        scan = scan_of(model.n_variables, 50, np.random.default_rng(6))
+        made = build_kernel(model, scan, region_of(model, scan), 100, name)
+        cpu, moved = both(made, scan, range(70))
+        assert (cpu == moved).all()
+
+
+@pytest.mark.usefixtures("gpu")
 def test_a_copy_of_the_states_can_be_gone_on_from():
     """As a checkpoint does."""
     name, model = MODELS[0]

@@ -79,6 +79,14 @@ def test_a_billion_variables():
     assert found[centre].mean[1] > found[centre].mean[0]
 
 
+def test_forbidden_evidence_far_away_is_noticed():
+    labels = db.Potts.grid(
+        300, 300, states=3, couplings=0.2, unaries=lambda i: np.tile([0.0, -np.inf, 0.0], (len(i), 1))
+    )
+    with pytest.raises(db.ArgumentError, match="possible"):
+        db.estimate(labels, [0], evidence={80_000: 1})
+
+
 def test_functions_that_cannot_be_used_are_named():
     big = db.Ising.grid(100, 100, couplings=hashed)
     for call, message in (
@@ -99,6 +107,30 @@ def test_functions_that_cannot_be_used_are_named():
             call()
     assert repr(big) == "LocalGrid(100 x 100, spins)"
     assert LocalGrid(3, 3, None, None, True, 4, "Potts.grid").states == 4
+
+
+def test_evidence_does_not_rebuild_a_large_model(monkeypatch):
+    couplings = hashed(np.arange(2 * 200 * 199))
+    model = db.Ising.grid(200, 200, couplings=couplings, fields=0.1)
+    given = {20_101: 1, 3: -1}
+    exact = db.estimate(model.condition(given), [20_100], tolerance=0.004, seed=3)
+
+    def refuse(*_):
+        raise AssertionError("the whole model was made again")
+
+    whole = db.Ising.condition
+    monkeypatch.setattr(
+        db.Ising, "condition", lambda self, e: refuse() if self.n_variables > 30_000 else whole(self, e)
+    )
+    found = db.estimate(model, [20_100], evidence=given, seed=1)
+    assert found.plan.method == "dobrushin"
+    assert (np.abs(found.mean - exact.mean) <= 0.014).all()
+    near = db.plan(model, [20_100], evidence=given, tolerance=0.006)
+    assert near.bias < 0.006
+    with pytest.raises(db.ArgumentError, match="'evidence'"):
+        db.estimate(model, [0], evidence={40_000: 1})
+    with pytest.raises(db.ArgumentError, match="not in the evidence"):
+        db.estimate(model, [3], evidence=given)
 
 
 # -- on disk -------------------------------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ __device__ __forceinline__ void load(const Rows<COUNT>& rows, u64* column, u32 b
     for (int k = 0; k < COUNT; k++) a[k] = word_of(column, bytes, rows.at[k]);
 }
 
-// Steps of a cycle, in advance: while one is under way, the states that the next one needs are loaded already. Only that
-// of the variable that is being updated is not known yet; it takes the place of what was loaded once it is.
+// Steps of a cycle, in advance: while one is under way, the states that the next one needs are loaded already. Only
+// that of the variable that is being updated is not known yet; it takes the place of what was loaded once it is.
 template <int COUNT>
 struct Ahead {
     const u32* order;

@@ -1,5 +1,6 @@
-// Gibbs updates of variables with up to LABELS states, one chain a thread; see _kernels/labels.py. States have the layout
-// [variable, chain]. Compiled without fused multiply-add, so that sums and products are rounded as they are there.
+// Gibbs updates of variables with up to LABELS states, one chain a thread; see _kernels/labels.py. States have the
+// layout [variable, chain]. Compiled without fused multiply-add, so that sums and products are rounded as they are
+// there.
 
 #ifndef LABELS
 #define LABELS 8
@@ -22,8 +23,10 @@ extern "C" __global__ void start_labels(
 {
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= chains) return;
-    for (u32 v = 0; v < n; v++)
-        x[(size_t)chains * v + c] = (STATE)__umul64hi(mix(keys[c] + keys[chains + c] * (START + (u64)ids[v])), states[v]);
+    for (u32 v = 0; v < n; v++) {
+        const u64 word = mix(keys[c] + keys[chains + c] * (START + (u64)ids[v]));
+        x[(size_t)chains * v + c] = (STATE)__umul64hi(word, states[v]);
+    }
 }
 
 // The number of partial sums, but for the last, that u times the total is not below.

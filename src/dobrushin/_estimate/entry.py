@@ -14,7 +14,7 @@ from dobrushin._estimate.sampled import SampledRun, allowed_start
 from dobrushin._estimate.simulated import simulated_answer
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
-from dobrushin._plan import make_plan, planned, read_query
+from dobrushin._plan import make_plan, nearby, planned, read_query
 from dobrushin._seeding import seed_sequence
 from dobrushin.errors import ArgumentError
 
@@ -92,7 +92,7 @@ def estimate(
     if executor is not None and not hasattr(executor, "submit"):
         raise ArgumentError("estimate", "executor", "a concurrent.futures.Executor", executor)
     start: Any = "uniform"
-    if isinstance(model, LocalModel):
+    if nearby(model, targets, evidence, method) is not None:
         query, made = planned(model, targets, tolerance, confidence, evidence, method, budget)
     else:
         query = read_query(model, targets, tolerance, confidence, evidence, method, budget)

@@ -164,6 +164,35 @@ class LocalGrid(LocalModel):
         return f"LocalGrid({self.shape[0]} x {self.shape[1]}, {what})"
 
 
+class LocalArrays(LocalModel):
+    """A model whose arrays are there, in memory or on disk, and of which only some entries are looked at."""
+
+    def __init__(self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any) -> None:
+        self.n_variables, self.states = n, states
+        self._start, self._neighbor, self._coupling, self._potential = start, neighbor, coupling, potential
+
+    @classmethod
+    def of(cls, model: Ising | Potts) -> LocalArrays:
+        """A model in memory."""
+        matrix, n = model.couplings, model.n_variables
+        states = None if isinstance(model, Ising) else int(model.cardinalities[0])
+        potential = model.fields if isinstance(model, Ising) else model._unaries
+        return cls(n, states, matrix.indptr, matrix.indices, matrix.data, potential)
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        first = np.asarray(self._start[positions], dtype=np.int64)
+        sizes = np.asarray(self._start[positions + 1], dtype=np.int64) - first
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+        columns = np.asarray(self._neighbor[entry], dtype=np.int64)
+        return Rows(start, columns, np.asarray(self._coupling[entry], dtype=np.float64))
+
+    def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._potential is None:
+            return np.zeros(len(positions) if self.states is None else (len(positions), self.states))
+        return np.asarray(self._potential[positions], dtype=np.float64)
+
+
 def _reader(
     value: Any, size: int, states: int, function: str, argument: str
 ) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
-from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
+from dobrushin._models import Ising, Model, Potts
+from dobrushin._models.local import LocalArrays, LocalModel
 from dobrushin._plan.dobrushin import plan_dobrushin, why_not_dobrushin
 from dobrushin._plan.exact import SECONDS_PER_VARIABLE, plan_exact
 from dobrushin._plan.local import plan_locally
@@ -20,6 +20,8 @@ from dobrushin.errors import BudgetError, CertificateError
 _QUICK = 0.05
 # Where Dobrushin's bound says nothing, an exact answer that is expected within this time is not beaten by simulation.
 _SOON = 2.0
+# Models of so many variables are not made again for evidence, when so few targets are asked for.
+_LARGE, _FEW = 20_000, 1000
 
 
 def plan(
@@ -70,10 +72,25 @@ def planned(
     model: Model | LocalModel, targets: Any, tolerance: Any, confidence: Any, evidence: Any, method: Any, budget: Any
 ) -> tuple[Query, Plan]:
     """The query as it was understood, and its plan."""
-    if isinstance(model, LocalModel):
-        return plan_locally(model, targets, (tolerance, confidence, method, budget), evidence, make_plan)
+    if (part := nearby(model, targets, evidence, method)) is not None:
+        return plan_locally(part, targets, (tolerance, confidence, method, budget), evidence, make_plan)
     query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
     return query, make_plan(query)
+
+
+def nearby(model: Any, targets: Any, evidence: Any, method: Any) -> LocalModel | None:
+    """A large model as one of which only what is near the targets is looked at; None where it is needed as a whole.
+
+    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer.
+    """
+    if isinstance(model, LocalModel):
+        return model
+    large = isinstance(model, Ising | Potts) and model.n_variables >= _LARGE and isinstance(model.labels, range)
+    if not large or not evidence or method in ("exact", "uncertified") or isinstance(targets, str):
+        return None
+    if isinstance(targets, Sized) and len(targets) > _FEW:
+        return None
+    return LocalArrays.of(model)
 
 
 def make_plan(query: Query) -> Plan:

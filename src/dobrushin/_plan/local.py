@@ -88,4 +88,9 @@ def _read_evidence(model: LocalModel, evidence: Any) -> dict[int, int]:
     for label, state in evidence.items():
         if isinstance(state, bool) or state not in allowed:
             raise ArgumentError("estimate", "evidence", f"one of the states {list(allowed)}", state, f"label {label!r}")
+    if model.states is not None:
+        own = model.potentials(known)[np.arange(len(known)), [int(state) for state in evidence.values()]]
+        if np.isneginf(own).any():  # of Potts models nothing else can be forbidden
+            label = list(evidence)[int(np.argmax(np.isneginf(own)))]
+            raise ArgumentError("estimate", "evidence", "possible", "a forbidden state", f"label {label!r}")
     return dict(zip(known.tolist(), (int(state) for state in evidence.values()), strict=True))

@@ -138,7 +138,7 @@ class Query:
 
 
 def read_query(
-    model: Model,
+    model: Any,
     targets: Any,
     tolerance: Any,
     confidence: Any,

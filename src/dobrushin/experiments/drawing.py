@@ -62,7 +62,7 @@ def save(figures: dict[str, Any], folder: Path) -> list[Path]:
         figure.set_layout_engine("none")  # laid out once is enough
         figure.savefig(png)
         with image.open(png) as whole:
-            small = whole.convert("RGB").quantize(128)
+            small = whole.convert("RGB").quantize(200)
         small.save(png, optimize=True)
         figure.savefig(svg)
         written += [png, svg]

@@ -107,7 +107,7 @@ def draw(data: list[dict[str, Arrays]]) -> dict[str, Any]:
     for ax, (method, title) in zip(axes[0], BOUNDS.items(), strict=True):
         draw_guarantees(ax, data[0][method], f"10 × 10 Ising, {title}")
     rows = -(-len(data) // 5)
-    every, grid = panels(rows, min(5, len(data)), width=2.55, height=2.5, sharex=True, sharey=True)
+    every, grid = panels(rows, min(5, len(data)), width=2.45, height=2.4, sharex=True, sharey=True)
     for k, ax in enumerate(grid.ravel()):
         if k < len(data):
             draw_guarantees(ax, data[k]["paper"], f"replicate {k + 1}", compact=True)

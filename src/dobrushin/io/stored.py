@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin import _validate as check
 from dobrushin._models import Ising, Model, Potts
-from dobrushin._models.local import LocalModel, Rows
+from dobrushin._models.local import LocalArrays, Rows
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.source import Path, path_name
 
@@ -29,34 +29,25 @@ _FORMAT = "dobrushin model folder 1"
 _BLOCK = 2**22
 
 
-class StoredModel(LocalModel):
+class StoredModel(LocalArrays):
     """An Ising or Potts model whose arrays stay on disk."""
 
     def __init__(self, path: str, n: int, states: int | None, arrays: dict[str, Any]) -> None:
-        self.path, self.n_variables, self.states = path, n, states
-        self._start, self._neighbor, self._coupling = arrays["start"], arrays["neighbor"], arrays["coupling"]
-        self._potential = arrays.get("potential")
+        super().__init__(n, states, arrays["start"], arrays["neighbor"], arrays["coupling"], arrays.get("potential"))
+        self.path = path
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
-        first = np.asarray(self._start[positions], dtype=np.int64)
-        sizes = np.asarray(self._start[positions + 1], dtype=np.int64) - first
-        if (sizes < 0).any() or (first < 0).any() or (len(sizes) and (first + sizes).max() > len(self._neighbor)):
+        ends = np.asarray(self._start[np.stack([positions, positions + 1])], dtype=np.int64)
+        if (ends[0] > ends[1]).any() or ends.min(initial=0) < 0 or ends.max(initial=0) > len(self._neighbor):
             raise FormatError(self.path, "row starts that increase", "others, in start.npy")
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
-        columns = np.asarray(self._neighbor[entry], dtype=np.int64)
-        wrong = (columns < 0) | (columns >= self.n_variables) | (columns == np.repeat(positions, sizes))
+        found = super().rows(positions)
+        owner = np.repeat(positions, np.diff(found.start))
+        wrong = (found.columns < 0) | (found.columns >= self.n_variables) | (found.columns == owner)
         if wrong.any():
             k = int(np.argmax(wrong))
-            owner = int(np.repeat(positions, sizes)[k])
             expected = f"neighbours from 0 to {self.n_variables - 1} other than the variable itself"
-            raise FormatError(self.path, expected, f"{columns[k]} beside variable {owner}, in neighbor.npy")
-        return Rows(start, columns, np.asarray(self._coupling[entry], dtype=np.float64))
-
-    def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self._potential is None:
-            return np.zeros(len(positions) if self.states is None else (len(positions), self.states))
-        return np.asarray(self._potential[positions], dtype=np.float64)
+            raise FormatError(self.path, expected, f"{found.columns[k]} beside variable {owner[k]}, in neighbor.npy")
+        return found
 
     def __repr__(self) -> str:
         what = "spins" if self.states is None else f"{self.states} states"
