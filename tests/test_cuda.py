@@ -341,3 +341,38 @@ def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
     monkeypatch.setattr(device, "require", lambda *_: Broken)
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU .* 'dobrushin\[cuda\]'\): no driver\."):
         _cuda.on_device(made, scan, "sample")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("name", "model"), MODELS, ids=["bits", "potts"])
+def test_backends_give_the_same_samples(name, model, tmp_path):
+    scan = scan_of(model.n_variables, 50, np.random.default_rng(5))
+    keep = db.Record(every=20, counts=True)
+    options = {"chains": 200, "seed": 3, "record": keep, "kernel": name}
+    cpu = db.sample(model, scan, backend="cpu", **options)
+    for extra in ({}, {"checkpoint": tmp_path / "run"}, {"checkpoint": tmp_path / "run"}):
+        cuda = db.sample(model, scan, backend="cuda", **options, **extra)
+        assert (cpu.states == cuda.states).all()
+        assert (cpu.counts == cuda.counts).all()
+        assert (cpu.update_error == cuda.update_error).all()
+        assert cpu.kernel == cuda.kernel
+    begin = np.zeros(model.n_variables) if name == "potts" else np.ones(model.n_variables)
+    cpu, cuda = (db.sample(model, scan, backend=b, initial=begin, **options) for b in ("cpu", "cuda"))
+    assert (cpu.states == cuda.states).all()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_backends_give_the_same_certificate():
+    model = MODELS[0][1]
+    scan = db.Scan.systematic(30, 300)
+    cpu, cuda = (db.coalescence(model, scan, runs=300, seed=1, backend=b) for b in ("cpu", "cuda"))
+    assert (cpu.value, cpu.failures, cpu.update_error) == (cuda.value, cuda.failures, cuda.update_error)
+    assert (cpu.per_variable == cuda.per_variable).all()
+
+
+def test_unknown_backends_are_named():
+    model = MODELS[0][1]
+    with pytest.raises(db.errors.ArgumentError, match="'backend'"):
+        db.sample(model, db.Scan.systematic(30, 3), backend="tpu")
+    with pytest.raises(db.errors.ArgumentError, match="'backend'"):
+        db.coalescence(model, db.Scan.systematic(30, 3), backend="tpu")

@@ -20,6 +20,7 @@ from dobrushin._sampling.build import (
     local_factors,
 )
 from dobrushin._sampling.feasible import allowed_state
+from dobrushin._sampling.kernels import Kernel
 from dobrushin._sampling.region import Region
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -125,6 +126,6 @@ def _race(model: Model, region: Region) -> SetRace:
     return SetRace(region, largest, frozen(k), frozen(first), parts, graph._table, frozen(np.minimum(error, 1.0)))
 
 
-def run_error(kernel: SetKernel, visits: NDArray[np.int64]) -> float:
+def run_error(kernel: Kernel, visits: NDArray[np.int64]) -> float:
     """Bound on the probability that any draw of a run is wrong, given how often each variable is updated."""
     return min(1.0, float(kernel.error @ visits) * (1 + 1e-9))

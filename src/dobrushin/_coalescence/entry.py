@@ -17,6 +17,7 @@ from dobrushin._coalescence.run import tally_sets
 from dobrushin._intervals import upper_limit
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
+from dobrushin._sampling.entry import BACKENDS
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError
@@ -134,6 +135,7 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
+    backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Coalescence:
@@ -156,6 +158,9 @@ def coalescence(
         Number of independent runs; default 10 000. With no failure at all the limit is about
         -log(1 - confidence) / runs.
     seed : int, SeedSequence or None
+    backend : {"auto", "cpu", "cuda"}
+        Where to draw: with "auto" on an NVIDIA GPU if there is one and the runs are long (extra `cuda`). The draws are
+        the same.
     executor : concurrent.futures.Executor, optional
     progress : bool
         Show a bar.
@@ -189,6 +194,7 @@ def coalescence(
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
     if not isinstance(confidence, Real) or isinstance(confidence, bool) or not 0 < float(confidence) < 1:
         raise ArgumentError("coalescence", "confidence", "a number between 0 and 1, both excluded", confidence)
+    check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
     if executor is not None and not hasattr(executor, "submit"):
         raise ArgumentError("coalescence", "executor", "a concurrent.futures.Executor", executor)
@@ -203,7 +209,8 @@ def coalescence(
     per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
     if moved.any():
         wanted = model._labels_at(positions[moved])
-        found = tally_sets(model, scan, wanted, runs, sequence, executor=executor, progress=progress)
+        options = {"executor": executor, "progress": progress, "backend": backend}
+        found = tally_sets(model, scan, wanted, runs, sequence, **options)
         limits = upper_limit(found.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
         per_variable[moved] = np.minimum(limits + found.error, 1.0)
         kernel, error = found.kernel, found.error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.build import build_sets, run_error
 from dobrushin._models import Model
-from dobrushin._sampling.entry import make_batches, make_job, progress_bar
+from dobrushin._sampling.entry import make_batches, make_job, on_backend, progress_bar
 from dobrushin._sampling.record import Record
 from dobrushin._sampling.region import region_of
 from dobrushin._sampling.run import run_all
@@ -47,10 +47,11 @@ def run_sets(
     every: int | None = None,
     executor: Executor | None = None,
     progress: bool = False,
+    backend: str = "cpu",
 ) -> SetRuns:
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
     region = region_of(model, scan)
-    made = build_sets(model, region)
+    made = on_backend(build_sets(model, region), scan, len(numbers), backend, "coalescence")
     keep = Record(labels, every=every)
     job = make_job(model, scan, region, made, keep, master_words(sequence), "coalescence")
     if job.stops[-1] != len(scan):

@@ -25,6 +25,8 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, master_words, seed_sequence
 from dobrushin.errors import ArgumentError, SamplingInterrupted
 
+BACKENDS = ("auto", "cpu", "cuda")
+
 
 def sample(
     model: Model,
@@ -35,6 +37,7 @@ def sample(
     initial: Any = "uniform",
     record: Any = None,
     kernel: str | None = None,
+    backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -60,6 +63,9 @@ def sample(
         What to keep; default the final states.
     kernel : {"bits", "table", "field", "potts", "factors"}, optional
         Force a way to draw; default the fastest that fits, which the result names.
+    backend : {"auto", "cpu", "cuda"}
+        Where to draw: with "auto" on an NVIDIA GPU if there is one and the run is long (extra `cuda`). The draws are
+        the same.
     executor : concurrent.futures.Executor, optional
         Default: one thread per core.
     progress : bool
@@ -100,10 +106,11 @@ def sample(
         raise ArgumentError("sample", "executor", "a concurrent.futures.Executor", executor)
     if kernel is not None:
         check.choice(kernel, KERNELS, "sample", "kernel")
+    check.choice(backend, BACKENDS, "sample", "backend")
     if seed is None and checkpoint is not None:
         seed = stored_seed(checkpoint)
     sequence = seed_sequence(seed, "sample")
-    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, checkpoint)
+    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, checkpoint, backend)
 
 
 def draw(
@@ -117,12 +124,13 @@ def draw(
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    backend: str = "cpu",
 ) -> Samples:
     """The chains with these numbers (the first one a multiple of 64): `sample` once its arguments are read."""
     keep = read_record(record)
     chains = len(numbers)
     region = region_of(model, scan)
-    made = build_kernel(model, scan, region, chains, kernel)
+    made = on_backend(build_kernel(model, scan, region, chains, kernel), scan, chains, backend, "sample")
     job = make_job(model, scan, region, made, keep, master_words(sequence), "sample")
     job.start = read_initial(model, region, initial, chains)
     job.guard = make_guard(model, region)
@@ -160,8 +168,20 @@ def make_job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Recor
     return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 
 
+def on_backend(made: Kernel, scan: Scan, chains: int, backend: str, caller: str) -> Kernel:
+    """The kernel where it is to run."""
+    if backend == "cpu":
+        return made
+    from dobrushin._cuda import chosen
+
+    return chosen(made, scan, chains, backend, caller)
+
+
 def make_batches(made: Kernel, numbers: range, cores: int) -> list[range]:
     """Ranges of chains that are run together: whole words, and enough of them for all cores."""
+    if hasattr(made, "batches"):  # on a device, whose memory counts
+        fitting: list[range] = made.batches(numbers)
+        return fitting
     size = made.batch
     while size > made.lanes and len(numbers) < 2 * cores * size:
         size //= 2

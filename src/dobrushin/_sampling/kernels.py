@@ -54,8 +54,14 @@ class Kernel(ABC):
     name: ClassVar[str]
     lanes: ClassVar[int]  # chains that share a stream
     batch: ClassVar[int]  # chains that are run together at most
+    workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
     region: Region
     error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
+
+    def look(self, chains: int) -> int | None:
+        """Steps of so many chains between looks at whether to stop, if not the usual number."""
+        del chains
+        return None
 
     @property
     @abstractmethod

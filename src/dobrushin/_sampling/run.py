@@ -94,7 +94,7 @@ def run_batch(job: Job, chains: range, progress: Progress | None, control: Contr
             now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=kernel.dtype)
         if job.counts:
             now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-    chunk = max(1, _chunk(job.scan) // len(chains))
+    chunk = kernel.look(len(chains)) or max(1, _chunk(job.scan) // len(chains))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -147,7 +147,8 @@ def run_all(
     own = executor is None
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
     shared = control if own else None
-    pool = ThreadPoolExecutor(max_workers=min(len(batches), os.cpu_count() or 1)) if executor is None else executor
+    workers = job.kernel.workers or os.cpu_count() or 1
+    pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
     pending: dict[Future[Progress], int] = {}
     saved = time.monotonic()
 
