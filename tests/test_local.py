@@ -127,6 +127,14 @@ def test_evidence_does_not_rebuild_a_large_model(monkeypatch):
     assert (np.abs(found.mean - exact.mean) <= 0.014).all()
     near = db.plan(model, [20_100], evidence=given, tolerance=0.006)
     assert near.bias < 0.006
+    # The scan is by positions in the model given the evidence, and has there the bound that was planned with.
+    monkeypatch.undo()
+    rest = model.condition(given)
+    assert abs(db.variation(rest, near.scan, [20_100]).value - near.bias) < 1e-9
+    whole = db.variation(rest, found.plan.scan, [20_100], update_error=1e-15)
+    assert abs(whole.value - found.certificate.value) < 1e-9
+    np.testing.assert_allclose(found.certificate.per_variable, whole.per_variable, atol=1e-9)
+    np.testing.assert_allclose(found.certificate.curve(10)[1], whole.curve(10)[1], atol=1e-9)
     with pytest.raises(db.ArgumentError, match="'evidence'"):
         db.estimate(model, [0], evidence={40_000: 1})
     with pytest.raises(db.ArgumentError, match="not in the evidence"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from dobrushin._estimate.sampled import SampledRun, allowed_start
 from dobrushin._estimate.simulated import simulated_answer
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
-from dobrushin._plan import make_plan, nearby, planned, read_query
+from dobrushin._plan import Query, make_plan, nearby, planned, read_query
+from dobrushin._plan.local import in_the_whole, whole_positions
 from dobrushin._seeding import seed_sequence
 from dobrushin.errors import ArgumentError
 
@@ -39,8 +41,7 @@ def estimate(
     Parameters
     ----------
     model : Model or LocalModel
-        Of a `LocalModel` only what is near the targets is ever made; positions in the plan's scan are then those in the
-        part that was made.
+        Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
         Labels ask for the marginal of each variable by itself.
     tolerance : float
@@ -104,7 +105,27 @@ def estimate(
     if query.local:
         start = allowed_start(query.space, bool(evidence))
     if made.method == "coalescence":
-        return simulated_answer(query, made, sequence, executor, progress)
+        return _in_the_whole(simulated_answer(query, made, sequence, executor, progress), query, model, evidence)
     run = SampledRun(query, made, sequence, executor, progress, start)
     run.draw()
-    return run.estimate()
+    return _in_the_whole(run.estimate(), query, model, evidence)
+
+
+def _in_the_whole(found: Estimate, query: Query, model: Any, evidence: Any) -> Estimate:
+    """Plan and certificate by positions in the whole model given the evidence, where only a part of it was made."""
+    if not query.local:
+        return found
+    made = in_the_whole(query, found.plan, evidence)
+    certificate = found.certificate
+    if certificate is not None and made.scan is not None:
+        # Positions in the part increase with those in the whole, so nothing else changes.
+        place = whole_positions(query, evidence)
+        problem, objective = certificate._problem, certificate._objective
+        n = model.n_variables - len(evidence or ())
+        certificate = replace(
+            certificate,
+            _problem=replace(problem, n=n, positions=place[problem.positions]),
+            _objective=replace(objective, positions=place[objective.positions]),
+            _scan=made.scan,
+        )
+    return replace(found, plan=made, certificate=certificate)

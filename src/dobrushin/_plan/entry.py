@@ -10,7 +10,7 @@ from dobrushin._models import Ising, Model, Potts
 from dobrushin._models.local import LocalArrays, LocalModel
 from dobrushin._plan.dobrushin import plan_dobrushin, why_not_dobrushin
 from dobrushin._plan.exact import SECONDS_PER_VARIABLE, plan_exact
-from dobrushin._plan.local import plan_locally
+from dobrushin._plan.local import in_the_whole, plan_locally
 from dobrushin._plan.query import Plan, Query, chains_for_counts, is_counted, read_query
 from dobrushin._plan.simulated import PATIENCE, plan_coalescence
 from dobrushin._plan.uncertified import plan_uncertified
@@ -65,7 +65,8 @@ def plan(
     >>> made.method, len(made.scan), made.chains
     ('dobrushin', 208, 6784)
     """
-    return planned(model, targets, tolerance, confidence, evidence, method, budget)[1]
+    query, made = planned(model, targets, tolerance, confidence, evidence, method, budget)
+    return in_the_whole(query, made, evidence)
 
 
 def planned(

@@ -7,6 +7,7 @@ the scan reaches the border, the ball was too small.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dobrushin import _validate as check
 from dobrushin._models.local import Ball, LocalModel
 from dobrushin._plan.query import Plan, Query, read_query
+from dobrushin._scan import Scan
 from dobrushin._statistics import Joint, Statistic
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -43,6 +45,20 @@ def plan_locally(
         if made.scan is None or not _reaches_border(query, made, ball):
             return query, made
         radius *= 2
+
+
+def in_the_whole(query: Query, made: Plan, evidence: Any) -> Plan:
+    """The plan with its scan by positions in the whole model given the evidence, where it was made for a part of it."""
+    if not query.local or made.scan is None:
+        return made
+    return replace(made, scan=Scan(whole_positions(query, evidence)[made.scan.order]))
+
+
+def whole_positions(query: Query, evidence: Any) -> NDArray[np.int64]:
+    """For each variable of the part that was made, its position in the whole model given the evidence."""
+    labels = np.asarray(query.space.model.labels)
+    observed = np.sort(np.array([int(label) for label in evidence or ()], dtype=np.int64))
+    return labels - np.searchsorted(observed, labels)
 
 
 def grow(model: LocalModel, centres: NDArray[np.int64], radius: int) -> Ball:

@@ -65,7 +65,7 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
     sizes = []
     if estimate.certificate is not None:
         sizes.append(estimate.certificate._problem.n)
-    if estimate.samples is not None:
+    elif estimate.samples is not None:
         sizes.append(len(estimate.samples.update_error))
     fits = all(size == sampled.n_variables for size in sizes)
     scan = estimate.plan.scan
