@@ -199,4 +199,6 @@ def _assumptions(query: Query, made: Plan, run: Samples) -> tuple[str, ...]:
     words.append(f"{made.intervals} interval{several} ({made.interval}) at once with confidence {made.confidence:g}")
     if has_hard_zeros(query.space.model):
         words.append("the model forbids some states: chains start in an allowed one")
+        if not made.is_certified:
+            words.append("single moves may not reach all that is allowed from there: see diagnose")
     return (*words, *stated_weights(query.questions))
