@@ -172,7 +172,8 @@ def _reach_max(
 def stagnates(norms: NDArray[np.float64]) -> bool:
     """Whether doubling the length of a greedy scan no longer helps."""
     half = len(norms) // 2
-    return bool(norms[half:].min() > 0.999 * norms[:half].min())
+    # Written so that norms which have overflowed stagnate too.
+    return not norms[half:].min() <= 0.999 * norms[:half].min()
 
 
 def _shorten(

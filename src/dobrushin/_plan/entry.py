@@ -150,7 +150,8 @@ def _choose(query: Query) -> Plan:
 def _simulated(query: Query, patience: float, why: str, reasons: dict[str, str]) -> Plan:
     made = plan_coalescence(query, patience, why)
     if made is None:
-        words = f"no target settles in simulations that are expected within {patience:.3g} s."
+        within = "the budget" if query.budget is not None else f"about {patience:.3g} s"
+        words = f"no target settles in simulations that stay within {within}."
         raise CertificateError({**reasons, "coalescence": words}, _REMEDY)
     return made
 

@@ -48,7 +48,9 @@ def plan_coalescence(query: Query, patience: float, why: str) -> Plan | None:
             if longest is None or (len(scan), -shares.mean()) > (len(longest[0]), -longest[2]):
                 longest = (scan, float(shares.min()), float(shares.mean()))
         spent = best is not None and 2 * length * fewest >= least
-        if spent or pilot.exhausted or 2 * length * fewest > _most_updates(query, pilot, patience):
+        # Pilots of all lengths together may take half of the time.
+        late = expected_seconds(pilot.kernel, 2 * pilot.spent, pilot.cost) > 0.5 * patience
+        if spent or late or pilot.exhausted or 2 * length * fewest > _most_updates(query, pilot, patience):
             break
         length *= 2
     assert longest is not None
