@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import stat
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from dobrushin import _validate as check
+from dobrushin._files import replace_file
 from dobrushin.errors import ArgumentError, FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.
@@ -94,16 +94,7 @@ def save(path: Path, data: bytes, function: str) -> None:
     if os.fsdecode(path).lower().endswith(".gz"):
         # Without the time of day, so that the same model gives the same file.
         data = gzip.compress(data, mtime=0)
-    if os.path.exists(name) and not os.path.isfile(name):
-        with open(name, "wb") as file:  # a device or pipe, or a directory and Python's error for it
-            file.write(data)
-        return
-    temporary = f"{name}.{os.urandom(4).hex()}.part"
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, name)
+        replace_file(name, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import html
 import json
@@ -16,6 +15,7 @@ from typing import Any
 from dobrushin import _validate as check
 from dobrushin._diagnose import Diagnosis
 from dobrushin._estimate import Estimate
+from dobrushin._files import replace_file
 from dobrushin._models import Model
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import content
@@ -179,16 +179,7 @@ def _checked_path(path: Any) -> str:
 
 def _save(name: str, page: bytes, path: Any) -> None:
     """Replace the file as a whole, or leave what was there."""
-    if os.path.exists(name) and not os.path.isfile(name):  # a pipe or a terminal
-        with open(name, "wb") as file:
-            file.write(page)
-        return
-    temporary = f"{name}.{os.urandom(4).hex()}.part"
     try:
-        with open(temporary, "xb") as file:
-            file.write(page)
-        os.replace(temporary, name)
+        replace_file(name, page)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise OSError(error.errno, f"The report cannot be written ({error.strerror})", os.fsdecode(path)) from None
