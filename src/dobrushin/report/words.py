@@ -66,8 +66,8 @@ def explained(estimate: Estimate) -> list[str]:
             f"The answer comes from {chains} independent chains. Each made {steps:,} updates of single variables, in "
             "an order that was chosen for these targets.",
             f"Before anything was drawn, Dobrushin's bound showed how far such a chain can be from the model after so "
-            f"many updates, wherever it starts: no value in the table is off by more than its bias bound, at most "
-            f"{bias}. This is proven and does not rest on chance.",
+            f"many updates, wherever it starts: the mean of infinitely many such chains is off by its bias bound or "
+            f"less, at most {bias}. This is proven and does not rest on chance.",
             f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
             f"hold all at once with probability {confidence} or more.",
         ]
