@@ -11,6 +11,7 @@ from scipy import stats
 
 import dobrushin as db
 from dobrushin._estimate.sampled import SampledRun
+from dobrushin._executor import Running
 from dobrushin._plan import Plan, read_query
 from dobrushin._sampling.feasible import allowed_state
 from dobrushin._workspace import workspace
@@ -79,7 +80,7 @@ def slow_chain():
 
 def test_the_bias_of_a_slow_chain_is_covered_only_with_its_bound():
     model, query, made = slow_chain()
-    run = SampledRun(query, made, np.random.SeedSequence(1), None, False, "uniform")
+    run = SampledRun(query, made, np.random.SeedSequence(1), Running(), "uniform")
     run.trials = 64 * 2000
     run.draw()
     found = run.estimate()

@@ -653,5 +653,5 @@ def test_an_interrupt_keeps_what_finished():
 def test_an_executor_that_fails_is_not_hidden():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    with pytest.raises(RuntimeError, match="shutdown"):
+    with pytest.raises(db.ArgumentError, match=r"'executor' .* shutdown"):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), executor=pool)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SamplingInterrupted,
         ToleranceError,
         VacuousBoundWarning,
+        WorkerError,
     )
     from dobrushin.io import open_model, read, read_evidence, write
 
@@ -76,6 +77,7 @@ _HOME = {
     "ToleranceError": "errors",
     "VacuousBoundWarning": "errors",
     "Variation": "_variation",
+    "WorkerError": "errors",
     "coalescence": "_coalescence",
     "diagnose": "_diagnose",
     "estimate": "_estimate",
@@ -127,6 +129,7 @@ __all__ = [
     "ToleranceError",
     "VacuousBoundWarning",
     "Variation",
+    "WorkerError",
     "adapters",
     "coalescence",
     "diagnose",

@@ -162,14 +162,55 @@ class SamplingInterrupted(KeyboardInterrupt):
 
     def __init__(self, samples: Samples, wanted: int, chain_numbers: Any) -> None:
         self.samples = samples
+        self.wanted = wanted
         self.chain_numbers = chain_numbers
         self._arguments = (samples, wanted, chain_numbers)
         super().__init__(
             f"Interrupted: {samples.chains} of {wanted} chains had finished (attribute 'samples' of this error)."
         )
 
+    def after(self, samples: Samples, done: int) -> SamplingInterrupted:
+        """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
+        return SamplingInterrupted(samples, done + self.wanted, [*range(done), *self.chain_numbers])
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
+
+
+class WorkerError(RuntimeError):
+    """An executor that ended before the work did: a worker died, or it was shut down.
+
+    Attributes
+    ----------
+    samples : Samples or None
+        Of a run of chains: those that had finished.
+    chain_numbers : sequence
+        Which ones they are.
+    """
+
+    def __init__(self, why: str, done: int, wanted: int, what: str, remedy: str, samples: Any = None,
+                 chain_numbers: Any = ()) -> None:  # fmt: skip
+        self.samples: Samples | None = samples
+        self.chain_numbers = chain_numbers
+        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers)
+        super().__init__(
+            f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')}). {remedy}"
+        )
+
+    def after(self, samples: Samples, done: int) -> WorkerError:
+        """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
+        why, here, wanted, what, remedy, _, numbers = self._arguments
+        return WorkerError(why, done + here, done + wanted, what, remedy, samples, [*range(done), *numbers])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+def how_to_go_on(saved: bool) -> str:
+    """What to do after a `WorkerError`."""
+    if saved:
+        return "They are in the checkpoint: the same call with a new executor goes on from there."
+    return "With checkpoint= the same call could go on from there, with a new executor."
 
 
 class VacuousBoundWarning(UserWarning):

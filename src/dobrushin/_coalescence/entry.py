@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from dobrushin import _validate as check
 from dobrushin._coalescence.build import check_feasible
 from dobrushin._coalescence.run import tally_sets
+from dobrushin._executor import check_executor
 from dobrushin._intervals import upper_limit
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
+from dobrushin._sampling.checkpoint import stored_seed
 from dobrushin._sampling.entry import BACKENDS
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, seed_sequence
@@ -138,6 +141,7 @@ def coalescence(
     backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Coalescence:
     """Certify a scan by simulation: works where Dobrushin's condition fails.
 
@@ -164,10 +168,18 @@ def coalescence(
     executor : concurrent.futures.Executor, optional
     progress : bool
         Show a bar.
+    checkpoint : path, optional
+        Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
+        in parts, each of which has a file of its own.)
 
     Returns
     -------
     Coalescence
+
+    Raises
+    ------
+    WorkerError
+        When the executor ends early, as a process pool does when one of its workers dies.
 
     Notes
     -----
@@ -196,20 +208,21 @@ def coalescence(
         raise ArgumentError("coalescence", "confidence", "a number between 0 and 1, both excluded", confidence)
     check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ArgumentError("coalescence", "executor", "a concurrent.futures.Executor", executor)
+    check_executor(executor, "coalescence")
     if targets is None:
         positions = np.arange(model.n_variables)
     else:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
     labels = model._labels_at(positions)
     check_feasible(model, "coalescence")
+    if seed is None and checkpoint is not None:
+        seed = stored_seed(checkpoint)
     sequence = seed_sequence(seed, "coalescence")
     moved = np.isin(positions, scan.updates(model.n_variables))
     per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
     if moved.any():
         wanted = model._labels_at(positions[moved])
-        options = {"executor": executor, "progress": progress, "backend": backend}
+        options = {"executor": executor, "progress": progress, "backend": backend, "checkpoint": checkpoint}
         found = tally_sets(model, scan, wanted, runs, sequence, **options)
         limits = upper_limit(found.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
         per_variable[moved] = np.minimum(limits + found.error, 1.0)

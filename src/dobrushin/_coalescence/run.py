@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.build import build_sets, run_error
+from dobrushin._executor import workers_of
 from dobrushin._models import Model
+from dobrushin._sampling.checkpoint import Checkpoint, numbered, run_name
 from dobrushin._sampling.entry import make_batches, make_job, on_backend, progress_bar
 from dobrushin._sampling.record import Record
 from dobrushin._sampling.region import region_of
 from dobrushin._sampling.run import run_all
 from dobrushin._scan import Scan
 from dobrushin._seeding import master_words
+from dobrushin.errors import WorkerError, how_to_go_on
 
 # States that are looked at together.
 _AT_ONCE = 2**26
@@ -48,6 +51,8 @@ def run_sets(
     executor: Executor | None = None,
     progress: bool = False,
     backend: str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
+    function: str = "coalescence",
 ) -> SetRuns:
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
     region = region_of(model, scan)
@@ -56,11 +61,18 @@ def run_sets(
     job = make_job(model, scan, region, made, keep, master_words(sequence), "coalescence")
     if job.stops[-1] != len(scan):
         job.stops = np.append(job.stops, len(scan))
-    batches = make_batches(made, numbers, os.cpu_count() or 1)
+    batches = make_batches(made, numbers, workers_of(executor) if checkpoint is None else 4)
+    saved = None
+    if checkpoint is not None:
+        about = (made.name, made, numbers.start, numbers.stop, len(batches), scan.to_arrays(), job.rows, job.stops)
+        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about), function)
     with progress_bar(progress, len(scan) * len(numbers), "coalescing") as report:
-        finished, complete = run_all(job, batches, executor, None, report)
-    if not complete:
-        raise KeyboardInterrupt
+        finished, trouble = run_all(job, batches, executor, saved, report, function)
+    if trouble is not None:
+        done = sum(len(batches[k]) for k in finished)
+        if isinstance(trouble, KeyboardInterrupt):
+            raise trouble
+        raise WorkerError(str(trouble), done, len(numbers), "runs", how_to_go_on(saved is not None))
     parts = [part for k in sorted(finished) if (part := finished[k].states) is not None]
     visits = np.asarray(scan.counts(model.n_variables))[region.positions]
     return SetRuns(np.concatenate(parts, axis=2).transpose(2, 0, 1), made.name, run_error(made, visits))
@@ -83,12 +95,13 @@ def tally_sets(
     model: Model, scan: Scan, labels: list[Hashable], runs: int, sequence: np.random.SeedSequence, **options: Any
 ) -> Tally:
     """Count, a block of runs after the other, so that memory does not grow with their number."""
-    every = options.get("every")
+    every, checkpoint = options.get("every"), options.pop("checkpoint", None)
     points = 1 if every is None else -(-len(scan) // every)
     block = max(64, _AT_ONCE // (len(labels) * points) // 64 * 64)
     total: Tally | None = None
-    for first in range(0, runs, block):
-        found = run_sets(model, scan, labels, range(first, min(first + block, runs)), sequence, **options)
+    for k, first in enumerate(range(0, runs, block)):
+        numbers, file = range(first, min(first + block, runs)), numbered(checkpoint, k)
+        found = run_sets(model, scan, labels, numbers, sequence, checkpoint=file, **options)
         unsettled = found.settled < 0
         part = Tally(unsettled.any(axis=2).sum(axis=0), unsettled.sum(axis=0), found.kernel, found.error)
         if total is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -9,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from dobrushin import _validate as check
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import exact_answer
 from dobrushin._estimate.sampled import SampledRun, allowed_start
 from dobrushin._estimate.simulated import simulated_answer
+from dobrushin._executor import Running, check_executor
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
 from dobrushin._plan import Query, make_plan, nearby, planned, read_query
 from dobrushin._plan.local import in_the_whole, whole_positions
+from dobrushin._sampling.checkpoint import stored_seed
+from dobrushin._sampling.entry import BACKENDS
 from dobrushin._seeding import seed_sequence
-from dobrushin.errors import ArgumentError
 
 
 def estimate(
@@ -31,8 +35,10 @@ def estimate(
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
+    backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
@@ -58,9 +64,15 @@ def estimate(
         sampling, with intervals that leave out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
+    backend : {"auto", "cpu", "cuda"}
+        Where to draw; see `sample`. The answer is the same.
     executor : concurrent.futures.Executor, optional
+        Runs the chains; default: one thread per core.
     progress : bool
         Show a bar.
+    checkpoint : path, optional
+        Write the state of the run here every few seconds, and go on from it if it exists. (Very many chains are run
+        in parts, each of which has a file of its own.)
 
     Returns
     -------
@@ -72,6 +84,8 @@ def estimate(
         When no guarantee can be given; it says why and what would help.
     BudgetError
         When the budget is too small; it carries the plan, and what was reached if sampling had begun.
+    WorkerError
+        When the executor ends early, as a process pool does when one of its workers dies.
 
     Notes
     -----
@@ -89,9 +103,27 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    sequence = seed_sequence(seed, "estimate")
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ArgumentError("estimate", "executor", "a concurrent.futures.Executor", executor)
+    check.choice(backend, BACKENDS, "estimate", "backend")
+    check_executor(executor, "estimate")
+    if seed is None and checkpoint is not None:
+        seed = stored_seed(checkpoint)
+    running = Running(executor, bool(progress), backend, checkpoint)
+    return answered(model, targets, tolerance, confidence, evidence, seed_sequence(seed, "estimate"), method, budget,
+                    running)  # fmt: skip
+
+
+def answered(
+    model: Any,
+    targets: Any,
+    tolerance: Any,
+    confidence: Any,
+    evidence: Any,
+    sequence: np.random.SeedSequence,
+    method: Any,
+    budget: Any,
+    running: Running,
+) -> Estimate:
+    """`estimate`, once it is known how to run it."""
     start: Any = "uniform"
     if nearby(model, targets, evidence, method) is not None:
         query, made = planned(model, targets, tolerance, confidence, evidence, method, budget)
@@ -105,8 +137,8 @@ def estimate(
     if query.local:
         start = allowed_start(query.space, bool(evidence))
     if made.method == "coalescence":
-        return _in_the_whole(simulated_answer(query, made, sequence, executor, progress), query, model, evidence)
-    run = SampledRun(query, made, sequence, executor, progress, start)
+        return _in_the_whole(simulated_answer(query, made, sequence, running), query, model, evidence)
+    run = SampledRun(query, made, sequence, running, start)
     run.draw()
     return _in_the_whole(run.estimate(), query, model, evidence)
 

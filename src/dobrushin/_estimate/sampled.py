@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
 from dobrushin._estimate.exact import impossible
+from dobrushin._executor import Running
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._intervals import BernsteinMean, clopper_pearson
 from dobrushin._plan import Plan, Query, biases, chains_for_counts, combined, is_counted
@@ -18,12 +18,13 @@ from dobrushin._plan.dobrushin import with_rounding
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.build import has_hard_zeros
+from dobrushin._sampling.checkpoint import numbered
 from dobrushin._sampling.entry import draw
 from dobrushin._sampling.feasible import allowed_state
 from dobrushin._seeding import kept_seed
 from dobrushin._variation import evaluate
 from dobrushin._workspace import Workspace
-from dobrushin.errors import BudgetError, SamplingInterrupted
+from dobrushin.errors import BudgetError, SamplingInterrupted, WorkerError
 
 # States are kept in the result up to this many, and drawn up to so many at a time.
 _KEPT_STATES = 2**25
@@ -38,8 +39,7 @@ class SampledRun:
     query: Query
     plan: Plan
     sequence: np.random.SeedSequence
-    executor: Executor | None
-    progress: bool
+    running: Running
     start: Any
     counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     means: dict[int, BernsteinMean] = field(default_factory=dict)
@@ -83,17 +83,17 @@ class SampledRun:
                 )
             try:
                 run = self._chains(range(done, done + size), Record(self.labels))
-            except SamplingInterrupted as interrupted:
-                self.blocks.append(interrupted.samples)
-                numbers = np.concatenate([np.arange(done), interrupted.chain_numbers])
-                raise SamplingInterrupted(self.samples(), done + size, numbers) from None
+            except (SamplingInterrupted, WorkerError) as ended:
+                self.blocks.append(cast(Samples, ended.samples))
+                raise ended.after(self.samples(), done) from None
             self._take(run, done)
             done += size
 
     def _chains(self, numbers: range, record: Record) -> Samples:
         return draw(
             self.query.space.model, self.scan, numbers, self.sequence, self.start, record, self.plan.kernel,
-            self.executor, self.progress,
+            self.running.executor, self.running.progress, numbered(self.running.checkpoint, len(self.blocks)),
+            self.running.backend, "estimate",
         )  # fmt: skip
 
     def _places(self, question: Question) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ that independent runs count: no separate bound on the bias is needed.
 from __future__ import annotations
 
 import math
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,11 +16,13 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.run import run_sets
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
+from dobrushin._executor import Running
 from dobrushin._intervals import BernsteinMean, lower_limit, upper_limit
 from dobrushin._plan import Plan, Query, combined, is_counted
 from dobrushin._plan.simulated import PATIENCE, is_open, span_of
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling.build import has_hard_zeros
+from dobrushin._sampling.checkpoint import numbered
 from dobrushin._seeding import kept_seed
 from dobrushin._statistics import shown
 from dobrushin.errors import CertificateError
@@ -33,19 +34,19 @@ _TRIES = ((0.75, 1), (0.25, 4))
 _OWN = (1996, 8)
 
 
-def simulated_answer(
-    query: Query, made: Plan, sequence: np.random.SeedSequence, executor: Executor | None, progress: bool
-) -> Estimate:
+def simulated_answer(query: Query, made: Plan, sequence: np.random.SeedSequence, running: Running) -> Estimate:
     """The answer of a plan with the method "coalescence".
 
     `CertificateError` when some interval stays wider than the tolerance; it carries the intervals.
     """
     found: Estimate | None = None
+    files = 0
     for k, (share, more) in enumerate(_TRIES):
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, k))
-        run = _SetRun(query, made, share * query.error / 2, made.chains * more, child, executor, progress)
+        run = _SetRun(query, made, share * query.error / 2, made.chains * more, child, running, files)
         run.draw()
+        files = run.files
         found = run.estimate(sequence)
         wide = found.half_width > query.tolerance
         if not wide.any():
@@ -81,8 +82,8 @@ class _SetRun:
     error: float  # of each interval; that on its bias may err as often
     runs: int
     sequence: np.random.SeedSequence
-    executor: Executor | None
-    progress: bool
+    running: Running
+    files: int  # checkpoints that earlier runs of this call have written
     done: int = 0
     wrong: float = 0.0  # chance that rounding touches a run
     singles: dict[int, NDArray[np.int64]] = field(default_factory=dict)
@@ -109,9 +110,11 @@ class _SetRun:
         while self.done < self.runs:
             numbers = range(self.done, min(self.done + room, self.runs))
             found = run_sets(
-                self.query.space.model, self.scan, self.labels, numbers, self.sequence, executor=self.executor,
-                progress=self.progress,
+                self.query.space.model, self.scan, self.labels, numbers, self.sequence,
+                executor=self.running.executor, progress=self.running.progress, backend=self.running.backend,
+                checkpoint=numbered(self.running.checkpoint, self.files), function="estimate",
             )  # fmt: skip
+            self.files += 1
             self.wrong = min(1.0, found.error + 2.0 * self.query.space.rounding * len(self.scan))
             for k, question in enumerate(self.questions):
                 self._take(k, question, found.settled[:, -1, np.searchsorted(self.positions, question.positions)])

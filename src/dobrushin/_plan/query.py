@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import _validate as check
+from dobrushin._executor import cores
 from dobrushin._intervals import trials_needed, values_needed
 from dobrushin._models import Model
 from dobrushin._objective import Objective
@@ -234,4 +234,4 @@ def complete(order: NDArray[np.int64], objective: Objective) -> Scan:
 
 def expected_seconds(kernel: str, updates: float, cost: float = 1.0) -> float:
     """About how long so many updates take on all cores."""
-    return _OVERHEAD + cost * updates / (_RATES[kernel] * (os.cpu_count() or 1))
+    return _OVERHEAD + cost * updates / (_RATES[kernel] * cores())

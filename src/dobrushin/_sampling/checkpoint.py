@@ -35,11 +35,12 @@ UNREADABLE = (
 class Checkpoint:
     """What is finished, what is under way, and for which run; a file is replaced as a whole, never half written."""
 
-    def __init__(self, path: str | os.PathLike[str], run: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], run: str, function: str) -> None:
         try:
             self.path = Path(path)
         except TypeError:
-            raise ArgumentError("sample", "checkpoint", "a path", path) from None
+            raise ArgumentError(function, "checkpoint", "a path", path) from None
+        self.function = function
         self.run = run
         self.finished: dict[int, Progress] = {}
         self.under_way: dict[int, Progress] = {}
@@ -50,7 +51,7 @@ class Checkpoint:
             self.write(self.finished, self.under_way)
         except OSError as error:
             requirement = "a file that can be written"
-            raise ArgumentError("sample", "checkpoint", requirement, os.fspath(path), error.strerror or "") from None
+            raise ArgumentError(function, "checkpoint", requirement, os.fspath(path), error.strerror or "") from None
 
     def write(self, finished: dict[int, Progress], under_way: dict[int, Progress]) -> None:
         """Replace the file."""
@@ -90,10 +91,15 @@ class Checkpoint:
                 parts = [arrays.get(f"{kind}.{k}.{part}") for part in ("x", "states", "counts")]
                 {"finished": self.finished, "under_way": self.under_way}[kind][int(k)] = Progress(step, kept, *parts)
         except UNREADABLE:
-            raise ArgumentError("sample", "checkpoint", expected, os.fspath(self.path)) from None
+            raise ArgumentError(self.function, "checkpoint", expected, os.fspath(self.path)) from None
         if run != self.run:
             requirement = "written by the same run (model, scan, seed, chains, record and kernel)"
-            raise ArgumentError("sample", "checkpoint", requirement, os.fspath(self.path))
+            raise ArgumentError(self.function, "checkpoint", requirement, os.fspath(self.path))
+
+
+def numbered(path: str | os.PathLike[str] | None, number: int) -> str | os.PathLike[str] | None:
+    """The file of one part of a call that runs several, one after the other."""
+    return path if path is None or number == 0 else f"{os.fspath(path)}.{number}"
 
 
 def stored_seed(path: str | os.PathLike[str]) -> int | None:

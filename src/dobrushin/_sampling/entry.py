@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin import _validate as check
+from dobrushin._executor import check_executor, workers_of
 from dobrushin._models import Model
 from dobrushin._sampling.build import KERNELS, build_kernel, update_error
 from dobrushin._sampling.checkpoint import Checkpoint, run_name, stored_seed
@@ -23,7 +24,7 @@ from dobrushin._sampling.run import Job, Progress, run_all
 from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, master_words, seed_sequence
-from dobrushin.errors import ArgumentError, SamplingInterrupted
+from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
 BACKENDS = ("auto", "cpu", "cuda")
 
@@ -81,6 +82,8 @@ def sample(
     ------
     SamplingInterrupted
         On Ctrl-C; it carries the chains that finished.
+    WorkerError
+        When the executor ends early, as a process pool does when one of its workers dies; it carries them too.
 
     Notes
     -----
@@ -102,8 +105,7 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ArgumentError("sample", "executor", "a concurrent.futures.Executor", executor)
+    check_executor(executor, "sample")
     if kernel is not None:
         check.choice(kernel, KERNELS, "sample", "kernel")
     check.choice(backend, BACKENDS, "sample", "backend")
@@ -125,6 +127,7 @@ def draw(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     backend: str = "cpu",
+    function: str = "sample",
 ) -> Samples:
     """The chains with these numbers (the first one a multiple of 64): `sample` once its arguments are read."""
     keep = read_record(record)
@@ -135,17 +138,32 @@ def draw(
     job.start = read_initial(model, region, initial, chains)
     job.guard = make_guard(model, region)
     # Batches of a run with a checkpoint must be the same wherever it goes on.
-    batches = make_batches(made, numbers, (os.cpu_count() or 1) if checkpoint is None else 4)
+    batches = make_batches(made, numbers, workers_of(executor) if checkpoint is None else 4)
     saved = None
     if checkpoint is not None:
-        about = (made.name, made, chains, len(batches), scan.to_arrays(), job.rows, job.stops, keep, job.start)
-        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about))
+        about = (
+            made.name,
+            made,
+            chains,
+            numbers.start,
+            len(batches),
+            scan.to_arrays(),
+            job.rows,
+            job.stops,
+            keep,
+            job.start,
+        )
+        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about), function)
     with progress_bar(bool(progress), len(scan) * chains, "sampling") as report:
-        finished, complete = run_all(job, batches, executor, saved, report)
+        finished, trouble = run_all(job, batches, executor, saved, report, function)
     samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))
-    if not complete:
+    if trouble is not None:
         ended = [np.arange(batches[k].start, batches[k].stop) for k in sorted(finished)]
-        raise SamplingInterrupted(samples, chains, np.concatenate([*ended, np.empty(0, dtype=np.int64)]))
+        which = np.concatenate([np.empty(0, dtype=np.int64), *ended])
+        if isinstance(trouble, KeyboardInterrupt):
+            raise SamplingInterrupted(samples, chains, which)
+        remedy = f"They are attached ('samples' of this error). {how_to_go_on(saved is not None)}"
+        raise WorkerError(str(trouble), samples.chains, chains, "chains", remedy, samples, which)
     return samples
 
 

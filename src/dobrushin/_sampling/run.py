@@ -6,13 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._executor import Lost, received, run_pieces, sent
 from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.initial import Guard, Start
 from dobrushin._sampling.kernels import Kernel, Work
@@ -22,8 +23,6 @@ from dobrushin._scan import Cycle, Scan
 CHUNK = 10**7
 SWEEPS = 64
 CHECKPOINT_SECONDS = 5.0
-# Batches that are handed to the executor before the first of them is done.
-AT_ONCE = 64
 
 
 @dataclass
@@ -82,8 +81,9 @@ class Stopped(Exception):
     """A batch that was told to stop."""
 
 
-def run_batch(job: Job, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
-    """Take some chains through the scan."""
+def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
+    """Take some chains through the scan; `shared` is the job as it was sent."""
+    job: Job = received(shared)
     kernel = job.kernel
     now = progress or Progress()
     if now.x is None:
@@ -139,17 +139,17 @@ def run_all(
     executor: Executor | None,
     checkpoint: Checkpoint | None,
     report: Callable[[int], None] | None,
-) -> tuple[dict[int, Progress], bool]:
-    """Run the batches; returns what finished, by number, and whether all did (False after Ctrl-C)."""
+    function: str,
+) -> tuple[dict[int, Progress], KeyboardInterrupt | Lost | None]:
+    """Run the batches; returns what finished, by number, and what ended the run before its time (or None)."""
     finished: dict[int, Progress] = dict(checkpoint.finished) if checkpoint else {}
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
     control = Control(snapshots=checkpoint is not None, under_way=dict(checkpoint.under_way) if checkpoint else {})
     own = executor is None
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
-    shared = control if own else None
+    told = control if own else None
     workers = job.kernel.workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
-    pending: dict[Future[Progress], int] = {}
     saved = time.monotonic()
 
     def save() -> None:
@@ -157,36 +157,25 @@ def run_all(
             with control.lock:
                 checkpoint.write(finished, {k: p for k, p in control.under_way.items() if k not in finished})
 
+    def look() -> None:
+        nonlocal saved
+        if report:
+            report(control.updates if own else sum(len(batches[k]) for k in finished) * len(job.scan))
+        if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+            save()
+            saved = time.monotonic()
+
     try:
-        waiting = [k for k in range(len(batches)) if k not in finished][::-1]
-        while pending or waiting:
-            while waiting and len(pending) < AT_ONCE:
-                k = waiting.pop()
-                pending[pool.submit(run_batch, job, batches[k], partial.get(k), shared, k)] = k
-            done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            for future in done:
-                finished[pending.pop(future)] = future.result()
-            if report:
-                report(control.updates if own else sum(len(batches[k]) for k in finished) * len(job.scan))
-            if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                save()
-                saved = time.monotonic()
-    except KeyboardInterrupt:
-        control.stop.set()
-        for future in pending:
-            future.cancel()
-        wait(pending)
-        for future, k in pending.items():
-            if not future.cancelled() and future.exception() is None:
-                finished[k] = future.result()
-        save()
-        return finished, False
-    except BaseException:
-        save()
-        raise
+        with sent(job, executor, function) as shared:
+
+            def submit(pool: Executor, k: int) -> Future[Progress]:
+                return pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)
+
+            left = [k for k in range(len(batches)) if k not in finished]
+            trouble = run_pieces(pool, submit, left, finished, function, look=look, stop=control.stop.set)
     finally:
         control.stop.set()
         if own:
             pool.shutdown(wait=True, cancel_futures=True)
-    save()
-    return finished, True
+        save()
+    return finished, trouble

@@ -1,0 +1,246 @@
+"""Pieces of work over an executor: what they share travels once, and what goes wrong has a name.
+
+Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes of this machine read a large
+one from a file that is written once. Dask is given it as a task of its own, so that it goes once to each worker, and is
+made again if the workers that had it are lost.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from dobrushin.errors import ArgumentError
+
+# Pieces that are handed to the executor before the first of them is done.
+AT_ONCE = 64
+# Shared values of more bytes travel once, smaller ones with each piece.
+_LARGE = 2**18
+_PATIENCE = 5.0
+# How many cores plans are made for; 0: those of this machine.
+CORES: ContextVar[int] = ContextVar("cores", default=0)
+# The last shared value that this process read: token and value.
+_read: tuple[str, Any] = ("", None)
+
+
+class Lost(Exception):
+    """The executor ended before the work did."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where and how the chains of a call are run."""
+
+    executor: Executor | None = None
+    progress: bool = False
+    backend: str = "cpu"
+    checkpoint: str | os.PathLike[str] | None = None
+
+
+class Inline(Executor):
+    """Runs each piece at once, in the thread that submits it."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def check_executor(executor: Any, function: str) -> None:
+    """Refuse what is no executor."""
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ArgumentError(function, "executor", "a concurrent.futures.Executor", executor)
+
+
+def cores() -> int:
+    """For how many cores plans are made; the same wherever a part of a larger work is done."""
+    return CORES.get() or os.cpu_count() or 1
+
+
+def workers_of(executor: Executor | None) -> int:
+    """How many pieces run at once, as far as the executor tells."""
+    client = _dask_client(executor)
+    if client is not None:
+        with suppress(Exception):  # a client that is closed says so when it is given work
+            return max(1, sum(client.nthreads().values()))
+    return int(getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
+
+
+def shares_memory(executor: Executor | None) -> bool:
+    """Whether the pieces run in this process."""
+    return executor is None or isinstance(executor, ThreadPoolExecutor | Inline)
+
+
+@dataclass(frozen=True)
+class _File:
+    """Where a shared value can be read."""
+
+    path: str
+    token: str
+
+
+@contextmanager
+def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
+    """What to hand to `run_pieces` for a value that all pieces need; there `received` turns it back."""
+    if shares_memory(executor):
+        yield value
+        return
+    client = _dask_client(executor)
+    if client is not None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece
+            try:
+                future = client.submit(_itself, value, pure=False)
+            except Exception as error:
+                raise _closed(function, error) from None
+        yield future
+        return
+    if not isinstance(executor, ProcessPoolExecutor):
+        yield value
+        return
+    try:
+        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
+        raise ArgumentError(function, "executor", requirement, f"a process pool ({error})") from None
+    if len(data) <= _LARGE:
+        yield value
+        return
+    descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        del data
+        yield _File(path, uuid4().hex)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def received(value: Any) -> Any:
+    """The shared value, in a worker."""
+    global _read
+    if not isinstance(value, _File):
+        return value
+    token, known = _read
+    if token != value.token:
+        with open(value.path, "rb") as file:
+            known = pickle.load(file)
+        _read = (value.token, known)
+    return known
+
+
+def run_pieces(
+    executor: Executor,
+    submit: Callable[[Executor, int], Future[Any]],
+    numbers: Iterable[int],
+    finished: dict[int, Any],
+    function: str,
+    *,
+    look: Callable[[], None],
+    stop: Callable[[], None],
+) -> KeyboardInterrupt | Lost | None:
+    """Run pieces by number; `finished` gets what they return, also when not all of them come to an end.
+
+    Parameters
+    ----------
+    submit : function
+        Hands one piece to the executor.
+    look : function
+        Called a few times a second.
+    stop : function
+        Called when the pieces under way should stop.
+
+    Returns
+    -------
+    KeyboardInterrupt, Lost or None
+        What ended the run before its time. Errors of the pieces themselves are raised.
+    """
+    pending: dict[Future[Any], int] = {}
+    waiting = list(numbers)[::-1]
+    begun = False
+    try:
+        while pending or waiting:
+            while waiting and len(pending) < AT_ONCE:
+                try:
+                    future = submit(executor, waiting[-1])
+                except BrokenExecutor as error:
+                    raise Lost(str(error)) from None
+                except Exception as error:
+                    if not begun:
+                        raise _closed(function, error) from None
+                    raise Lost(f"it takes no more work: {error}") from None
+                begun = True
+                pending[future] = waiting.pop()
+            done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for future in done:
+                number = pending[future]
+                finished[number] = _result(future)
+                del pending[future]
+            look()
+    except (KeyboardInterrupt, Lost) as trouble:
+        # An executor that is lost may never say what became of the rest.
+        _leave(pending, stop, _PATIENCE if isinstance(trouble, Lost) else None)
+        for future, number in pending.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                finished[number] = future.result()
+        return trouble
+    except BaseException:
+        _leave(pending, stop)
+        raise
+    return None
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError) as error:
+        raise Lost(str(error) or "pieces of the work were cancelled") from None
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":  # of Dask, when a piece has taken several workers with it
+            raise Lost(str(error)) from None
+        raise
+
+
+def _leave(pending: dict[Future[Any], int], stop: Callable[[], None], seconds: float | None = None) -> None:
+    """Take back what has not begun, and wait for the rest."""
+    stop()
+    for future in pending:
+        future.cancel()
+    wait(pending, timeout=seconds)
+
+
+def _closed(function: str, error: Exception) -> ArgumentError:
+    return ArgumentError(function, "executor", "one that takes work", f"one that refuses it ({error})")
+
+
+def _dask_client(executor: Any) -> Any:
+    """The client behind an executor of Dask's, which is not imported for this."""
+    if type(executor).__module__.startswith("distributed."):
+        return getattr(executor, "_client", None)
+    return None
+
+
+def _itself(value: Any) -> Any:
+    return value
