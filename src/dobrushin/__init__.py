@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dobrushin import adapters, exact, io, plots, report
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose
-    from dobrushin._estimate import Estimate, estimate
+    from dobrushin._estimate import Estimate, Estimates, estimate, estimate_many
     from dobrushin._groups import suggest_groups
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         BudgetError,
         CertificateError,
         CoalescenceError,
+        EstimatesInterrupted,
         FormatError,
         SamplingInterrupted,
         ToleranceError,
@@ -55,6 +56,8 @@ _HOME = {
     "CoalescenceError": "errors",
     "Diagnosis": "_diagnose",
     "Estimate": "_estimate",
+    "Estimates": "_estimate",
+    "EstimatesInterrupted": "errors",
     "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
     "Fit": "_learning",
@@ -81,6 +84,7 @@ _HOME = {
     "coalescence": "_coalescence",
     "diagnose": "_diagnose",
     "estimate": "_estimate",
+    "estimate_many": "_estimate",
     "exact_sample": "_coalescence",
     "fit": "_learning",
     "greedy_scan": "_optimize",
@@ -107,6 +111,8 @@ __all__ = [
     "CoalescenceError",
     "Diagnosis",
     "Estimate",
+    "Estimates",
+    "EstimatesInterrupted",
     "ExactSamples",
     "FactorGraph",
     "Fit",
@@ -134,6 +140,7 @@ __all__ = [
     "coalescence",
     "diagnose",
     "estimate",
+    "estimate_many",
     "exact",
     "exact_sample",
     "fit",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
@@ -35,8 +36,6 @@ AT_ONCE = 64
 # Shared values of more bytes travel once, smaller ones with each piece.
 _LARGE = 2**18
 _PATIENCE = 5.0
-# How many cores plans are made for; 0: those of this machine.
-CORES: ContextVar[int] = ContextVar("cores", default=0)
 # The last shared value that this process read: token and value.
 _read: tuple[str, Any] = ("", None)
 
@@ -55,10 +54,55 @@ class Running:
     checkpoint: str | os.PathLike[str] | None = None
 
 
+@dataclass(frozen=True)
+class Within:
+    """What a piece of a larger work has to know of it.
+
+    Attributes
+    ----------
+    cores : int
+        Plans are made for so many: the same wherever the piece is done.
+    stopped : threading.Event, optional
+        Set when the work is to stop, where the piece shares memory with it.
+    """
+
+    cores: int
+    stopped: threading.Event | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the work is to stop."""
+        return self.stopped is not None and self.stopped.is_set()
+
+
+_WITHIN: ContextVar[Within | None] = ContextVar("within", default=None)
+
+
+@contextmanager
+def within(whole: Within) -> Iterator[None]:
+    """Do a piece of a larger work in this thread alone: its other cores have pieces of their own."""
+    token = _WITHIN.set(whole)
+    try:
+        yield
+    finally:
+        _WITHIN.reset(token)
+
+
+def own_executor() -> Executor | None:
+    """Where to run if no executor is given: None for threads, one per core."""
+    whole = _WITHIN.get()
+    return None if whole is None else Inline(whole)
+
+
 class Inline(Executor):
     """Runs each piece at once, in the thread that submits it."""
 
+    def __init__(self, whole: Within) -> None:
+        self._whole = whole
+
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._whole.is_stopped:
+            raise BrokenExecutor("told to stop")
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **kwargs))
@@ -74,8 +118,9 @@ def check_executor(executor: Any, function: str) -> None:
 
 
 def cores() -> int:
-    """For how many cores plans are made; the same wherever a part of a larger work is done."""
-    return CORES.get() or os.cpu_count() or 1
+    """For how many cores plans are made."""
+    whole = _WITHIN.get()
+    return os.cpu_count() or 1 if whole is None else whole.cores
 
 
 def workers_of(executor: Executor | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +57,7 @@ def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[ND
     return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
 
 
+@lru_cache(maxsize=4096)
 def trials_needed(half_width: float, error: float) -> int:
     """About the least number of trials for which no two-sided Clopper-Pearson interval is wider than 2 `half_width`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin._estimate import Estimate
+    from dobrushin._estimate import Estimate, Estimates
     from dobrushin._optimize import ScanResult
     from dobrushin._plan import Plan
     from dobrushin._sampling import Samples
@@ -177,6 +177,27 @@ class SamplingInterrupted(KeyboardInterrupt):
         return type(self), self._arguments
 
 
+class EstimatesInterrupted(KeyboardInterrupt):
+    """Many queries that were interrupted (Ctrl-C).
+
+    Attributes
+    ----------
+    estimates : Estimates
+        Those that were answered: `estimate_many` goes on from there, if it is given them as ``finished``.
+    """
+
+    def __init__(self, estimates: Estimates, done: int) -> None:
+        self.estimates = estimates
+        self._arguments = (estimates, done)
+        super().__init__(
+            f"Interrupted: {done} of {len(estimates)} queries were done (attribute 'estimates' of this error): the "
+            f"same call with finished=error.estimates goes on."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
 class WorkerError(RuntimeError):
     """An executor that ended before the work did: a worker died, or it was shut down.
 
@@ -186,20 +207,23 @@ class WorkerError(RuntimeError):
         Of a run of chains: those that had finished.
     chain_numbers : sequence
         Which ones they are.
+    estimates : Estimates or None
+        Of many queries: those that were answered.
     """
 
     def __init__(self, why: str, done: int, wanted: int, what: str, remedy: str, samples: Any = None,
-                 chain_numbers: Any = ()) -> None:  # fmt: skip
+                 chain_numbers: Any = (), estimates: Any = None) -> None:  # fmt: skip
         self.samples: Samples | None = samples
         self.chain_numbers = chain_numbers
-        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers)
+        self.estimates: Estimates | None = estimates
+        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers, estimates)
         super().__init__(
             f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')}). {remedy}"
         )
 
     def after(self, samples: Samples, done: int) -> WorkerError:
         """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
-        why, here, wanted, what, remedy, _, numbers = self._arguments
+        why, here, wanted, what, remedy, _, numbers, _ = self._arguments
         return WorkerError(why, done + here, done + wanted, what, remedy, samples, [*range(done), *numbers])
 
     def __reduce__(self) -> tuple[Any, ...]:

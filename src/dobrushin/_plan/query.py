@@ -150,17 +150,23 @@ def read_query(
     """Check the arguments that `plan` and `estimate` share."""
     if not isinstance(model, Model):
         raise ArgumentError("estimate", "model", "a model", model)
-    numbers = {}
-    for name, value in (("tolerance", tolerance), ("confidence", confidence)):
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-            raise ArgumentError("estimate", name, "a number between 0 and 1, both excluded", value)
-        numbers[name] = float(value)
-    check.choice(method, METHODS, "estimate", "method")
-    budget = None if budget is None else check.positive(budget, "estimate", "budget")
+    settings = read_settings(tolerance, confidence, method, budget, "estimate")
     given = _read_evidence(model, evidence)
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, numbers["tolerance"], numbers["confidence"], method, budget, local)
+    return Query(space, questions, *settings, local)
+
+
+def read_settings(
+    tolerance: Any, confidence: Any, method: Any, budget: Any, function: str
+) -> tuple[float, float, str, float | None]:
+    """Check what does not depend on the model."""
+    for name, value in (("tolerance", tolerance), ("confidence", confidence)):
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
+            raise ArgumentError(function, name, "a number between 0 and 1, both excluded", value)
+    check.choice(method, METHODS, function, "method")
+    most = None if budget is None else check.positive(budget, function, "budget")
+    return float(tolerance), float(confidence), method, most
 
 
 def _read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:

@@ -233,17 +233,17 @@ def _collect(
 
 
 @contextmanager
-def progress_bar(wanted: bool, updates: int, what: str) -> Iterator[Callable[[int], None] | None]:
-    """A function that shows how many updates are done, or None where there is nobody to see it."""
+def progress_bar(wanted: bool, total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
+    """A function that shows how many of all are done, or None where there is nobody to see it."""
     if not wanted or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} updates/s"), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} " + unit + "/s"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=updates, rate="-")
+        task = bar.add_task("", total=total, rate="-")
 
         def report(done: int) -> None:
             speed = bar.tasks[0].speed

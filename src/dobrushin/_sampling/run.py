@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._executor import Lost, received, run_pieces, sent
+from dobrushin._executor import Lost, own_executor, received, run_pieces, sent
 from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.initial import Guard, Start
 from dobrushin._sampling.kernels import Kernel, Work
@@ -145,6 +145,7 @@ def run_all(
     finished: dict[int, Progress] = dict(checkpoint.finished) if checkpoint else {}
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
     control = Control(snapshots=checkpoint is not None, under_way=dict(checkpoint.under_way) if checkpoint else {})
+    executor = executor or own_executor()
     own = executor is None
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
     told = control if own else None

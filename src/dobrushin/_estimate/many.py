@@ -1,0 +1,319 @@
+"""Many questions about one model, over an executor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.entry import answered
+from dobrushin._executor import (
+    Lost,
+    Running,
+    Within,
+    check_executor,
+    cores,
+    received,
+    run_pieces,
+    sent,
+    shares_memory,
+    within,
+    workers_of,
+)
+from dobrushin._extras import require
+from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
+from dobrushin._plan.query import read_settings
+from dobrushin._sampling.entry import progress_bar
+from dobrushin._seeding import kept_seed, seed_sequence
+from dobrushin.errors import ArgumentError, EstimatesInterrupted, WorkerError
+
+# Queries that go to another process at a time.
+_MOST_AT_ONCE = 64
+# Failed queries that are named.
+_NAMED = 3
+_REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
+
+Query = tuple[Any, Any]
+# Tolerance, confidence, method and budget.
+Settings = tuple[float, float, str, float | None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimates:
+    """The answers to many queries; each has its own intervals, which hold at once with the stated confidence.
+
+    Attributes
+    ----------
+    queries : list of (targets, evidence)
+    answers : dict from int to Estimate
+        By the number of the query. They have neither samples nor certificate: `estimate` gives the whole answer again,
+        if it is given the query and ``answers[k].seed``.
+    errors : dict from int to Exception
+        Why a query has no answer, by its number.
+    seed : int or SeedSequence
+        Repeats all of them.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(10, 10, couplings=0.2)
+    >>> found = db.estimate_many(model, [([0], None), ([0], {1: 1, 10: 1}), ([0], {1: 2})], tolerance=0.05, seed=1)
+    >>> found
+    Estimates: 2 of 3 queries answered
+      query 2: The 'evidence' argument of dobrushin.estimate must be one of the states -1, +1 of 1. Got 2 at label 1.
+    >>> bool(found[1][0].mean[1] > found[0][0].mean[1] + 0.1)
+    True
+    """
+
+    queries: list[Query]
+    answers: dict[int, Estimate]
+    errors: dict[int, Exception]
+    seed: Any
+    _settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __getitem__(self, number: int) -> Estimate:
+        """The answer to one query; raises its error if it has none."""
+        try:
+            k = range(len(self.queries))[number]
+        except (IndexError, TypeError):
+            requirement = f"the number of one of the {len(self.queries)} queries"
+            raise ArgumentError("Estimates", "number", requirement, number) from None
+        if k in self.errors:
+            raise self.errors[k]
+        if k not in self.answers:
+            raise ArgumentError("Estimates", "number", "the number of a query that was answered", number)
+        return self.answers[k]
+
+    def __iter__(self) -> Iterator[Estimate]:
+        """The answers, by the number of their query; raises the error of a query that has none."""
+        return (self[k] for k in range(len(self.queries)))
+
+    def to_dataframe(self) -> Any:
+        """All rows of all answers as a pandas DataFrame; the column ``query`` has the number of the query.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({("a", "b"): 0.5}, fields={"a": 1.0})
+        >>> found = db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})])
+        >>> found.to_dataframe()[["query", "target", "state", "mean"]].round(3)
+           query target  state   mean
+        0      0      a     -1  0.119
+        1      0      a      1  0.881
+        2      1      b     -1  0.731
+        3      1      b      1  0.269
+        """
+        pandas = require("pandas", "formats")
+        if not self.answers:
+            return pandas.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
+        frames = [self.answers[k].to_dataframe() for k in sorted(self.answers)]
+        table = pandas.concat(frames, ignore_index=True)
+        table.insert(0, "query", np.repeat(sorted(self.answers), [len(frame) for frame in frames]))
+        return table
+
+    def __str__(self) -> str:
+        lines = [f"Estimates: {len(self.answers)} of {len(self.queries)} queries answered"]
+        failed = sorted(self.errors)
+        lines += [f"  query {k}: {self.errors[k]}" for k in failed[:_NAMED]]
+        if len(failed) > _NAMED:
+            lines.append(f"  ... and {len(failed) - _NAMED} more errors (attribute 'errors')")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def estimate_many(
+    model: Model | LocalModel,
+    queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],
+    *,
+    tolerance: float = 0.01,
+    confidence: float = 0.99,
+    seed: int | np.random.SeedSequence | None = None,
+    method: str = "auto",
+    budget: float | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+    finished: Estimates | None = None,
+) -> Estimates:
+    """Answer many queries (targets, evidence) about one model.
+
+    Parameters
+    ----------
+    model : Model or LocalModel
+        Sent to each worker once.
+    queries : iterable of (targets, evidence)
+        What `estimate` takes; the evidence may be None.
+    tolerance, confidence, method, budget
+        For each query by itself, as for `estimate`.
+    seed : int, SeedSequence or None
+        The draws of a query depend on this and on its number only: the answers are the same whatever the executor.
+    executor : concurrent.futures.Executor, optional
+        Default: threads. As planning is Python code, processes are faster: a `ProcessPoolExecutor`, or
+        ``client.get_executor()`` of Dask.
+    progress : bool
+        Show a bar.
+    finished : Estimates, optional
+        What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
+        are tried again.
+
+    Returns
+    -------
+    Estimates
+        A query that cannot be answered has its error there; the others are answered all the same.
+
+    Raises
+    ------
+    EstimatesInterrupted
+        On Ctrl-C; it carries the answers that are there, for ``finished``.
+    WorkerError
+        When the executor ends early, as a process pool does when one of its workers dies; it carries them too.
+
+    Notes
+    -----
+    The confidence holds for each query. For all the intervals of m queries at once with probability 1 - a, ask each for
+    the confidence 1 - a / m.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> found = db.estimate_many(model, [([k], {k + 1: 1}) for k in range(5)], tolerance=0.05, seed=1)
+    >>> [round(float(answer.mean[1]), 1) for answer in found]
+    [0.6, 0.6, 0.6, 0.6, 0.6]
+    """
+    if not isinstance(model, Model | LocalModel):
+        raise ArgumentError("estimate_many", "model", "a model", model)
+    asked = _read_queries(queries)
+    check_executor(executor, "estimate_many")
+    settings = read_settings(tolerance, confidence, method, budget, "estimate_many")
+    answers: dict[int, Estimate] = {}
+    if finished is not None:
+        answers = _taken_over(finished, asked, settings, seed)
+        seed = finished.seed
+    sequence = seed_sequence(seed, "estimate_many")
+    left = [k for k in range(len(asked)) if k not in answers]
+    inside = shares_memory(executor)
+    size = 1 if inside else min(_MOST_AT_ONCE, max(1, len(left) // (4 * workers_of(executor))))
+    pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
+    stopped = threading.Event() if inside else None
+    errors: dict[int, Exception] = {}
+    done: dict[int, dict[int, Estimate | Exception]] = {}
+    pool = ThreadPoolExecutor(cores()) if executor is None else executor
+    whole = Within(cores(), stopped)
+    try:
+        with (
+            sent((model, settings, sequence), executor, "estimate_many") as shared,
+            progress_bar(bool(progress), len(asked), "answering", "queries") as report,
+        ):
+
+            def submit(pool: Executor, number: int) -> Future[Any]:
+                part = {k: asked[k] for k in pieces[number]}
+                return pool.submit(answer_some, shared, part, whole)
+
+            def look() -> None:
+                if report:
+                    report(len(answers) + sum(map(len, done.values())))
+
+            stop = stopped.set if stopped else (lambda: None)
+            trouble = run_pieces(pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
+    finally:
+        if executor is None:
+            pool.shutdown(wait=True, cancel_futures=True)
+    for part in done.values():
+        for k, found in part.items():
+            if isinstance(found, Estimate):
+                answers[k] = found
+            else:
+                errors[k] = found
+    result = Estimates(asked, answers, errors, kept_seed(sequence), settings)
+    return _unless_ended(result, trouble)
+
+
+def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> dict[int, Estimate | Exception]:
+    """Answer queries by number, in a worker; those that were not begun when told to stop are left out."""
+    model, settings, sequence = received(shared)
+    found: dict[int, Estimate | Exception] = {}
+    with within(whole):
+        for k, query in queries.items():
+            # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
+            own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
+            try:
+                answer: Estimate | Exception = _light(_answer(model, query, settings, own))
+            except Exception as error:
+                answer = _light_error(error)
+            if whole.is_stopped:
+                break
+            found[k] = answer
+    return found
+
+
+def _answer(model: Any, query: Query, settings: Settings, sequence: np.random.SeedSequence) -> Estimate:
+    targets, evidence = query
+    tolerance, confidence, method, budget = settings
+    return answered(model, targets, tolerance, confidence, evidence, sequence, method, budget, Running())
+
+
+def _light(answer: Estimate) -> Estimate:
+    return replace(answer, samples=None, certificate=None)
+
+
+def _light_error(error: Exception) -> Exception:
+    """An error that does not carry what `_light` leaves out."""
+    reached = getattr(error, "estimate", None)
+    if isinstance(reached, Estimate):
+        kept = [_light(part) if part is reached else part for part in error.__reduce__()[1]]
+        return type(error)(*kept)
+    return error.with_traceback(None)
+
+
+def _read_queries(queries: Any) -> list[Query]:
+    if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable):
+        raise ArgumentError("estimate_many", "queries", _REQUIREMENT, queries)
+    read = []
+    for k, query in enumerate(queries):
+        if not isinstance(query, tuple | list) or len(query) != 2 or not _is_evidence(query[1]):
+            raise ArgumentError("estimate_many", f"queries[{k}]", _REQUIREMENT, query)
+        read.append((query[0], query[1]))
+    return read
+
+
+def _is_evidence(value: Any) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
+def _taken_over(finished: Any, asked: list[Query], settings: Settings, seed: Any) -> dict[int, Estimate]:
+    """The answers of an earlier call, if it was the same one."""
+    requirement = "what a call with the same queries, seed, tolerance, confidence, method and budget had finished"
+    if not isinstance(finished, Estimates):
+        raise ArgumentError("estimate_many", "finished", requirement, finished)
+    try:
+        same = bool(finished.queries == asked and finished._settings == settings)
+    except ValueError:  # arrays among the targets
+        same = repr(finished.queries) == repr(asked) and finished._settings == settings
+    if not same or (seed is not None and _words(seed) != _words(finished.seed)):
+        raise ArgumentError("estimate_many", "finished", requirement, "what another call had finished")
+    return dict(finished.answers)
+
+
+def _words(seed: Any) -> list[int]:
+    """The same for the same seed."""
+    return [int(word) for word in seed_sequence(seed, "estimate_many").generate_state(4)]
+
+
+def _unless_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None) -> Estimates:
+    done = len(result.answers) + len(result.errors)
+    if isinstance(trouble, KeyboardInterrupt):
+        raise EstimatesInterrupted(result, done)
+    if trouble is not None:
+        remedy = "They are attached ('estimates' of this error): the same call with finished=error.estimates goes on."
+        raise WorkerError(str(trouble), done, len(result), "queries", remedy, estimates=result)
+    return result

@@ -1,0 +1,50 @@
+"""What workers of other processes call: they have to find it by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A start that leaves a file for each batch that begins, and takes its time."""
+
+    folder: str
+    variables: int
+    seconds: float = 0.0
+
+    def __call__(self, numbers: np.ndarray) -> np.ndarray:
+        name = f"{int(numbers[0])}.{os.getpid()}.{time.monotonic_ns()}"
+        (Path(self.folder) / name).touch()
+        time.sleep(self.seconds)
+        return np.ones((len(numbers), self.variables), dtype=int)
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A start that ends the process of the batch with chain `at`, the first time."""
+
+    folder: str
+    variables: int
+    at: int
+
+    def __call__(self, numbers: np.ndarray) -> np.ndarray:
+        flag = Path(self.folder) / "dead"
+        if self.at in numbers and not flag.exists():
+            flag.touch()
+            time.sleep(0.3)  # the batches before it come to an end
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.ones((len(numbers), self.variables), dtype=int)
+
+
+def deadly_event(states: np.ndarray) -> np.ndarray:
+    """A statistic that ends the process that computes it, unless that is the one named in the environment."""
+    if os.getpid() != int(os.environ["DOBRUSHIN_TEST_MAIN"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return states[:, 0] > 0

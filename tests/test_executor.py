@@ -1,0 +1,324 @@
+"""Work over executors: the same answers however it is split, and nothing lost when workers are."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin import _executor
+from dobrushin._executor import Within, cores, received, sent, within, workers_of
+from executors import Deadly, Noted, deadly_event
+
+MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)
+SCAN = db.Scan.systematic(144, 288)
+
+
+def same_estimate(a: db.Estimate, b: db.Estimate) -> bool:
+    parts = ("mean", "lower", "upper", "bias_bound")
+    return a.targets == b.targets and all(np.array_equal(getattr(a, p), getattr(b, p)) for p in parts)
+
+
+def queries(count: int) -> list:
+    rng = np.random.default_rng(0)
+    asked = []
+    for _ in range(count):
+        target, *known = rng.choice(144, 4, replace=False).tolist()
+        asked.append(([target], {k: int(rng.choice([-1, 1])) for k in known} if rng.random() < 0.7 else None))
+    return asked
+
+
+class Counting(ThreadPoolExecutor):
+    """Remembers how large what it is given would be for another process."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.bytes: list[int] = []
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        self.bytes.append(len(pickle.dumps(args)))
+        return super().submit(fn, *args, **kwargs)
+
+
+# -- process pools -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_worker_is_an_error_that_keeps_the_chains_and_the_run_goes_on(tmp_path):
+    start = Deadly(str(tmp_path), 144, at=600)
+    options = {"chains": 1000, "seed": 3, "initial": start, "kernel": "field"}
+    file = tmp_path / "run.npz"
+    with ProcessPoolExecutor(1) as pool, pytest.raises(db.WorkerError, match="of 1000 chains had finished") as caught:
+        db.sample(MODEL, SCAN, executor=pool, checkpoint=file, **options)
+    error = caught.value
+    assert "checkpoint" in str(error)
+    plain = db.sample(MODEL, SCAN, **options)
+    assert 0 < error.samples.chains < 1000
+    np.testing.assert_array_equal(error.samples.states, plain.states[error.chain_numbers])
+    kept = pickle.loads(pickle.dumps(error))
+    assert str(kept) == str(error)
+    with ProcessPoolExecutor(2) as pool:
+        rest = db.sample(MODEL, SCAN, executor=pool, checkpoint=file, **options)
+    np.testing.assert_array_equal(rest.states, plain.states)
+
+
+def test_a_pool_that_is_shut_down_is_refused():
+    pool = ProcessPoolExecutor(1)
+    pool.shutdown()
+    for call in (
+        lambda: db.sample(MODEL, SCAN, executor=pool),
+        lambda: db.estimate(MODEL, [0], executor=pool, method="dobrushin"),
+        lambda: db.coalescence(MODEL, SCAN, executor=pool),
+        lambda: db.estimate_many(MODEL, queries(2), executor=pool, tolerance=0.1),
+    ):
+        with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work\. Got .*shutdown"):
+            call()
+
+
+def test_functions_that_cannot_be_sent_are_named():
+    with (
+        ProcessPoolExecutor(1) as pool,
+        pytest.raises(db.ArgumentError, match=r"'executor' argument of dobrushin\.sample .*lambda"),
+    ):
+        db.sample(MODEL, SCAN, executor=pool, initial=lambda numbers: np.ones((len(numbers), 144), dtype=int))
+
+
+def test_coalescence_and_estimates_are_the_same_in_processes(tmp_path):
+    model = db.Ising.grid(6, 6, couplings=0.35)
+    scan = db.Scan.systematic(36, 360)
+    plain = db.coalescence(model, scan, runs=2000, seed=5)
+    with ProcessPoolExecutor(2) as pool:
+        there = db.coalescence(model, scan, runs=2000, seed=5, executor=pool, checkpoint=tmp_path / "sets.npz")
+        np.testing.assert_array_equal(there.per_variable, plain.per_variable)
+        again = db.coalescence(model, scan, runs=2000, checkpoint=tmp_path / "sets.npz")
+        np.testing.assert_array_equal(again.per_variable, plain.per_variable)
+        for method in ("dobrushin", "coalescence"):
+            options = {"tolerance": 0.05, "method": method, "seed": 2}
+            here = db.estimate(MODEL, [3], **options)
+            file = tmp_path / f"{method}.npz"
+            assert same_estimate(db.estimate(MODEL, [3], executor=pool, checkpoint=file, **options), here)
+            assert file.exists()
+
+
+def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):
+    file = tmp_path / "run.npz"
+    first = db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", checkpoint=file)
+    assert same_estimate(db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", checkpoint=file), first)
+    with pytest.raises(db.ArgumentError, match=r"'checkpoint' argument of dobrushin\.estimate"):
+        db.estimate(MODEL, [4], tolerance=0.05, method="dobrushin", checkpoint=file)
+
+
+def test_what_is_large_travels_once():
+    large = np.arange(10**6)
+    with ProcessPoolExecutor(2) as pool:
+        with sent(large, pool, "sample") as shared:
+            assert len(pickle.dumps(shared)) < 1000
+            path = Path(shared.path)
+            np.testing.assert_array_equal(pool.submit(received, shared).result(), large)
+            assert received(shared) is received(shared)
+        assert not path.exists()
+        with sent(large[:10], pool, "sample") as shared:
+            assert shared is not large  # a slice: small, and sent as it is
+            np.testing.assert_array_equal(received(shared), large[:10])
+
+
+@contextmanager
+def pretend_processes(pool: Executor, monkeypatch) -> Iterator[None]:
+    """Treat a pool as one whose workers share no memory."""
+    monkeypatch.setattr(_executor, "ProcessPoolExecutor", type(pool))
+    monkeypatch.setattr(_executor, "shares_memory", lambda executor: executor is None)
+    yield
+
+
+def test_the_pieces_of_a_large_run_are_small(monkeypatch):
+    model = db.Ising.grid(300, 300, couplings=0.2)
+    with Counting() as pool, pretend_processes(pool, monkeypatch):
+        db.sample(
+            model, db.Scan.systematic(model.n_variables, model.n_variables), chains=512, executor=pool, record=[0]
+        )
+    assert len(pool.bytes) > 1
+    assert max(pool.bytes) < 10_000
+
+
+# -- many queries ------------------------------------------------------------------------------------------------------
+
+
+def test_many_estimates_are_those_of_single_calls_whatever_the_split():
+    asked = queries(16)
+    plain = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
+    assert len(plain) == len(plain.answers) == 16
+    assert plain.errors == {}
+    for k in (0, 7, 15):
+        single = db.estimate(MODEL, asked[k][0], evidence=asked[k][1], tolerance=0.05, seed=plain[k].seed)
+        assert same_estimate(single, plain[k])
+    with ProcessPoolExecutor(2) as pool, ThreadPoolExecutor(3) as threads:
+        for executor in (pool, threads):
+            there = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=executor)
+            assert all(same_estimate(a, b) for a, b in zip(there, plain, strict=True))
+    # The answer to a query does not depend on which queries come after it.
+    fewer = db.estimate_many(MODEL, asked[:5], tolerance=0.05, seed=7)
+    assert all(same_estimate(fewer[k], plain[k]) for k in range(5))
+
+
+def test_a_query_that_fails_leaves_the_others():
+    hard = db.Statistic(lambda x: x[:, 0] * 1.0, weights={0: 2.0}, bounds=(0.5, 1.0), name="wrong bounds")
+    asked = [([0], None), (["nowhere"], None), ([0], {1: 3}), ([1], {1: 1}), ([hard], None), ([2], None)]
+    found = db.estimate_many(MODEL, asked, tolerance=0.05, seed=1)
+    assert sorted(found.answers) == [0, 5]
+    assert sorted(found.errors) == [1, 2, 3, 4]
+    with pytest.raises(db.ArgumentError, match="nowhere"):
+        found[1]
+    assert "2 of 6 queries answered" in str(found)
+    assert "query 1: " in str(found)
+    assert "1 more errors" in str(found)
+    assert found.to_dataframe()["query"].tolist() == [0, 0, 5, 5]
+    with pytest.raises(db.ArgumentError, match=r"one of the 6 queries\. Got 6"):
+        found[6]
+    assert found[-1] is found[5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("ab", r"'queries' argument .* pairs \(targets, evidence\).*Got 'ab'"),
+        (3, r"'queries' argument .*Got 3"),
+        ([([0], None), [0]], r"'queries\[1\]' argument .*Got \[0\]"),
+        ([([0], [1])], r"'queries\[0\]' argument"),
+    ],
+)
+def test_queries_that_are_none(asked, words):
+    with pytest.raises(db.ArgumentError, match=words):
+        db.estimate_many(MODEL, asked)
+
+
+def test_settings_are_checked_before_any_work():
+    for options in ({"tolerance": 2}, {"confidence": 1}, {"method": "fast"}, {"budget": -1}, {"executor": 3}):
+        with pytest.raises(db.ArgumentError, match=rf"'{next(iter(options))}' argument of dobrushin.estimate_many"):
+            db.estimate_many(MODEL, queries(2), **options)
+
+
+def test_no_queries_are_no_trouble():
+    found = db.estimate_many(MODEL, [])
+    assert len(found) == 0
+    assert list(found) == []
+    assert len(found.to_dataframe()) == 0
+
+
+def test_many_estimates_survive_a_dead_worker(monkeypatch):
+    monkeypatch.setenv("DOBRUSHIN_TEST_MAIN", str(os.getpid()))
+    deadly = db.Statistic(deadly_event, weights={5: 1.0}, bounds=(0, 1), name="deadly")
+    asked = queries(12)
+    asked[8] = ([deadly], None)
+    with ProcessPoolExecutor(1) as pool, pytest.raises(db.WorkerError, match="of 12 queries had finished") as caught:
+        db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+    kept = caught.value.estimates
+    assert 0 < len(kept.answers) < 12
+    rest = db.estimate_many(MODEL, asked, tolerance=0.05, finished=kept)
+    plain = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
+    assert all(rest[k] is kept[k] for k in kept.answers)
+    assert all(same_estimate(a, b) for a, b in zip(rest, plain, strict=True))
+    for other in ({"tolerance": 0.06}, {"tolerance": 0.05, "seed": 8}):
+        with pytest.raises(db.ArgumentError, match="'finished' argument"):
+            db.estimate_many(MODEL, asked, finished=kept, **other)
+    with pytest.raises(db.ArgumentError, match="'finished' argument"):
+        db.estimate_many(MODEL, queries(12), tolerance=0.05, finished=kept)
+
+
+def test_many_estimates_survive_an_interrupt():
+    asked = queries(12)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(db.EstimatesInterrupted, match="of 300 queries were done") as caught:
+        db.estimate_many(MODEL, 25 * asked, tolerance=0.005, seed=7)
+    timer.join()
+    kept = caught.value.estimates
+    assert len(kept.answers) < 300
+    kept = dataclasses.replace(
+        kept, queries=kept.queries[:12], answers={k: v for k, v in kept.answers.items() if k < 5}
+    )
+    rest = db.estimate_many(MODEL, asked, tolerance=0.005, finished=kept)
+    plain = db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
+    assert all(same_estimate(a, b) for a, b in zip(rest, plain, strict=True))
+
+
+def test_a_piece_plans_for_the_cores_of_the_whole_and_stops_with_it():
+    stopped = threading.Event()
+    with within(Within(123, stopped)):
+        assert cores() == 123
+        run = db.sample(MODEL, SCAN, chains=100, seed=1)
+        stopped.set()
+        with pytest.raises(db.WorkerError, match="told to stop"):
+            db.sample(MODEL, SCAN, chains=100, seed=1)
+    assert cores() == (os.cpu_count() or 1)
+    np.testing.assert_array_equal(run.states, db.sample(MODEL, SCAN, chains=100, seed=1).states)
+
+
+# -- Dask --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator:
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def test_dask_gives_the_same(dask):
+    pool = dask.get_executor()
+    assert workers_of(pool) == 2
+    plain = db.sample(MODEL, SCAN, chains=1000, seed=3, kernel="field")
+    there = db.sample(MODEL, SCAN, chains=1000, seed=3, kernel="field", executor=pool)
+    np.testing.assert_array_equal(plain.states, there.states)
+    assert same_estimate(
+        db.estimate(MODEL, [3], tolerance=0.05, seed=2, method="dobrushin", executor=pool),
+        db.estimate(MODEL, [3], tolerance=0.05, seed=2, method="dobrushin"),
+    )
+    asked = queries(20)
+    here = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
+    far = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+    assert all(same_estimate(a, b) for a, b in zip(here, far, strict=True))
+
+
+def test_dask_reruns_what_killed_workers_had(dask, tmp_path):
+    start = Noted(str(tmp_path), 144, seconds=0.1)
+    options = {"chains": 2048, "seed": 3, "initial": start, "kernel": "field"}
+    pids = list(dask.run(os.getpid).values())
+    assert len(pids) == 2
+    killed = []
+
+    def kill() -> None:
+        for count, pid in zip((4, 10), pids, strict=True):
+            while len(list(tmp_path.iterdir())) < count:
+                time.sleep(0.01)
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    there = db.sample(MODEL, SCAN, executor=dask.get_executor(), **options)
+    killer.join()
+    began = [int(path.name.split(".")[0]) for path in tmp_path.iterdir()]
+    assert killed == pids
+    assert len(began) > len(set(began)) >= 14  # some batches had to begin again
+    plain = db.sample(MODEL, SCAN, **options)
+    np.testing.assert_array_equal(plain.states, there.states)
+
+
+def test_a_dask_client_that_is_closed_is_refused(dask):
+    distributed = pytest.importorskip("distributed")
+    other = distributed.Client(dask.scheduler.address)
+    pool = other.get_executor()
+    other.close()
+    with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work"):
+        db.sample(MODEL, SCAN, executor=pool)
