@@ -48,3 +48,14 @@ def deadly_event(states: np.ndarray) -> np.ndarray:
     if os.getpid() != int(os.environ["DOBRUSHIN_TEST_MAIN"]):
         os.kill(os.getpid(), signal.SIGKILL)
     return states[:, 0] > 0
+
+
+def deadly_part(states: np.ndarray) -> dict:
+    """A part of an experiment that does the same, after a while."""
+    time.sleep(0.3)
+    return {"values": deadly_event(states)}
+
+
+def squares(n: int) -> dict:
+    """A part of an experiment."""
+    return {"values": [k * k for k in range(n)]}

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from typer.testing import CliRunner
 
 from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
+from dobrushin.errors import WorkerError
 from dobrushin.experiments import beyond, catalog, ising_tv, loose_bounds, marginal, mle, wall_clock
 from dobrushin.experiments.curves import METHODS
 from dobrushin.experiments.outcome import Finding, Outcome
-from dobrushin.experiments.store import MissingData, Setting, Store
+from dobrushin.experiments.store import MissingData, Part, Setting, Store
+from executors import deadly_part, squares
 
 QUICK = Setting(quick=True)
 
@@ -23,6 +27,10 @@ def call(*words):
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
+
+
+def refuse(part):
+    raise AssertionError(f"{part} was computed again")
 
 
 def rerun(name, module, folder):
@@ -37,9 +45,6 @@ def rerun(name, module, folder):
     assert pictures == sorted(path.with_suffix(".png").name for path in here.glob("*.svg"))
     assert all(1000 < (here / picture).stat().st_size < 80_000 for picture in pictures)
     assert (here / "findings.csv").read_text().count("\n") > len(found["findings"])
-
-    def refuse(part):
-        raise AssertionError(f"{part} was computed again")
 
     return module.compute(Store(QUICK, here, say=refuse)), found["findings"]
 
@@ -63,6 +68,29 @@ def test_ising_tv(tmp_path):
     for replicate in worse:
         replicate["paper"]["DoGS"] = replicate["paper"]["systematic"] / 2
     assert not holds(ising_tv, worse)
+
+
+def test_replicates_are_the_same_over_processes(tmp_path):
+    plain = ising_tv.compute(Store(QUICK))
+    code, _, _ = call("reproduce", "ising-tv", "--quick", "--out", tmp_path, "--workers", 2, "--quiet")
+    assert code == 0
+    split = ising_tv.compute(Store(QUICK, tmp_path / "ising-tv-quick", say=refuse))
+    for one, other in zip(plain, split, strict=True):
+        for bound, arrays in one.items():
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(array, other[bound][name])
+
+
+def test_parts_that_finished_before_a_worker_died_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOBRUSHIN_TEST_MAIN", str(os.getpid()))
+    states = np.ones((2, 1))
+    parts = [Part("first", squares, (3,)), Part("second", deadly_part, (states,))]
+    with ProcessPoolExecutor(1) as pool, pytest.raises(WorkerError, match="1 of 2 parts had finished"):
+        Store(QUICK, tmp_path, executor=pool).parts(parts)
+    said = []
+    found = Store(QUICK, tmp_path, say=said.append).parts(parts)
+    assert said == ["second"]
+    assert found[0]["values"].tolist() == [0, 1, 4]
 
 
 def test_wall_clock(tmp_path):

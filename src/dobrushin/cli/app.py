@@ -258,6 +258,7 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help="Folder with the images, for the one that needs some.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for data, tables and figures.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(help="Repeats a run, all but its times.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Processes for replicates that do not measure time.", min=1)] = 1,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -269,6 +270,6 @@ def reproduce(
     def run() -> int:
         from dobrushin.cli.reproduce import run
 
-        return run(name, quick, data, out, seed, as_json, quiet)
+        return run(name, quick, data, out, seed, workers, as_json, quiet)
 
     _run(run)

@@ -48,7 +48,7 @@ def guarded(run: Callable[[], int]) -> int:
         return _say(f"No permission to use {error.filename}.", FAILED)
     except OSError as error:
         return _say(f"{error.filename or 'Output'}: {error.strerror or error}.", FAILED)
-    except (db.FormatError, ImportError, MemoryError, ValueError) as error:
+    except (db.FormatError, db.WorkerError, ImportError, MemoryError, ValueError) as error:
         return _say(error or "Out of memory.", FAILED)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from dobrushin.experiments.store import MissingData, Setting
 
 
 def run(
-    name: str | None, quick: bool, data: Path | None, out: Path, seed: int, as_json: bool, quiet: bool
-) -> int:  # fmt: skip
+    name: str | None, quick: bool, data: Path | None, out: Path, seed: int, workers: int, as_json: bool, quiet: bool
+) -> int:
     """Run one experiment or all; without a name say which there are."""
     if name is None:
         about = [{"name": e.name, "title": e.title, "paper": e.section} for e in EXPERIMENTS.values()]
@@ -36,7 +38,8 @@ def run(
     skipped: dict[str, str] = {}
     for wanted in EXPERIMENTS if name == "all" else [name]:
         try:
-            outcome = run_experiment(wanted, setting, out, say and _named(wanted, say))
+            with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+                outcome = run_experiment(wanted, setting, out, say and _named(wanted, say), pool)
         except MissingData as missing:
             if name != "all":
                 raise

@@ -19,7 +19,7 @@ from dobrushin.experiments.curves import make_scan, value_of
 from dobrushin.experiments.drawing import COLORS, finish, look, panels
 from dobrushin.experiments.models import paper_ising
 from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Arrays, Store
+from dobrushin.experiments.store import Arrays, Part, Store
 
 SIDE, STEPS = 40, 16_000
 CRITICAL = 0.5 * float(np.log(1 + np.sqrt(2)))
@@ -55,18 +55,18 @@ def compute(store: Store) -> dict[str, Any]:
     setting = store.setting
     weak, strong = setting.pick(WEAK[::3], WEAK), setting.pick((0.24, 0.3, 0.36, 0.44), STRONG)
     draws, runs = setting.pick(2, 5), setting.pick(2000, 20_000)
-    sharper = [store.part(f"influence-{theta}", _sharper, theta) for theta in weak]
-    choosers = {
+    sharper = store.parts([Part(f"influence-{theta}", _sharper, (theta,)) for theta in weak])
+    choosers = {  # timed: one after the other
         task: [
             store.part(f"choosers-{number}-{k}", _choose, task, setting.seed + k)
             for k in range(draws if task.startswith("10") else 1)
         ]
         for number, task in enumerate(TASKS)
     }
-    settled = [
-        store.part(f"coalescence-{theta}", _settle, theta, runs, setting.words(k), runs=runs)
+    settled = store.parts([
+        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.words(k)), {"runs": runs})
         for k, theta in enumerate(strong)
-    ]
+    ])  # fmt: skip
     return {"influence": _stacked(sharper), "choosers": choosers, "coalescence": _stacked(settled)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,11 @@ EXPERIMENTS = {
 
 
 def run(
-    name: str, setting: Setting | None = None, folder: Path | None = None, say: Callable[[str], None] | None = None
+    name: str,
+    setting: Setting | None = None,
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    executor: Executor | None = None,
 ) -> Outcome:
     """Run an experiment, or what is left of it, and write its data, table and figures.
 
@@ -58,6 +63,8 @@ def run(
         Files go to a folder of the experiment's name in it; default: nothing is written.
     say : function, optional
         Told what is being done.
+    executor : concurrent.futures.Executor, optional
+        Computes replicates that do not measure time; default: one after the other, each on all cores.
 
     Returns
     -------
@@ -78,7 +85,7 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     module = importlib.import_module(f"dobrushin.experiments.{EXPERIMENTS[name].module}")
     begin = time.perf_counter()
-    data = module.compute(Store(setting, folder, say))
+    data = module.compute(Store(setting, folder, say, executor))
     findings = module.findings(data)
     files: list[Path] = []
     if folder is not None:

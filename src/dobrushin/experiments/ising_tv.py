@@ -11,7 +11,7 @@ from dobrushin.experiments.curves import draw_guarantees, guarantees
 from dobrushin.experiments.drawing import panels
 from dobrushin.experiments.models import paper_ising
 from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Arrays, Store
+from dobrushin.experiments.store import Arrays, Part, Store
 
 # Steps. The paper gives no lengths in words: two orders of magnitude are reached between 2000 and 3000 steps.
 BUDGETS = (100, 200, 500, 1000, 1500, 2000, 2500, 3000)
@@ -32,13 +32,11 @@ def compute(store: Store) -> list[dict[str, Arrays]]:
     """
     first = store.setting.seed
     replicates = range(first, first + store.setting.pick(3, 10))
-    return [
-        {
-            method: store.part(f"replicate-{seed}-{method}", _replicate, seed, method, budgets=BUDGETS)
-            for method in BOUNDS
-        }
-        for seed in replicates
-    ]
+    keys = [(seed, method) for seed in replicates for method in BOUNDS]
+    parts = [Part(f"replicate-{seed}-{method}", _replicate, (seed, method), {"budgets": BUDGETS})
+             for seed, method in keys]  # fmt: skip
+    found = dict(zip(keys, store.parts(parts), strict=True))
+    return [{method: found[seed, method] for method in BOUNDS} for seed in replicates]
 
 
 def _replicate(seed: int, method: str) -> Arrays:

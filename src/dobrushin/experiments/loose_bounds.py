@@ -13,7 +13,7 @@ from dobrushin.experiments.curves import biases, draw_guarantees, guarantees, va
 from dobrushin.experiments.drawing import finish, panels
 from dobrushin.experiments.marginal import FEW, SIDE, draw_bias
 from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Store
+from dobrushin.experiments.store import Part, Store
 
 FACTORS = (1.0, 1.1, 1.3, 1.5)
 METHODS = ("systematic", "DoGS", "ours")
@@ -57,10 +57,10 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
             what = (model, loose, method, MEASURED)
             file, words = f"bias-{FACTORS[key[0]]}-{method}", setting.words
             many = store.part(file, biases, *what, chains, words(*key), chains=chains, budgets=MEASURED)
-            few = [
-                store.part(f"{file}-{k}", biases, *what, FEW, words(*key, k), budgets=MEASURED)
+            few = store.parts([
+                Part(f"{file}-{k}", biases, (*what, FEW, words(*key, k)), {"budgets": MEASURED})
                 for k in range(repetitions)
-            ]
+            ])  # fmt: skip
             data[method] = {"many": many, "few": few, "chains": chains}
         found[factor] = data
     return found

@@ -12,7 +12,7 @@ from dobrushin._models import Ising
 from dobrushin.experiments.curves import biases, draw_guarantees, guarantees
 from dobrushin.experiments.drawing import COLORS, finish, look, panels
 from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Store
+from dobrushin.experiments.store import Part, Store
 
 SIDE, STEPS = 40, 16_000
 BUDGETS = (50, 100, 250, 500, 1000, 2000, 4000, 8000, STEPS)
@@ -73,10 +73,10 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
             what = (model, bounds[method], scan, BUDGETS)
             file, words = f"bias-{name}-{scan}", setting.words
             many = store.part(file, biases, *what, chains, words(number, place), chains=chains, budgets=BUDGETS)
-            few = [
-                store.part(f"{file}-{k}", biases, *what, FEW, words(number, place, k), budgets=BUDGETS)
+            few = store.parts([
+                Part(f"{file}-{k}", biases, (*what, FEW, words(number, place, k)), {"budgets": BUDGETS})
                 for k in range(repetitions)
-            ]
+            ])  # fmt: skip
             data[scan] = {"many": many, "few": few, "chains": chains}
         found[name] = data
     return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import __version__
+from dobrushin._executor import Within, cores, run_pieces, within
+from dobrushin.errors import WorkerError
 
 Arrays = dict[str, NDArray[Any]]
 _SETTINGS = "settings"
@@ -47,6 +50,16 @@ class Setting:
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of an experiment that is yet to be read or computed; see `Store.part`."""
+
+    name: str
+    compute: Callable[..., Mapping[str, Any]]
+    arguments: tuple[Any, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
 class MissingData(ValueError):
     """An experiment needs files that were not given."""
 
@@ -61,6 +74,8 @@ class Store:
         Default: nothing is written.
     say : function, optional
         Told the name of each part before it is computed.
+    executor : concurrent.futures.Executor, optional
+        Computes parts that do not depend on each other; default: one after the other.
 
     Examples
     --------
@@ -69,10 +84,17 @@ class Store:
     {'values': array([0, 1, 4])}
     """
 
-    def __init__(self, setting: Setting, folder: Path | None = None, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        folder: Path | None = None,
+        say: Callable[[str], None] | None = None,
+        executor: Executor | None = None,
+    ) -> None:
         self.setting = setting
         self.folder = folder
         self._say = say
+        self._executor = executor
 
     def part(self, name: str, compute: Callable[..., Mapping[str, Any]], *arguments: Any, **about: Any) -> Arrays:
         """The arrays of a part: read if a run with the same setting has finished it, else computed and written.
@@ -90,18 +112,72 @@ class Store:
         -------
         dict of arrays
         """
-        settings = json.dumps(
-            {"version": __version__, "quick": self.setting.quick, "seed": self.setting.seed, **about}, sort_keys=True
-        )
-        path = None if self.folder is None else self.folder / "parts" / f"{name}.npz"
-        if path is not None and (stored := _read(path, settings)) is not None:
+        wanted = Part(name, compute, arguments, about)
+        stored = self._stored(wanted)
+        if stored is not None:
             return stored
         if self._say is not None:
             self._say(name)
-        arrays = {key: np.asarray(value) for key, value in compute(*arguments).items()}
+        return self._write(wanted, compute(*arguments))
+
+    def parts(self, wanted: Sequence[Part]) -> list[Arrays]:
+        """Parts that do not depend on each other, in order; over the executor, if there is one.
+
+        Examples
+        --------
+        >>> from dobrushin.experiments.store import Part, Setting, Store
+        >>> Store(Setting()).parts([Part(f"power-{k}", lambda k: {"value": 2**k}, (k,)) for k in range(2)])
+        [{'value': array(1)}, {'value': array(2)}]
+        """
+        if self._executor is None:
+            return [self.part(part.name, part.compute, *part.arguments, **part.about) for part in wanted]
+        found = {k: stored for k, part in enumerate(wanted) if (stored := self._stored(part)) is not None}
+        computed: dict[int, Mapping[str, Any]] = {}
+        whole = Within(cores())
+
+        def submit(pool: Executor, k: int) -> Future[Any]:
+            if self._say is not None:
+                self._say(wanted[k].name)
+            return pool.submit(_compute, wanted[k], whole)
+
+        def keep() -> None:
+            for k in computed.keys() - found.keys():
+                found[k] = self._write(wanted[k], computed[k])
+
+        left = [k for k in range(len(wanted)) if k not in found]
+        trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
+        keep()
+        if isinstance(trouble, KeyboardInterrupt):
+            raise trouble
+        if trouble is not None:
+            remedy = "They are kept: the same call with a new executor goes on from there."
+            raise WorkerError(str(trouble), len(found), len(wanted), "parts", remedy)
+        return [found[k] for k in range(len(wanted))]
+
+    def _path(self, part: Part) -> Path | None:
+        return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
+
+    def _settings(self, part: Part) -> str:
+        """What a stored part has to have been computed for."""
+        about = {"version": __version__, "quick": self.setting.quick, "seed": self.setting.seed, **part.about}
+        return json.dumps(about, sort_keys=True)
+
+    def _stored(self, part: Part) -> Arrays | None:
+        path = self._path(part)
+        return None if path is None else _read(path, self._settings(part))
+
+    def _write(self, part: Part, found: Mapping[str, Any]) -> Arrays:
+        arrays = {key: np.asarray(value) for key, value in found.items()}
+        path = self._path(part)
         if path is not None:
-            write_arrays(path, {**arrays, _SETTINGS: np.array(settings)})
+            write_arrays(path, {**arrays, _SETTINGS: np.array(self._settings(part))})
         return arrays
+
+
+def _compute(part: Part, whole: Within) -> Mapping[str, Any]:
+    """In a worker, by one thread: the other cores have parts of their own."""
+    with within(whole):
+        return part.compute(*part.arguments)
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
