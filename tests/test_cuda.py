@@ -370,9 +370,21 @@ def test_backends_give_the_same_certificate():
     assert (cpu.per_variable == cuda.per_variable).all()
 
 
+@pytest.mark.parametrize("method", ["dobrushin", "coalescence"])
+@pytest.mark.usefixtures("gpu")
+def test_backends_give_the_same_estimate(method):
+    model = db.Ising.grid(5, 5, couplings=0.1)
+    options = {"tolerance": 0.1, "confidence": 0.8, "method": method, "seed": 1}
+    cpu, cuda = (db.estimate(model, [0, 12], backend=b, **options) for b in ("cpu", "cuda"))
+    for part in ("mean", "lower", "upper", "bias_bound"):
+        assert (getattr(cpu, part) == getattr(cuda, part)).all()
+
+
 def test_unknown_backends_are_named():
     model = MODELS[0][1]
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
         db.sample(model, db.Scan.systematic(30, 3), backend="tpu")
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
         db.coalescence(model, db.Scan.systematic(30, 3), backend="tpu")
+    with pytest.raises(db.errors.ArgumentError, match="'backend'"):
+        db.estimate(model, [0], backend="tpu")

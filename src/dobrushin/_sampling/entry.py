@@ -133,7 +133,7 @@ def draw(
     keep = read_record(record)
     chains = len(numbers)
     region = region_of(model, scan)
-    made = on_backend(build_kernel(model, scan, region, chains, kernel), scan, chains, backend, "sample")
+    made = on_backend(build_kernel(model, scan, region, chains, kernel), scan, chains, backend, function)
     job = make_job(model, scan, region, made, keep, master_words(sequence), "sample")
     job.start = read_initial(model, region, initial, chains)
     job.guard = make_guard(model, region)
