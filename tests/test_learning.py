@@ -11,10 +11,11 @@ import pytest
 from scipy.optimize import minimize
 
 import dobrushin as db
-from dobrushin._learning import FitInterrupted, UncertifiedStep, ascent
+from dobrushin._learning import ascent
 from dobrushin._learning.exact import Exact
 from dobrushin._learning.gibbs import Gibbs
 from dobrushin._learning.structure import structure_of, structure_on
+from dobrushin.errors import FitInterrupted, UncertifiedStep
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
 SPINS = np.random.default_rng(5).choice([-1, 1], size=(30, 4))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin._estimate import Estimate, Estimates
+    from dobrushin._learning import Fit
     from dobrushin._optimize import ScanResult
     from dobrushin._plan import Plan
     from dobrushin._sampling import Samples
@@ -118,6 +119,29 @@ class CertificateError(RuntimeError):
         return type(self), self._arguments
 
 
+class UncertifiedStep(CertificateError):
+    """No scan is certified at the parameters that a fit has come to.
+
+    Attributes
+    ----------
+    fit : Fit
+        As it was after the last iteration that finished.
+    """
+
+    def __init__(self, fit: Fit, tolerance: float, reason: str) -> None:
+        self.fit = fit
+        remedy = (
+            f"After {len(fit.history)} iterations (attribute 'fit'): keep the parameters smaller with box "
+            "or ridge, raise the tolerance, or use scan='systematic', which needs no certificate and gives none."
+        )
+        words = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}."
+        super().__init__({"dobrushin": words}, remedy)
+        self._reduced = (fit, tolerance, reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._reduced
+
+
 class CoalescenceError(RuntimeError):
     """Exact draws that did not settle in time.
 
@@ -193,6 +217,25 @@ class EstimatesInterrupted(KeyboardInterrupt):
             f"Interrupted: {done} of {len(estimates)} queries were done (attribute 'estimates' of this error): the "
             f"same call with finished=error.estimates goes on."
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """A fit that was interrupted (Ctrl-C).
+
+    Attributes
+    ----------
+    fit : Fit
+        As it was after the last iteration that finished.
+    """
+
+    def __init__(self, fit: Fit, iterations: int) -> None:
+        self.fit = fit
+        self._arguments = (fit, iterations)
+        done = len(fit.history)
+        super().__init__(f"Interrupted: {done} of {iterations} iterations had finished (attribute 'fit').")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments

@@ -1,6 +1,6 @@
 """Maximum likelihood with Gibbs gradients whose bias is bounded at every step."""
 
 from dobrushin._learning.entry import fit
-from dobrushin._learning.result import Fit, FitInterrupted, History, UncertifiedStep
+from dobrushin._learning.result import Fit, History
 
-__all__ = ["Fit", "FitInterrupted", "History", "UncertifiedStep", "fit"]
+__all__ = ["Fit", "History", "fit"]

@@ -14,8 +14,9 @@ from dobrushin._learning.checkpoint import FitFile
 from dobrushin._learning.exact import Exact
 from dobrushin._learning.gibbs import Gibbs, NoScanError
 from dobrushin._learning.read import Settings
-from dobrushin._learning.result import Fit, FitInterrupted, History, UncertifiedStep
+from dobrushin._learning.result import Fit, History
 from dobrushin._learning.structure import Structure
+from dobrushin.errors import FitInterrupted, UncertifiedStep
 
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.
 _HALVINGS = 20

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dobrushin._extras import require
 from dobrushin._models import Model
-from dobrushin.errors import CertificateError
 
 # Rows that are shown at the beginning and at the end.
 _SHOWN = 3
@@ -131,45 +130,3 @@ class Fit:
         return "\n".join([*lines, *table, f"  {end} after {count} iterations{seed}"])
 
     __repr__ = __str__
-
-
-class FitInterrupted(KeyboardInterrupt):
-    """A fit that was interrupted (Ctrl-C).
-
-    Attributes
-    ----------
-    fit : Fit
-        As it was after the last iteration that finished.
-    """
-
-    def __init__(self, fit: Fit, iterations: int) -> None:
-        self.fit = fit
-        self._arguments = (fit, iterations)
-        done = len(fit.history)
-        super().__init__(f"Interrupted: {done} of {iterations} iterations had finished (attribute 'fit').")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
-
-
-class UncertifiedStep(CertificateError):
-    """No scan is certified at the parameters that a fit has come to.
-
-    Attributes
-    ----------
-    fit : Fit
-        As it was after the last iteration that finished.
-    """
-
-    def __init__(self, fit: Fit, tolerance: float, reason: str) -> None:
-        self.fit = fit
-        remedy = (
-            f"After {len(fit.history)} iterations (attribute 'fit'): keep the parameters smaller with box "
-            "or ridge, raise the tolerance, or use scan='systematic', which needs no certificate and gives none."
-        )
-        words = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}."
-        super().__init__({"dobrushin": words}, remedy)
-        self._reduced = (fit, tolerance, reason)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._reduced
