@@ -98,9 +98,9 @@ def make_plan(query: Query) -> Plan:
     """The plan of a query."""
     made = _choose(query)
     needed = made.updates
-    if "Bernstein" in made.interval and made.scan is not None:  # means may stop early, counts do not
-        counted = any(is_counted(question) for question in query.questions)
-        needed = len(made.scan) * (chains_for_counts(query, made.monte_carlo) if counted else 64)
+    counted = [is_counted(question) for question in query.questions]
+    if made.scan is not None and not all(counted):  # means may stop early, counts do not
+        needed = len(made.scan) * (chains_for_counts(query, made.monte_carlo) if any(counted) else 64)
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, made)
@@ -144,7 +144,7 @@ def _choose(query: Query) -> Plan:
             raise
         return exact
     # A pilot that left something open promises nothing, an exact answer does.
-    return simulated if exact is None or "will not settle" not in simulated.reason else exact
+    return simulated if exact is None or simulated.reaches_tolerance else exact
 
 
 def _simulated(query: Query, patience: float, why: str, reasons: dict[str, str]) -> Plan:

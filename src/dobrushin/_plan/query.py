@@ -56,6 +56,8 @@ class Plan:
         How `sample` will draw.
     seconds : float
         About how long it will take.
+    reaches_tolerance : bool
+        False where a pilot (coalescence) has shown that some intervals will be wider.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class Plan:
     chains: int = 0
     kernel: str | None = None
     seconds: float = 0.0
+    reaches_tolerance: bool = True
 
     @property
     def updates(self) -> int:

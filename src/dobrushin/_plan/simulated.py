@@ -54,7 +54,8 @@ def plan_coalescence(query: Query, patience: float, why: str) -> Plan | None:
             break
         length *= 2
     assert longest is not None
-    if best is not None and least <= _most_updates(query, pilot, patience):
+    reaches = best is not None and least <= _most_updates(query, pilot, patience)
+    if best is not None and reaches:
         scan, left = best
         reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
     elif 0.5 * longest[1] < 0.8 * query.tolerance:
@@ -73,7 +74,7 @@ def plan_coalescence(query: Query, patience: float, why: str) -> Plan | None:
     bias = query.tolerance - left
     return Plan(
         "coalescence", reason, query.tolerance, query.confidence, bias, *intervals_of(query), scan, runs, pilot.kernel,
-        seconds,
+        seconds, reaches,
     )  # fmt: skip
 
 
