@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -237,6 +237,19 @@ def variation(
     if result.is_vacuous:
         warn_vacuous(result)
     return result
+
+
+def in_a_larger_model(bound: Variation, scan: Scan, place: NDArray[np.int64], n: int) -> Variation:
+    """The same bound for a model of n variables, of which the old ones are those at increasing positions `place`.
+
+    The scan must update only variables whose neighbours are all among the old ones; it is by the new positions.
+    """
+    return replace(
+        bound,
+        _problem=replace(bound._problem, n=n, positions=place[bound._problem.positions]),
+        _objective=replace(bound._objective, positions=place[bound._objective.positions]),
+        _scan=scan,
+    )
 
 
 def evaluate(

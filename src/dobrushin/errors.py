@@ -69,6 +69,10 @@ class BudgetError(RuntimeError):
         self._arguments = (what, required, limit, unit, remedy, plan, estimate)
         super().__init__(f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}. {remedy}")
 
+    def carrying(self, plan: Plan | None, estimate: Estimate | None) -> BudgetError:
+        """The same with another plan and another estimate."""
+        return BudgetError(*self._arguments[:5], plan, estimate)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
 
@@ -93,6 +97,10 @@ class ToleranceError(RuntimeError):
             f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
         )
 
+    def carrying(self, best: ScanResult, reached: float) -> ToleranceError:
+        """The same with another scan."""
+        return ToleranceError(self.tolerance, reached, best, self._arguments[3])
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
 
@@ -114,6 +122,10 @@ class CertificateError(RuntimeError):
         self._arguments = (reasons, remedy, estimate)
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
         super().__init__(f"No certificate is available. {tried} {remedy}")
+
+    def carrying(self, estimate: Estimate | None) -> CertificateError:
+        """The same with another estimate."""
+        return CertificateError(*self._arguments[:2], estimate)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments

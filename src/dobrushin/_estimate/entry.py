@@ -23,6 +23,8 @@ from dobrushin._plan.local import in_the_whole, whole_positions
 from dobrushin._sampling.checkpoint import stored_seed
 from dobrushin._sampling.entry import BACKENDS
 from dobrushin._seeding import seed_sequence
+from dobrushin._variation import in_a_larger_model
+from dobrushin.errors import BudgetError, CertificateError
 
 
 def estimate(
@@ -136,11 +138,19 @@ def answered(
         return exact_answer(query, made, bool(evidence))
     if query.local:
         start = allowed_start(query.space, bool(evidence))
-    if made.method == "coalescence":
-        return _in_the_whole(simulated_answer(query, made, sequence, running), query, model, evidence)
-    run = SampledRun(query, made, sequence, running, start)
-    run.draw()
-    return _in_the_whole(run.estimate(), query, model, evidence)
+    try:
+        if made.method == "coalescence":
+            found = simulated_answer(query, made, sequence, running)
+        else:
+            run = SampledRun(query, made, sequence, running, start)
+            run.draw()
+            found = run.estimate()
+    except CertificateError as error:
+        raise error.carrying(error.estimate and _in_the_whole(error.estimate, query, model, evidence)) from None
+    except BudgetError as error:
+        reached = error.estimate and _in_the_whole(error.estimate, query, model, evidence)
+        raise error.carrying(in_the_whole(query, made, evidence), reached) from None
+    return _in_the_whole(found, query, model, evidence)
 
 
 def _in_the_whole(found: Estimate, query: Query, model: Any, evidence: Any) -> Estimate:
@@ -150,14 +160,6 @@ def _in_the_whole(found: Estimate, query: Query, model: Any, evidence: Any) -> E
     made = in_the_whole(query, found.plan, evidence)
     certificate = found.certificate
     if certificate is not None and made.scan is not None:
-        # Positions in the part increase with those in the whole, so nothing else changes.
-        place = whole_positions(query, evidence)
-        problem, objective = certificate._problem, certificate._objective
         n = model.n_variables - len(evidence or ())
-        certificate = replace(
-            certificate,
-            _problem=replace(problem, n=n, positions=place[problem.positions]),
-            _objective=replace(objective, positions=place[objective.positions]),
-            _scan=made.scan,
-        )
+        certificate = in_a_larger_model(certificate, made.scan, whole_positions(query, evidence), n)
     return replace(found, plan=made, certificate=certificate)

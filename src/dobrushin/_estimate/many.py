@@ -31,7 +31,7 @@ from dobrushin._models.local import LocalModel
 from dobrushin._plan.query import read_settings
 from dobrushin._sampling.entry import progress_bar
 from dobrushin._seeding import kept_seed, seed_sequence
-from dobrushin.errors import ArgumentError, EstimatesInterrupted, WorkerError
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time.
 _MOST_AT_ONCE = 64
@@ -268,10 +268,10 @@ def _light(answer: Estimate) -> Estimate:
 
 def _light_error(error: Exception) -> Exception:
     """An error that does not carry what `_light` leaves out."""
-    reached = getattr(error, "estimate", None)
-    if isinstance(reached, Estimate):
-        kept = [_light(part) if part is reached else part for part in error.__reduce__()[1]]
-        return type(error)(*kept)
+    if isinstance(error, CertificateError) and error.estimate is not None:
+        return error.carrying(_light(error.estimate))
+    if isinstance(error, BudgetError) and error.estimate is not None:
+        return error.carrying(error.plan, _light(error.estimate))
     return error.with_traceback(None)
 
 

@@ -104,8 +104,7 @@ class Ising(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, fields):
-            flat = fields.reshape(-1) if isinstance(fields, np.ndarray) and fields.ndim == 2 else fields
-            return LocalGrid(rows, cols, couplings, flat, periodic, None, "Ising.grid")  # type: ignore[return-value]
+            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid")  # type: ignore[return-value]
         matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
         values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
         return cls._make(matrix, values, None)

@@ -8,7 +8,7 @@ its chains, its sets of states) is the same in the ball as in the whole.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,15 @@ from scipy import sparse
 from dobrushin import _validate as check
 from dobrushin._models.base import Model
 from dobrushin._models.ising import Ising
+from dobrushin._models.lookup import Lookup, is_mapped, packed, unpacked
 from dobrushin._models.potts import Potts
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Larger balls are not worth their memory.
+MOST_VARIABLES = 4 * 10**6
+# Variables that a ball of radius 8 may have, in all and for each centre; twice the radius may have four times as many.
+# Grids stay far below. Where every variable has many neighbours, the ball is cut so that it does not become the model.
+_ROOM, _ROOM_PER_CENTRE = 2**14, 2**8
 
 
 class Ball(NamedTuple):
@@ -46,95 +53,165 @@ class LocalModel(ABC):
     """
 
     n_variables: int
+    n_edges: int
     states: int | None  # None: spins
+    has_potentials: bool  # else they are 0
 
     @abstractmethod
     def rows(self, positions: NDArray[np.int64]) -> Rows:
-        """Neighbours of some variables, by increasing position within each row."""
+        """Neighbours of some variables, and what couples them."""
 
     @abstractmethod
+    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Neighbours of some variables, in any order."""
+
+    @abstractmethod
+    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many neighbours each of some variables has."""
+
+    @abstractmethod
+    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Fields or unaries as they are given."""
+
     def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Fields of some variables, or their unaries of shape (len, states)."""
+        values = self._look_up(positions)
+        spins = self.states is None
+        ok = np.abs(values) <= check.LARGEST if spins else check.is_log_potential(values)
+        if not ok.all():
+            index = check.first(~ok)
+            requirement = check.FINITE if spins else check.LOG_POTENTIAL
+            raise self._fault("potential", requirement, values[index], f"variable {positions[index[0]]}")
+        if not spins and np.isneginf(values).all(axis=1).any():
+            k = int(np.argmax(np.isneginf(values).all(axis=1)))
+            raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
+        return values
+
+    def check_couplings(self, owner: NDArray[np.int64], found: Rows) -> None:
+        """Fail at the first edge whose coupling is no number that can be used."""
+        bad = ~(np.abs(found.values) <= check.LARGEST)
+        if bad.any():
+            k = int(np.argmax(bad))
+            edge = (int(owner[k]), int(found.columns[k]))
+            raise self._fault("coupling", check.FINITE, found.values[k], f"edge {edge}")
+
+    def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
+        """What to raise when a coupling, a neighbour or a potential is wrong."""
+        return ArgumentError("LocalModel", what, requirement, value, where)
 
     def ball(self, centres: NDArray[np.int64], radius: int) -> Ball:
-        """The variables within so many edges of the centres.
+        """The variables within so many edges of the centres; fewer, where there are very many.
 
         Parameters
         ----------
         centres : array of positions
+            Their neighbours are always in the ball.
         radius : int
+            At least 1.
 
         Returns
         -------
         Ball
         """
-        inside = np.unique(centres)
-        inner = frontier = inside
-        for _ in range(radius):
-            near = np.unique(self.rows(frontier).columns)
-            inner, inside = inside, np.union1d(inside, near)
-            frontier = np.setdiff1d(inside, inner, assume_unique=True)
-            if not len(frontier):
+        border = inside = np.unique(centres)
+        inner = border[:0]
+        room = (_ROOM + _ROOM_PER_CENTRE * len(inside)) * radius**2 // 64
+        for layer in range(radius):
+            degrees = self.degrees(border)
+            is_cut = bool(layer and len(inside) + degrees.sum() > room)
+            if is_cut:
+                # Those with the fewest neighbours first: a hub would fill the room alone.
+                order = np.argsort(degrees, kind="stable")
+                chosen = np.sort(order[np.cumsum(degrees[order]) <= room - len(inside)])
+                border, degrees = border[chosen], degrees[chosen]
+            if not len(border):
                 break
-        if not len(frontier):
-            inner = inside
+            _require_room(int(degrees.max()))  # before so many are read
+            inner = np.union1d(inner, border)
+            inside = np.union1d(inside, self.neighbors(border))
+            _require_room(len(inside))
+            if is_cut:
+                break
+            border = np.setdiff1d(inside, inner, assume_unique=True)
         return self._model(inside, np.isin(inside, inner, assume_unique=True))
 
     def _model(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Ball:
-        found = self.rows(inside)
-        row = np.repeat(np.arange(len(inside)), np.diff(found.start))
+        """The model of a ball. Only what its inner variables are coupled to matters: others are never updated."""
+        own = np.flatnonzero(inner)
+        found = self.rows(inside[own])
+        row = np.repeat(own, np.diff(found.start))
         place = np.minimum(np.searchsorted(inside, found.columns), len(inside) - 1)
-        kept = inside[place] == found.columns
-        self._check_values(inside, row[kept], place[kept], found.values[kept])
-        entries = (found.values[kept], (row[kept], place[kept]))
-        matrix = sparse.csr_array(sparse.coo_array(entries, (len(inside), len(inside))))
+        self.check_couplings(inside[row], found)
+        matrix = sparse.csr_array((found.values, place, self._ends(inner, found.start)), shape=(len(inside),) * 2)
         matrix.sort_indices()
-        if matrix.nnz < len(entries[0]):
-            raise ArgumentError("open_model", "path", "a model that names each neighbour once", "a double entry")
-        if abs(matrix - matrix.T).nnz:
-            gap = sparse.coo_array(matrix - matrix.T)
-            k = int(np.flatnonzero(gap.data)[0])
-            i, j = int(inside[gap.coords[0][k]]), int(inside[gap.coords[1][k]])
-            raise ArgumentError("open_model", "path", "a model with symmetric couplings", gap.data[k], f"edge {(i, j)}")
-        values = check.real_array(self.potentials(inside), "LocalModel", "fields")
+        self._check_symmetric(matrix, inside, inner)
+        outer = ~inner[place]
+        mirror = sparse.coo_array((found.values[outer], (place[outer], row[outer])), matrix.shape)
+        whole = sparse.csr_array(matrix + mirror)
+        whole.eliminate_zeros()
+        whole.sort_indices()
+        values = self.potentials(inside)
         labels = inside.tolist()
         if self.states is None:
-            return Ball(Ising._make(matrix, self._checked(values, inside, "fields"), labels), inner)
-        return Ball(Potts._make(matrix, self.states, values, labels), inner)
+            return Ball(Ising._make(whole, values, labels), inner)
+        return Ball(Potts._make(whole, self.states, values, labels), inner)
 
-    def _check_values(self, inside: Any, row: Any, place: Any, values: NDArray[np.float64]) -> None:
-        bad = ~(np.abs(values) <= check.LARGEST)
-        if bad.any():
-            k = int(np.argmax(bad))
-            edge = (int(inside[row[k]]), int(inside[place[k]]))
-            raise ArgumentError("LocalModel", "couplings", check.FINITE, values[k], f"edge {edge}")
+    @staticmethod
+    def _ends(inner: NDArray[np.bool_], start: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the rows of a ball begin and end, of which those that are not inner are empty."""
+        sizes = np.zeros(len(inner), dtype=np.int64)
+        sizes[inner] = np.diff(start)
+        return np.concatenate([[0], np.cumsum(sizes)])
 
-    def _checked(self, values: NDArray[np.float64], inside: Any, what: str) -> NDArray[np.float64]:
-        bad = ~(np.abs(values) <= check.LARGEST)
-        if bad.any():
-            k = int(np.argmax(bad))
-            raise ArgumentError("LocalModel", what, check.FINITE, values[k], f"variable {inside[k]}")
-        return values
+    def _check_symmetric(self, matrix: Any, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
+        """Both ends of an edge must be told the same, where both were asked."""
+        row = np.repeat(np.arange(len(inside)), np.diff(matrix.indptr))
+        double = (matrix.indices[1:] == matrix.indices[:-1]) & (row[1:] == row[:-1])
+        if double.any():
+            k = int(np.argmax(double))
+            edge = (int(inside[row[k]]), int(inside[matrix.indices[k]]))
+            raise self._fault("neighbor", "there once", edge[1], f"variable {edge[0]}")
+        both = inner[matrix.indices]
+        known = sparse.csr_array(sparse.coo_array((matrix.data[both], (row[both], matrix.indices[both])), matrix.shape))
+        gap = sparse.coo_array(known - known.T)
+        wrong = np.flatnonzero(gap.data)
+        if len(wrong):
+            i, j = (int(part[wrong[0]]) for part in gap.coords)
+            edge = (int(inside[i]), int(inside[j]))
+            there = float(known[j, i])
+            requirement = f"the same from both ends of an edge ({there!r} from the other one)"
+            raise self._fault("coupling", requirement, float(known[i, j]), f"edge {edge}")
+
+
+def _require_room(size: int) -> None:
+    if size > MOST_VARIABLES:
+        remedy = "The influence near the targets decays too slowly: try a larger tolerance."
+        raise BudgetError("The part of the model around the targets", size, MOST_VARIABLES, "variables", remedy)
 
 
 class LocalGrid(LocalModel):
-    """A grid whose couplings are a number, an array (also memory-mapped) or a function of edge numbers."""
+    """A grid whose couplings are a number, arrays (also memory-mapped) or a function of edge numbers."""
 
     def __init__(
         self, rows: int, cols: int, couplings: Any, potentials: Any, periodic: bool, states: int | None, function: str
     ) -> None:
-        self.shape = (check.count(rows, function, "rows"), check.count(cols, function, "cols"))
+        rows, cols = check.count(rows, function, "rows"), check.count(cols, function, "cols")
+        self.shape, self.n_variables = (rows, cols), rows * cols
+        if self.n_variables > _MOST_SITES:
+            raise ArgumentError(function, "rows", f"such that there are at most {_MOST_SITES} sites", self.shape)
         if periodic and min(self.shape) < 3:
             raise ArgumentError(function, "periodic", "False when a side has fewer than 3 sites", self.shape)
         self.periodic, self.states, self._function = bool(periodic), states, function
-        self.n_variables = rows * cols
-        self._across = rows * (cols if periodic else cols - 1)
-        self.n_edges = self._across + (rows if periodic else rows - 1) * cols
-        self._couplings = _reader(couplings, self.n_edges, 0, function, "couplings")
-        what = "fields" if states is None else "unaries"
-        self._potentials = _reader(potentials, self.n_variables, states or 0, function, what)
+        right, down = ((rows, cols),) * 2 if periodic else ((rows, cols - 1), (rows - 1, cols))
+        self._across = right[0] * right[1]
+        self.n_edges = self._across + down[0] * down[1]
+        self._couplings = Lookup(couplings, [right, down], 0, function, "couplings")
+        self.has_potentials = potentials is not None
+        self._argument = "fields" if states is None else "unaries"
+        self._potentials = Lookup(potentials, [self.shape], states or 0, function, self._argument)
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def _sides(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Of each edge at some variables: which of them, its other end and its number."""
         rows, cols = self.shape
         r, c = np.divmod(positions, cols)
         parts = []
@@ -151,13 +228,26 @@ class LocalGrid(LocalModel):
             else:
                 edge = r * width + np.where(dc < 0, nc, c)
             parts.append((np.flatnonzero(exists), (nr * cols + nc)[exists], edge[exists]))
-        owner, columns, edges = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        owner, columns, edges = self._sides(positions)
         order = np.lexsort((columns, owner))
         start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(positions)))])
         return Rows(start, columns[order], self._couplings(edges[order]))
 
-    def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._sides(positions)[1]
+
+    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.bincount(self._sides(positions)[0], minlength=len(positions))
+
+    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._potentials(positions)
+
+    def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
+        argument = self._argument if what == "potential" else "couplings"
+        return ArgumentError(self._function, argument, requirement, value, where)
 
     def __repr__(self) -> str:
         what = "spins" if self.states is None else f"{self.states} states"
@@ -168,7 +258,8 @@ class LocalArrays(LocalModel):
     """A model whose arrays are there, in memory or on disk, and of which only some entries are looked at."""
 
     def __init__(self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any) -> None:
-        self.n_variables, self.states = n, states
+        self.n_variables, self.states, self.n_edges = n, states, len(neighbor) // 2
+        self.has_potentials = potential is not None
         self._start, self._neighbor, self._coupling, self._potential = start, neighbor, coupling, potential
 
     @classmethod
@@ -179,53 +270,44 @@ class LocalArrays(LocalModel):
         potential = model.fields if isinstance(model, Ising) else model._unaries
         return cls(n, states, matrix.indptr, matrix.indices, matrix.data, potential)
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: packed(value) for name, value in self.__dict__.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({name: unpacked(value) for name, value in state.items()})
+
+    def _entries(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each row begins among the entries of these rows, and which entries of the arrays they are."""
+        sizes = self.degrees(positions)
         first = np.asarray(self._start[positions], dtype=np.int64)
-        sizes = np.asarray(self._start[positions + 1], dtype=np.int64) - first
         start = np.concatenate([[0], np.cumsum(sizes)])
-        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+        return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        start, entry = self._entries(positions)
         columns = np.asarray(self._neighbor[entry], dtype=np.int64)
         return Rows(start, columns, np.asarray(self._coupling[entry], dtype=np.float64))
 
-    def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(self._neighbor[self._entries(positions)[1]], dtype=np.int64)
+
+    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        first = np.asarray(self._start[positions], dtype=np.int64)
+        return np.asarray(self._start[positions + 1], dtype=np.int64) - first
+
+    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         if self._potential is None:
             return np.zeros(len(positions) if self.states is None else (len(positions), self.states))
         return np.asarray(self._potential[positions], dtype=np.float64)
 
 
-def _reader(
-    value: Any, size: int, states: int, function: str, argument: str
-) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-    """A function from numbers of edges or variables to values."""
-    shape = (states,) if states else ()
-    if value is None:
-        return lambda numbers: np.zeros((len(numbers), *shape))
-    if callable(value):
-
-        def call(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-            found = check.real_array(value(numbers), function, argument)
-            if found.shape != (len(numbers), *shape):
-                requirement = f"a function that returns an array of shape {(len(numbers), *shape)}"
-                raise ArgumentError(function, argument, requirement, f"shape {found.shape}")
-            return found
-
-        return call
-    array = value if isinstance(value, np.ndarray) else check.real_array(value, function, argument)
-    if array.ndim == 0:
-        number = float(array)
-        check.finite(np.array([number]), function, argument)
-        return lambda numbers: np.full((len(numbers), *shape), number)
-    if array.shape != (size, *shape):
-        requirement = f"a number, a function or an array of shape {(size, *shape)}"
-        raise ArgumentError(function, argument, requirement, f"shape {array.shape}")
-    return lambda numbers: np.asarray(array[numbers], dtype=np.float64)
+# Grids with more variables are not made as a whole, and positions must be numbers that fit.
+_MOST_IN_MEMORY, _MOST_SITES = 2 * 10**7, 2**60
 
 
-# Grids with more variables are not made as a whole.
-MOST_SITES = 2 * 10**7
-
-
-def is_local(rows: int, cols: int, couplings: Any, potentials: Any) -> bool:
+def is_local(rows: Any, cols: Any, couplings: Any, potentials: Any) -> bool:
     """Whether a grid should not be made as a whole."""
-    parts = (couplings, potentials)
-    return rows * cols > MOST_SITES or any(callable(part) or isinstance(part, np.memmap) for part in parts)
+    if any(callable(part) or is_mapped(part) for part in (couplings, potentials)):
+        return True
+    # Sides that are no numbers are refused where the grid is made.
+    return isinstance(rows, Integral) and isinstance(cols, Integral) and int(rows) * int(cols) > _MOST_IN_MEMORY

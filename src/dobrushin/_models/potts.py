@@ -78,9 +78,8 @@ class Potts(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, unaries):
-            flat = unaries.reshape(-1, states) if isinstance(unaries, np.ndarray) and unaries.ndim == 3 else unaries
             count = check.count(states, "Potts.grid", "states", 2)
-            return LocalGrid(rows, cols, couplings, flat, periodic, count, "Potts.grid")  # type: ignore[return-value]
+            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid")  # type: ignore[return-value]
         matrix = grid_couplings(rows, cols, couplings, periodic, "Potts.grid")
         if unaries is not None:
             array = check.real_array(unaries, "Potts.grid", "unaries")

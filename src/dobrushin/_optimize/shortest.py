@@ -13,13 +13,13 @@ from dobrushin._influence import Influence, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
-from dobrushin._objective import read_objective
+from dobrushin._objective import Objective, read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.result import ScanResult, whole
 from dobrushin._scan import Scan
-from dobrushin._variation import Variation, evaluate
+from dobrushin._variation import Variation, evaluate, in_a_larger_model
 from dobrushin.errors import ArgumentError, ToleranceError
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
@@ -98,7 +98,7 @@ def shortest_scan(
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
 
     def measure(bound: Variation) -> float:
-        return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())
+        return _measured(bound, objective, criterion)
 
     def certify(order: NDArray[np.int64]) -> ScanResult:
         scan = Scan(order)
@@ -219,7 +219,29 @@ def _shortest_nearby(model: LocalModel, targets: Any, weights: Any, **options: A
     radius = 8
     while True:
         ball = model.ball(centres, radius)
-        found = shortest_scan(ball.model, targets, weights, **options)
-        if ball.inner[found.scan.updates(ball.model.n_variables)].all():
-            return ScanResult(Scan(np.asarray(ball.model.labels)[found.scan.order]), found.variation)
+        place = np.asarray(ball.model.labels)
+        try:
+            found = shortest_scan(ball.model, targets, weights, **options)
+        except ToleranceError as error:
+            # Nothing is certified for steps at the border, whose neighbours are not all there.
+            order = error.best.scan.order
+            order = order[ball.inner[order]]
+            if len(order):
+                source = row_source(ball.model, "shortest_scan")
+                objective = read_objective(source, targets, weights, "shortest_scan")
+                best = ScanResult(Scan(order), evaluate(source, Scan(order), objective))
+                reached = _measured(best.variation, objective, options["criterion"])
+                raise error.carrying(_in_the_whole(best, place, model.n_variables), reached) from None
+        else:
+            if ball.inner[found.scan.updates(ball.model.n_variables)].all():
+                return _in_the_whole(found, place, model.n_variables)
         radius *= 2
+
+
+def _in_the_whole(found: ScanResult, place: NDArray[np.int64], n: int) -> ScanResult:
+    scan = Scan(place[found.scan.order])
+    return ScanResult(scan, in_a_larger_model(found.variation, scan, place, n))
+
+
+def _measured(bound: Variation, objective: Objective, criterion: str) -> float:
+    return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())

@@ -21,8 +21,6 @@ from dobrushin._statistics import Joint, Statistic
 from dobrushin.errors import ArgumentError, BudgetError
 
 _FIRST_RADIUS = 8
-# Larger balls are not worth their memory.
-MOST_VARIABLES = 4 * 10**6
 
 
 def plan_locally(
@@ -37,11 +35,14 @@ def plan_locally(
     given = {} if evidence is None else _read_evidence(model, evidence)
     radius = _FIRST_RADIUS
     while True:
-        ball = grow(model, centres, radius)
+        ball = model.ball(centres, radius)
         inside = set(ball.model.labels)
         near = {label: state for label, state in given.items() if label in inside}
         query = read_query(ball.model, targets, tolerance, confidence, near, method, budget, local=True)
-        made = make(query)
+        try:
+            made = make(query)
+        except BudgetError as error:
+            raise error.carrying(error.plan and in_the_whole(query, error.plan, evidence), None) from None
         if made.scan is None or not _reaches_border(query, made, ball):
             return query, made
         radius *= 2
@@ -59,17 +60,6 @@ def whole_positions(query: Query, evidence: Any) -> NDArray[np.int64]:
     labels = np.asarray(query.space.model.labels)
     observed = np.sort(np.array([int(label) for label in evidence or ()], dtype=np.int64))
     return labels - np.searchsorted(observed, labels)
-
-
-def grow(model: LocalModel, centres: NDArray[np.int64], radius: int) -> Ball:
-    """A ball, unless it is too large."""
-    ball = model.ball(centres, radius)
-    if ball.model.n_variables > MOST_VARIABLES:
-        remedy = "The influence near the targets decays too slowly: try a larger tolerance."
-        raise BudgetError(
-            "The part of the model around the targets", ball.model.n_variables, MOST_VARIABLES, "variables", remedy
-        )
-    return ball
 
 
 def _reaches_border(query: Query, made: Plan, ball: Ball) -> bool:

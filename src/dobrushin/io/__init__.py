@@ -7,8 +7,9 @@ answer a broken file with a `FormatError` that says where, what was expected and
 from dobrushin.io.bif import state_names
 from dobrushin.io.dispatch import FORMATS, read, read_offset, write
 from dobrushin.io.evidence import read_evidence
+from dobrushin.io.folder import build_folder
 from dobrushin.io.marginals import read_marginals, write_marginals
-from dobrushin.io.stored import build_folder, open_model, write_folder
+from dobrushin.io.stored import open_model
 from dobrushin.io.uai import read_sizes
 
 __all__ = [
@@ -22,6 +23,5 @@ __all__ = [
     "read_sizes",
     "state_names",
     "write",
-    "write_folder",
     "write_marginals",
 ]

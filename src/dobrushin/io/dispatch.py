@@ -1,4 +1,4 @@
-"""Which format a file has, by its name."""
+"""Which format a file has, by its name; and when a name is that of a folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 from dobrushin import _validate as check
 from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io import bif, bqm, coo, maxcut, npz, uai
+from dobrushin.io.folder import write_folder
 from dobrushin.io.source import LIMIT, Path, Source, load, path_name, save
 
 
@@ -93,7 +95,7 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
     name, kind = _format(path, format, "read")
     if kind is None:
         reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
-        hint = f" ({reader} reads it)" if reader else ""
+        hint = f" ({reader} reads it)" if reader else " (open_model opens folders)" if os.path.isdir(path) else ""
         raise FormatError(os.fsdecode(path), f"one of the extensions {_extensions()}, or a 'format'", repr(name) + hint)
     beta = _beta(beta, kind, "read")
     source = load(path, limit, "read")
@@ -102,25 +104,33 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
     return model
 
 
-def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None) -> None:
-    """Write a model to a file.
+def write(
+    model: Model | LocalModel, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None
+) -> None:
+    """Write a model to a file, or to a folder that `open_model` opens.
 
     Parameters
     ----------
-    model : Model
-        Of any family for ``.npz`` and ``.uai``; an `Ising` model for files of energies.
+    model : Model or LocalModel
+        Of any family for ``.npz`` and ``.uai``; an `Ising` model for files of energies; an `Ising` or `Potts` model or
+        a `LocalModel` for a folder.
     path : str or path
-        The file, replaced as a whole. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
-        is packed. BIF files are only read.
+        A file is replaced as a whole. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
+        is packed. BIF files are only read. A path without an extension, or with a slash at its end, is that of a
+        folder, which must not exist yet; see Notes.
     beta : float
         Inverse temperature, for files that hold energies: E = -theta / beta.
     offset : float
         Constant of the energy, for ``.bqm`` and ``.coo``; as `read_offset` gives.
-    format : {"uai", "bqm", "coo", "maxcut", "npz"}, optional
+    format : {"uai", "bqm", "coo", "maxcut", "npz", "folder"}, optional
         The format, where the extension does not tell.
 
     Notes
     -----
+    A folder holds plain ``.npy`` arrays, which `open_model` maps and does not read: for models that do not fit in
+    memory. They are written a part at a time. Variables are named by their positions there. `io.build_folder` makes
+    such a folder from chunks of edges.
+
     Numbers are written in full. What was read from a file, and with the same `beta` is written and read again, is the
     same model to the last bit. A ``.npz`` file keeps every model so, with its labels; a ``.uai`` file holds weights
     and an energy file the parameters over beta, so that others are rounded once.
@@ -134,13 +144,29 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     >>> write(db.Ising({("a", "b"): 0.3}), path)
     >>> read(path).labels
     ('a', 'b')
+    >>> folder = os.path.join(tempfile.mkdtemp(), "torus")
+    >>> write(db.Potts.grid(100, 100, states=3, couplings=0.2, periodic=True), folder)
+    >>> db.open_model(folder)
+    StoredModel(10000 variables, 20000 edges, 3 states)
     """
+    if format == "folder" or (format is None and _is_folder(path)):
+        if not isinstance(model, Model | LocalModel):
+            raise ArgumentError("write", "model", "a model", model)
+        for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
+            if isinstance(value, bool) or value != usual:
+                raise ArgumentError("write", argument, f"{usual} for folders, which hold no energies", value)
+        write_folder(model, path, "write")
+        return
     if not isinstance(model, Model):
-        raise ArgumentError("write", "model", "a model", model)
+        requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
+        raise ArgumentError("write", "model", requirement if isinstance(model, LocalModel) else "a model", model)
     name, kind = _format(path, format, "write")
     if kind is None or kind.write is None:
         ways = _extensions(written=True)
-        requirement = f"a file name with one of the extensions {ways}, also with .gz behind it (or give 'format')"
+        requirement = (
+            f"a file name with one of the extensions {ways}, also with .gz behind it (or give 'format'), or that of "
+            "a folder, without an extension"
+        )
         raise ArgumentError("write", "path", requirement, name)
     beta = _beta(beta, kind, "write")
     if not isinstance(offset, Real) or not abs(float(offset)) <= check.LARGEST or (offset and not kind.energies):
@@ -179,6 +205,12 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) ->
     energy = kind.read(source)
     energy.model(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path can only be that of a folder."""
+    text = path_name(path, "write")
+    return text.endswith(("/", os.sep)) or not os.path.splitext(os.path.basename(text))[1]
 
 
 def _format(path: Path, format: str | None, function: str) -> tuple[str, Format | None]:

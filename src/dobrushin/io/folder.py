@@ -1,0 +1,332 @@
+"""Writing models to folders that `open_model` opens, a part at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin import _validate as check
+from dobrushin._models import Ising, Potts
+from dobrushin._models.local import LocalArrays, LocalModel
+from dobrushin.errors import ArgumentError
+from dobrushin.io.source import Path, path_name
+from dobrushin.io.stored import FORMAT
+
+# Rows that are written together, and edges that are sorted together.
+_ROWS, _EDGES = 2**18, 2**19
+# Edges are put aside by ranges of variables, so many of them; each range is then sorted in memory.
+_RANGES = 1024
+# So that an edge within a range has a number.
+_MOST_VARIABLES = 2**36
+
+Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
+
+
+def write_folder(model: Any, path: Path, function: str) -> None:
+    """Write an Ising or Potts model, or a `LocalModel`, to a folder; a part at a time."""
+    if isinstance(model, Ising | Potts):
+        model = LocalArrays.of(model)
+    if not isinstance(model, LocalModel):
+        raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", type(model).__name__)
+    n, entries = model.n_variables, 2 * model.n_edges
+    with _Folder(path, function) as folder:
+        start = folder.array("start", np.int64, (n + 1,))
+        neighbor, coupling = (
+            folder.array("neighbor", _index(n), (entries,)),
+            folder.array("coupling", float, (entries,)),
+        )
+        shape = (n,) if model.states is None else (n, model.states)
+        potential = folder.array("potential", float, shape) if model.has_potentials else None
+        done = 0
+        start.append(np.zeros(1))
+        for positions in _blocks(n):
+            found = model.rows(positions)
+            model.check_couplings(np.repeat(positions, np.diff(found.start)), found)
+            start.append(done + found.start[1:])
+            neighbor.append(found.columns)
+            coupling.append(found.values)
+            if potential is not None:
+                potential.append(model.potentials(positions))
+            done += len(found.columns)
+        folder.finish(n, entries, model.states or 0)
+
+
+def build_folder(
+    path: Path,
+    n_variables: int,
+    edges: Iterable[tuple[ArrayLike, ArrayLike, ArrayLike]],
+    *,
+    states: int | None = None,
+    potentials: ArrayLike | None = None,
+) -> None:
+    """Build a model on disk from chunks of edges, of which more may come than fit in memory.
+
+    Parameters
+    ----------
+    path : str or path
+        A folder that does not exist yet.
+    n_variables : int
+    edges : iterable over chunks
+        Each of them is (i, j, coupling): three arrays. Each edge comes once, in any order.
+    states : int, optional
+        Number of states of a Potts model; default spins.
+    potentials : array, optional
+        Fields (n,) or unaries (n, states); may be memory-mapped.
+
+    Notes
+    -----
+    Edges are put aside on disk by ranges of variables, and each range is then sorted in memory. This takes memory for
+    a chunk, or for a range: about a thousandth of all edges, or what the largest hub has. While it runs, it takes twice
+    the disk space of the model.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import dobrushin as db
+    >>> folder = os.path.join(tempfile.mkdtemp(), "ring")
+    >>> def ring():
+    ...     for first in range(0, 1000, 100):
+    ...         i = np.arange(first, first + 100)
+    ...         yield i, (i + 1) % 1000, np.full(100, 0.3)
+    >>> db.io.build_folder(folder, 1000, ring())
+    >>> db.open_model(folder)
+    StoredModel(1000 variables, 1000 edges, spins)
+    """
+    n = check.count(n_variables, _BUILD, "n_variables")
+    if n > _MOST_VARIABLES:
+        raise ArgumentError(_BUILD, "n_variables", f"at most {_MOST_VARIABLES}", n)
+    if not isinstance(edges, Iterable):
+        hint = "an iterable over chunks of edges (call the function that makes them)"
+        raise ArgumentError(_BUILD, "edges", hint if callable(edges) else "an iterable over chunks of edges", edges)
+    states = 0 if states is None else check.count(states, _BUILD, "states", 2)
+    fields = None if potentials is None else _real(potentials, "potentials")
+    shape = (n, states) if states else (n,)
+    if fields is not None and fields.shape != shape:
+        raise ArgumentError(_BUILD, "potentials", f"an array of shape {shape}", f"shape {fields.shape}")
+    with _Folder(path, _BUILD) as folder:
+        if fields is not None:
+            potential = folder.array("potential", float, shape)
+            for block in _blocks(n):
+                part = np.asarray(fields[block[0] : block[-1] + 1], dtype=np.float64)
+                _check_potentials(part, int(block[0]), bool(states))
+                potential.append(part)
+        with folder.aside(n) as aside:
+            for chunk in _chunks(n, edges):
+                aside.add(chunk)
+            entries = 2 * aside.edges
+            start = folder.array("start", np.int64, (n + 1,))
+            neighbor, coupling = (folder.array("neighbor", _index(n), (entries,)),
+                                  folder.array("coupling", float, (entries,)))  # fmt: skip
+            done = 0
+            start.append(np.zeros(1))
+            for sizes, columns, values in aside.sorted():
+                start.append(done + np.cumsum(sizes))
+                neighbor.append(columns)
+                coupling.append(values)
+                done += len(columns)
+        folder.finish(n, entries, states)
+
+
+_BUILD = "io.build_folder"
+
+
+def _index(n: int) -> Any:
+    return np.int32 if n < 2**31 else np.int64
+
+
+def _blocks(n: int) -> Iterator[NDArray[np.int64]]:
+    for first in range(0, n, _ROWS):
+        yield np.arange(first, min(n, first + _ROWS))
+
+
+def _real(value: Any, argument: str) -> NDArray[Any]:
+    """An array of real numbers that is left where it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return value
+    return check.real_array(value, _BUILD, argument)
+
+
+def _check_potentials(part: NDArray[np.float64], first: int, labels: bool) -> None:
+    ok = check.is_log_potential(part) if labels else np.abs(part) <= check.LARGEST
+    requirement = check.LOG_POTENTIAL if labels else check.FINITE
+    if labels and ok.all():
+        ok = np.asarray(np.isfinite(part).any(axis=1))
+        requirement = "above -inf for some state of each variable"
+    if not ok.all():
+        k = check.first(~ok)
+        raise ArgumentError(_BUILD, "potentials", requirement, part[k], f"variable {first + k[0]}")
+
+
+def _chunks(n: int, edges: Iterable[Any]) -> Iterator[Edges]:
+    """Chunks of edges that were checked: small ones together, large ones in parts."""
+    kept: list[Edges] = []
+    for number, chunk in enumerate(edges):
+        i, j, values = _read_chunk(n, chunk, number)
+        for first in range(0, len(i), _EDGES):
+            span = slice(first, first + _EDGES)
+            kept.append((i[span], j[span], values[span]))
+            if sum(len(part[0]) for part in kept) >= _EDGES:
+                yield _joined(kept)
+                kept = []
+    if kept:
+        yield _joined(kept)
+
+
+def _joined(kept: list[Edges]) -> Edges:
+    i, j, values = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    return i, j, values
+
+
+def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
+    where = f"chunk {number}"
+    try:
+        i, j, values = (np.asarray(part) for part in chunk)
+    except (TypeError, ValueError):
+        raise ArgumentError(_BUILD, "edges", "chunks (i, j, coupling)", chunk, where) from None
+    if not (i.shape == j.shape == values.shape and i.ndim == 1):
+        requirement = "chunks of three arrays of the same length"
+        raise ArgumentError(_BUILD, "edges", requirement, f"shapes {i.shape}, {j.shape} and {values.shape}", where)
+    if not len(i):
+        return i.astype(np.int64), j.astype(np.int64), values.astype(np.float64)
+    if i.dtype.kind not in "iu" or j.dtype.kind not in "iu" or values.dtype.kind not in "biuf":
+        requirement = "chunks of positions, positions and real numbers"
+        raise ArgumentError(_BUILD, "edges", requirement, f"{i.dtype}, {j.dtype} and {values.dtype}", where)
+    wrong = (i < 0) | (j < 0) | (i >= n) | (j >= n) | (i == j)
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        requirement = f"between two variables from 0 to {n - 1}"
+        raise ArgumentError(_BUILD, "edges", requirement, (int(i[k]), int(j[k])), where)
+    values = values.astype(np.float64)
+    bad = ~(np.abs(values) <= check.LARGEST)
+    if bad.any():
+        k = int(np.argmax(bad))
+        edge = (int(i[k]), int(j[k]))
+        raise ArgumentError(_BUILD, "edges", f"with couplings {check.FINITE}", values[k], f"edge {edge}")
+    return i.astype(_index(n)), j.astype(_index(n)), values
+
+
+class _Aside:
+    """Edges on disk by ranges of variables: written as they come, read again one range at a time."""
+
+    def __init__(self, file: BinaryIO, n: int) -> None:
+        self.file, self.n, self.edges = file, n, 0
+        self.width = -(-n // _RANGES)
+        self.pieces: list[tuple[list[int], NDArray[np.int64]]] = []  # per chunk: where each array lies, ends of ranges
+
+    def __enter__(self) -> _Aside:
+        return self
+
+    def add(self, chunk: Edges) -> None:
+        """Put a chunk aside, each edge in both of its ranges."""
+        i, j, values = chunk
+        row, column = np.concatenate([i, j]), np.concatenate([j, i])
+        part = (row // self.width).astype(np.int16)
+        order = np.argsort(part, kind="stable")
+        places = []
+        for array in (row, column, np.concatenate([values, values])):
+            places.append(self.file.tell())
+            self.file.write(array[order].data.cast("B"))
+        ends = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=_RANGES))])
+        self.pieces.append((places, ends))
+        self.edges += len(i)
+
+    def sorted(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
+        """For each range: how many neighbours its variables have, the neighbours in order, and the couplings."""
+        for part, low in enumerate(range(0, self.n, self.width)):
+            rows = min(self.n - low, self.width)
+            row, column, values = (self._read(part, k) for k in range(3))
+            key = (row.astype(np.int64) - low) * self.n + column
+            order = np.argsort(key)
+            key = key[order]
+            double = key[1:] == key[:-1]
+            if double.any():
+                i, j = divmod(int(key[int(np.argmax(double))]), self.n)
+                raise ArgumentError(_BUILD, "edges", "each edge once", (low + i, j))
+            yield np.bincount(row - low, minlength=rows), column[order], values[order]
+
+    def _read(self, part: int, which: int) -> NDArray[Any]:
+        dtype = np.dtype(np.float64 if which == 2 else _index(self.n))
+        found = []
+        for places, ends in self.pieces:
+            self.file.seek(places[which] + int(ends[part]) * dtype.itemsize)
+            data = self.file.read(int(ends[part + 1] - ends[part]) * dtype.itemsize)
+            found.append(np.frombuffer(data, dtype))
+        return np.concatenate(found) if found else np.zeros(0, dtype)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        os.unlink(self.file.name)
+
+
+class _Growing:
+    """An array on disk whose entries are written one after the other."""
+
+    def __init__(self, file: BinaryIO, dtype: Any, shape: tuple[int, ...]) -> None:
+        self.file, self.dtype = file, np.dtype(dtype)
+        about = {"descr": self.dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Write the next entries."""
+        if values.size:
+            data = np.ascontiguousarray(values, dtype=self.dtype.newbyteorder("<"))
+            self.file.write(data.data.cast("B"))
+
+
+class _Folder:
+    """A folder that appears under its name only when it is complete."""
+
+    def __init__(self, path: Path, function: str) -> None:
+        self.name = path_name(path, function)
+        self.place = os.path.abspath(self.name)  # without a slash at its end
+        if os.path.lexists(self.place):
+            raise ArgumentError(function, "path", "a folder that does not exist yet", self.name)
+        self.temporary = f"{self.place}.{os.urandom(4).hex()}.part"
+        self.files: dict[str, BinaryIO] = {}
+
+    def __enter__(self) -> _Folder:
+        try:
+            os.mkdir(self.temporary)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.name) from None
+        return self
+
+    def array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> _Growing:
+        """An array to be filled."""
+        self.files[name] = open(os.path.join(self.temporary, f"{name}.npy"), "xb")  # noqa: SIM115
+        return _Growing(self.files[name], dtype, shape)
+
+    def aside(self, n: int) -> _Aside:
+        """Room for edges."""
+        return _Aside(open(os.path.join(self.temporary, "edges"), "x+b"), n)
+
+    def finish(self, variables: int, entries: int, states: int) -> None:
+        """Write the manifest and give the folder its name."""
+        self._close()
+        about = {"format": FORMAT, "variables": variables, "entries": entries, "states": states}
+        with open(os.path.join(self.temporary, "manifest.json"), "w", encoding="utf-8") as file:
+            json.dump({**about, "potential": "potential" in self.files}, file)
+        os.rename(self.temporary, self.place)
+
+    def _close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self._close()
+        except OSError:
+            if error is None:
+                raise
+        finally:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+        # Ours are about the folder, which the caller knows by another name. Others come from the edges.
+        if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(self.temporary)):
+            raise OSError(error.errno, error.strerror or str(error), self.name) from None
