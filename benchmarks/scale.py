@@ -230,7 +230,6 @@ def targets(options: argparse.Namespace) -> Iterator[Row]:
         yield Row(f"Implicit grid {_SIDE} x {_SIDE}, {count} targets", measured, "", None)
 
 
-# A new part (chains, workers, many queries) is one more function here.
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "grid": grid,
     "stored": stored,

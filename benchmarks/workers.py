@@ -1,6 +1,6 @@
 """Measure work that is split over workers: processes and Dask beside threads, and many queries in one call.
 
-usage: python benchmarks/workers.py [--parts dask killed queries curves] [--quick]
+usage: python benchmarks/workers.py [--parts dask killed queries] [--quick]
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import dobrushin as db
 from measure import Row, promises, random_ising, seconds
 
 _WIDTH = 160
-_PARTS = ("dask", "killed", "queries", "curves")
+_PARTS = ("dask", "killed", "queries")
 _WORKERS = 2
 # Updates that the threads of two cores make in some 35 s.
 _UPDATES, _QUICK = 2 * 10**11, 10**10
@@ -47,11 +46,7 @@ def main() -> None:
         rows += [killed_workers(options.quick)]
     if "queries" in options.parts:
         rows += many_queries(options.quick)
-    if rows:
-        console.print(promises("Workers", rows))
-    if "curves" in options.parts:
-        console.print(against_chains(options.quick))
-        console.print(against_workers(options.quick))
+    console.print(promises("Workers", rows))
     if any(row.ok is False for row in rows):
         sys.exit(1)
 
@@ -177,38 +172,6 @@ def _digest(found: db.Estimates) -> str:
         for part in (answer.mean, answer.lower, answer.upper, answer.bias_bound):
             digest.update(part.tobytes())
     return digest.hexdigest()
-
-
-def against_chains(quick: bool) -> Table:
-    """Time of a sweep of 10 x 10 against the number of chains."""
-    table = Table(title="1000 sweeps of 10 x 10, two threads", title_justify="left")
-    for heading in ("chains", "seconds", "updates/ns"):
-        table.add_column(heading, justify="right")
-    for exponent in range(6, 18 if quick else 21, 2):
-        chains = 2**exponent
-        work = Work(1000 * 100 * chains, chains)
-        work.run()
-        took = min(seconds(work.run) for _ in range(3))
-        table.add_row(str(chains), f"{took:.4f}", f"{1e5 * chains / took / 1e9:.2f}")
-    return table
-
-
-def against_workers(quick: bool) -> Table:
-    """Speed of one run against the number of workers, by kind."""
-    work = Work(_QUICK if quick else _UPDATES // 10)
-    table = Table(title="One run, by workers", title_justify="left")
-    for heading in ("workers", "kind", "seconds", "times one thread"):
-        table.add_column(heading, justify="right")
-    first = 0.0
-    for count in (1, 2, 4) if (os.cpu_count() or 1) >= 4 else (1, 2):
-        for kind in (ThreadPoolExecutor, ProcessPoolExecutor):
-            with kind(count) as pool:
-                work.run(pool)
-                took = min(seconds(lambda pool=pool: work.run(pool)) for _ in range(2))
-            first = first or took
-            table.add_row(str(count), kind.__name__.removesuffix("PoolExecutor").lower(), f"{took:.2f}",
-                          f"{first / took:.2f}")  # fmt: skip
-    return table
 
 
 if __name__ == "__main__":
