@@ -59,3 +59,9 @@ def deadly_part(states: np.ndarray) -> dict:
 def squares(n: int) -> dict:
     """A part of an experiment."""
     return {"values": [k * k for k in range(n)]}
+
+
+def fails(n: int) -> dict:
+    """A part of an experiment that cannot be computed."""
+    time.sleep(0.1)
+    return {"values": n // 0}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin import _executor
+from dobrushin import _executor, _resume
+from dobrushin._estimate import many
 from dobrushin._executor import Within, cores, received, sent, within, workers_of
 from executors import Deadly, Noted, deadly_event
 
@@ -150,6 +152,140 @@ def test_the_pieces_of_a_large_run_are_small(monkeypatch):
     assert max(pool.bytes) < 10_000
 
 
+def test_a_pool_whose_work_is_cancelled_is_an_error(tmp_path):
+    start = Noted(str(tmp_path), 144, seconds=0.3)
+    pool = ThreadPoolExecutor(1)
+    threading.Timer(0.5, lambda: pool.shutdown(wait=False, cancel_futures=True)).start()
+    with pytest.raises(db.WorkerError, match="of 512 chains had finished") as caught:
+        db.sample(MODEL, SCAN, chains=512, seed=3, initial=start, kernel="field", executor=pool)
+    assert 0 < caught.value.samples.chains < 512
+
+
+class Stuck(Executor):
+    """Takes work and never does it."""
+
+    def submit(self, *_, **__) -> Future:
+        return Future()
+
+
+def test_an_interrupt_does_not_wait_for_an_executor_that_does_nothing(monkeypatch):
+    monkeypatch.setattr(_executor, "_PATIENCE", 0.2)
+    db.sample(MODEL, SCAN)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(db.SamplingInterrupted, match="0 of 64 chains"):
+        db.sample(MODEL, SCAN, chains=64, executor=Stuck())
+    timer.join()
+
+
+def test_a_pool_can_be_used_by_its_own_work():
+    with ThreadPoolExecutor(1) as pool:
+        inside = pool.submit(lambda: db.sample(MODEL, SCAN, chains=200, seed=3, executor=pool)).result()
+        found = pool.submit(lambda: db.estimate_many(MODEL, queries(3), tolerance=0.1, seed=3, executor=pool)).result()
+    np.testing.assert_array_equal(inside.states, db.sample(MODEL, SCAN, chains=200, seed=3).states)
+    assert len(found.answers) == 3
+
+
+class NoFuture(Executor):
+    """Does not know what an executor returns."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        return fn(*args, **kwargs)
+
+
+def test_what_is_no_executor_is_named():
+    class Client(NoFuture):
+        def get_executor(self):
+            return self
+
+    for executor, words in (
+        (Client(), r"client\.get_executor\(\)"),
+        (ThreadPoolExecutor, "a concurrent.futures.Executor"),
+        (NoFuture(), "returns a Future"),
+    ):
+        with pytest.raises(db.ArgumentError, match=f"'executor' .*{words}"):
+            db.sample(MODEL, SCAN, executor=executor)
+
+
+def test_more_workers_get_more_pieces(monkeypatch):
+    monkeypatch.setattr(_executor, "workers_of", lambda _: 100)
+    stuck = Stuck()
+    futures = []
+    stuck.submit = lambda *_: futures.append(Future()) or futures[-1]
+
+    def look() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_executor, "_PATIENCE", 0.0)
+    submit = lambda pool, k: pool.submit(k)  # noqa: E731
+    _executor.run_pieces(stuck, submit, range(1000), {}, "sample", look=look, stop=lambda: None)
+    assert len(futures) == 200
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
+    file = tmp_path / "run.npz"
+    options = {"chains": 300, "seed": 3, "record": "counts"}
+    plain = db.sample(MODEL, SCAN, checkpoint=file, **options)
+    data = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        place, bit = int(rng.integers(len(data))), int(rng.integers(8))
+        file.write_bytes(data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :])
+        try:
+            again = db.sample(MODEL, SCAN, checkpoint=file, **options)
+        except db.ArgumentError as error:
+            assert "'checkpoint'" in str(error)  # noqa: PT017
+        else:
+            np.testing.assert_array_equal(again.counts, plain.counts)
+
+
+def test_a_run_whose_checkpoint_can_no_longer_be_written_goes_on(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setattr(_resume, "SECONDS", 0.0)
+
+    def start(numbers):
+        shutil.rmtree(folder, ignore_errors=True)
+        return np.ones((len(numbers), 144), dtype=int)
+
+    with pytest.warns(db.CheckpointWarning, match="can no longer be written"):
+        run = db.sample(MODEL, SCAN, chains=300, seed=3, initial=start, checkpoint=folder / "run.npz")
+    assert run.chains == 300
+
+
+def test_paths_that_are_none(tmp_path):
+    calls = (
+        lambda path: db.sample(MODEL, SCAN, checkpoint=path),
+        lambda path: db.estimate(MODEL, [0], method="exact", checkpoint=path),
+        lambda path: db.coalescence(MODEL, SCAN, checkpoint=path),
+    )
+    for call in calls:
+        for path, words in (
+            (3, "a path. Got 3"),
+            (True, "a path. Got True"),
+            ("a\0b", "a path"),
+            (tmp_path, r"it is a folder\)"),
+            (tmp_path / "no" / "x", "there is no folder"),
+        ):
+            with pytest.raises(db.ArgumentError, match=f"'checkpoint' .*{words}"):
+                call(path)
+    (tmp_path / "x.npz.1").touch()
+    with pytest.raises(db.ArgumentError, match="files of another run beside it"):
+        db.estimate(MODEL, [0], checkpoint=tmp_path / "x.npz")
+
+
+def test_a_run_without_a_seed_goes_on_with_any_seed(tmp_path):
+    for k, seed in enumerate((np.random.SeedSequence([1, 2]), np.random.SeedSequence(4, spawn_key=(1,)))):
+        first = db.sample(MODEL, SCAN, seed=seed, checkpoint=tmp_path / str(k))
+        again = db.sample(MODEL, SCAN, checkpoint=tmp_path / str(k))
+        np.testing.assert_array_equal(first.states, again.states)
+    wide = db.sample(MODEL, SCAN, seed=np.random.SeedSequence(5, pool_size=8))
+    np.testing.assert_array_equal(db.sample(MODEL, SCAN, seed=wide.seed).states, wide.states)
+
+
 # -- many queries ------------------------------------------------------------------------------------------------------
 
 
@@ -235,20 +371,71 @@ def test_many_estimates_survive_a_dead_worker(monkeypatch):
 
 
 def test_many_estimates_survive_an_interrupt():
-    asked = queries(12)
+    asked = queries(60)
+    db.estimate_many(MODEL, asked[:2], tolerance=0.005)  # everything is loaded
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(db.EstimatesInterrupted, match="of 300 queries were done") as caught:
-        db.estimate_many(MODEL, 25 * asked, tolerance=0.005, seed=7)
+    with pytest.raises(db.EstimatesInterrupted, match="of 60 queries were done") as caught:
+        db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
     timer.join()
-    kept = caught.value.estimates
-    assert len(kept.answers) < 300
-    kept = dataclasses.replace(
-        kept, queries=kept.queries[:12], answers={k: v for k, v in kept.answers.items() if k < 5}
-    )
+    kept = pickle.loads(pickle.dumps(caught.value)).estimates
+    assert len(kept.answers) < 60
     rest = db.estimate_many(MODEL, asked, tolerance=0.005, finished=kept)
     plain = db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
     assert all(same_estimate(a, b) for a, b in zip(rest, plain, strict=True))
+
+
+def test_what_another_call_finished_is_refused():
+    far = np.arange(100)
+    pair = ([db.Joint(3, 4)], None)
+    asked = [(far, None), pair]
+    kept = db.estimate_many(MODEL, asked, tolerance=0.2, seed=7)
+    back = pickle.loads(pickle.dumps(kept))
+    same = db.estimate_many(MODEL, [(far.copy(), None), ([db.Joint(3, 4)], None)], tolerance=0.2, finished=back)
+    assert len(same.answers) == 2
+    other = far.copy()
+    other[50] = 120
+    stronger = db.Ising.grid(12, 12, couplings=0.2, fields=2.0)
+    for model, ask in ((MODEL, [(other, None), pair]), (stronger, asked), (MODEL, [pair, pair])):
+        with pytest.raises(db.ArgumentError, match="'finished' argument"):
+            db.estimate_many(model, ask, tolerance=0.2, finished=kept)
+
+
+def test_a_query_that_cannot_be_sent_is_named():
+    shared = db.Statistic.magnetisation(MODEL, [0, 1])
+    own = db.Statistic.event([0], lambda x: x[:, 0] > 0)
+    asked = [([0], None), (own, None), (shared, None), ((k for k in [1]), MappingProxyType({2: 1}))]
+    with ProcessPoolExecutor(1) as pool:
+        found = db.estimate_many(MODEL, asked, tolerance=0.1, seed=7, executor=pool)
+    assert sorted(found.errors) == [1]
+    assert "'queries[1]' argument" in str(found.errors[1])
+    energy = db.Statistic.energy(db.Ising({(0, 1): 0.5}))
+    assert pickle.loads(pickle.dumps(energy)).name == "energy"
+
+
+def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
+    def answer(_model, query, *_):
+        if query[0] == [2]:
+            raise KeyboardInterrupt
+        return plain[0]
+
+    plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
+    monkeypatch.setattr(many, "_answer", answer)
+    whole = Within(1)
+    found = many.answer_some((MODEL, (), np.random.SeedSequence(1)), {k: ([k], None) for k in range(5)}, whole)
+    assert sorted(found) == [0, 1]
+
+
+def test_long_pieces_come_back_and_the_rest_goes_on(monkeypatch):
+    asked = queries(8)
+    plain = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
+    monkeypatch.setattr(many, "_PIECE_SECONDS", 0.0)  # one query a piece, as long as they last
+    with Counting() as pool, pretend_processes(pool, monkeypatch):
+        monkeypatch.setattr(many, "shares_memory", lambda _: False)
+        monkeypatch.setattr(many, "workers_of", lambda _: 1)
+        found = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+    assert all(same_estimate(a, b) for a, b in zip(plain, found, strict=True))
+    assert len(pool.bytes) == 8
 
 
 def test_a_piece_plans_for_the_cores_of_the_whole_and_stops_with_it():

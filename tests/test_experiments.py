@@ -4,7 +4,7 @@ import copy
 import json
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
-from dobrushin.errors import WorkerError
+from dobrushin.errors import ArgumentError, WorkerError
 from dobrushin.experiments import beyond, catalog, ising_tv, loose_bounds, marginal, mle, wall_clock
 from dobrushin.experiments.curves import METHODS
 from dobrushin.experiments.outcome import Finding, Outcome
 from dobrushin.experiments.store import MissingData, Part, Setting, Store
-from executors import deadly_part, squares
+from executors import deadly_part, fails, squares
 
 QUICK = Setting(quick=True)
 
@@ -91,6 +91,15 @@ def test_parts_that_finished_before_a_worker_died_are_kept(tmp_path, monkeypatch
     found = Store(QUICK, tmp_path, say=said.append).parts(parts)
     assert said == ["second"]
     assert found[0]["values"].tolist() == [0, 1, 4]
+
+
+def test_parts_that_finish_after_another_failed_are_kept(tmp_path):
+    parts = [Part("first", fails, (1,)), Part("second", squares, (3,))]
+    with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
+        Store(QUICK, tmp_path, executor=pool).parts(parts)
+    assert (tmp_path / "parts" / "second.npz").exists()
+    with ProcessPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"'executor' .*lambda"):
+        Store(QUICK, executor=pool).parts([Part("third", lambda: {"values": 1})])
 
 
 def test_wall_clock(tmp_path):

@@ -11,6 +11,7 @@ import os
 import pickle
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
@@ -26,9 +27,11 @@ from concurrent.futures import (
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from dobrushin._resume import numbered
 from dobrushin.errors import ArgumentError
 
 # Pieces that are handed to the executor before the first of them is done.
@@ -51,7 +54,11 @@ class Running:
     executor: Executor | None = None
     progress: bool = False
     backend: str = "cpu"
-    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint: Path | None = None
+
+    def file(self, number: int) -> Path | None:
+        """Where one of several runs, one after the other, is saved."""
+        return None if self.checkpoint is None else numbered(self.checkpoint, number)
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,24 @@ class Inline(Executor):
         return future
 
 
-def check_executor(executor: Any, function: str) -> None:
-    """Refuse what is no executor."""
-    if executor is not None and not hasattr(executor, "submit"):
+def read_executor(executor: Any, function: str) -> Executor | None:
+    """Refuse what is no executor.
+
+    A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
+    that waits for this one would take forever.
+    """
+    if executor is None:
+        return None
+    if hasattr(executor, "get_executor"):
+        requirement = "a concurrent.futures.Executor; of a Dask client that is client.get_executor()"
+        raise ArgumentError(function, "executor", requirement, executor)
+    if isinstance(executor, type) or not hasattr(executor, "submit"):
         raise ArgumentError(function, "executor", "a concurrent.futures.Executor", executor)
+    prefix = getattr(executor, "_thread_name_prefix", None)  # not `_threads`, which knows a thread too late
+    if prefix and threading.current_thread().name.startswith(f"{prefix}_"):
+        return Inline(Within(cores()))
+    found: Executor = executor
+    return found
 
 
 def cores() -> int:
@@ -167,8 +188,7 @@ def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
     try:
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
-        raise ArgumentError(function, "executor", requirement, f"a process pool ({error})") from None
+        raise _unsendable(function, error) from None
     if len(data) <= _LARGE:
         yield value
         return
@@ -224,10 +244,11 @@ def run_pieces(
     """
     pending: dict[Future[Any], int] = {}
     waiting = list(numbers)[::-1]
+    most = max(AT_ONCE, 2 * workers_of(executor))
     begun = False
     try:
         while pending or waiting:
-            while waiting and len(pending) < AT_ONCE:
+            while waiting and len(pending) < most:
                 try:
                     future = submit(executor, waiting[-1])
                 except BrokenExecutor as error:
@@ -236,30 +257,33 @@ def run_pieces(
                     if not begun:
                         raise _closed(function, error) from None
                     raise Lost(f"it takes no more work: {error}") from None
+                if not isinstance(future, Future):
+                    raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
                 begun = True
                 pending[future] = waiting.pop()
-            done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            for future in done:
+            wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            # Not what `wait` returns: it overlooks what another thread has cancelled.
+            for future in [future for future in pending if future.done()]:
                 number = pending[future]
-                finished[number] = _result(future)
+                finished[number] = _result(future, function)
                 del pending[future]
             look()
     except (KeyboardInterrupt, Lost) as trouble:
-        # An executor that is lost may never say what became of the rest.
-        _leave(pending, stop, _PATIENCE if isinstance(trouble, Lost) else None)
-        for future, number in pending.items():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                finished[number] = future.result()
+        _leave(pending, finished, stop)
         return trouble
     except BaseException:
-        _leave(pending, stop)
+        _leave(pending, finished, stop)
         raise
     return None
 
 
-def _result(future: Future[Any]) -> Any:
+def _result(future: Future[Any], function: str) -> Any:
     try:
         return future.result()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if "pickle" in str(error):
+            raise _unsendable(function, error) from None
+        raise
     except (BrokenExecutor, CancelledError) as error:
         raise Lost(str(error) or "pieces of the work were cancelled") from None
     except Exception as error:
@@ -268,12 +292,23 @@ def _result(future: Future[Any]) -> Any:
         raise
 
 
-def _leave(pending: dict[Future[Any], int], stop: Callable[[], None], seconds: float | None = None) -> None:
-    """Take back what has not begun, and wait for the rest."""
+def _leave(pending: dict[Future[Any], int], finished: dict[int, Any], stop: Callable[[], None]) -> None:
+    """Take back what has not begun, and wait for the rest; not for long, as it may never say what became of it."""
     stop()
     for future in pending:
         future.cancel()
-    wait(pending, timeout=seconds)
+    with suppress(KeyboardInterrupt):  # pressed again: waited long enough
+        end = time.monotonic() + _PATIENCE
+        while (left := [future for future in pending if not future.done()]) and time.monotonic() < end:
+            wait(left, timeout=0.2)
+    for future, number in pending.items():
+        if future.done() and not future.cancelled() and future.exception() is None:
+            finished[number] = future.result()
+
+
+def _unsendable(function: str, error: Exception) -> ArgumentError:
+    requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
+    return ArgumentError(function, "executor", requirement, f"a process pool ({error})")
 
 
 def _closed(function: str, error: Exception) -> ArgumentError:

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from dobrushin.errors import ArgumentError
 
+# Of a SeedSequence that is made from a number alone.
+_POOL = np.random.SeedSequence(0).pool_size
+
 
 def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
     """The seed as a SeedSequence; with None, fresh entropy, which the result keeps."""
@@ -26,5 +29,5 @@ def master_words(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
 
 def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
     """What a result keeps of its seed: a number where that is all there is to it."""
-    plain = not seed.spawn_key and isinstance(seed.entropy, numbers.Integral)
+    plain = not seed.spawn_key and seed.pool_size == _POOL and isinstance(seed.entropy, numbers.Integral)
     return int(seed.entropy) if plain else seed  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ class Statistic:
             raise ArgumentError("Statistic.magnetisation", "model", "one of spins -1/+1", model)
         names = _labels(model, labels, "magnetisation")
         weights = dict.fromkeys(names, 2.0 / len(names))
-        return cls(lambda x: x.mean(axis=1), weights, (-1.0, 1.0), "magnetisation")
+        return cls(_mean, weights, (-1.0, 1.0), "magnetisation")
 
     @classmethod
     def total(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
@@ -130,7 +130,7 @@ class Statistic:
         if not any(weights.values()):
             raise ArgumentError("Statistic.total", "labels", "variables with more than one state", names)
         bounds = (float(sum(r[0] for r in ranges)), float(sum(r[-1] for r in ranges)))
-        return cls(lambda x: x.sum(axis=1, dtype=np.float64), weights, bounds, "total")
+        return cls(_sum, weights, bounds, "total")
 
     @classmethod
     def energy(cls, model: Model) -> Statistic:
@@ -162,14 +162,7 @@ class Statistic:
         slack = 1e-9 * (1.0 + max(abs(low), abs(high)))
         weights = {model.labels[i]: change[i] * (1 + 1e-12) for i in moving.tolist()}
         extended = FactorGraph(graph.cardinalities, factors)
-        spins = model._spins
-
-        def energy(x: NDArray[Any]) -> Any:
-            states = np.zeros((len(x), extended.n_variables), dtype=np.int64)
-            states[:, moving] = (x + 1) // 2 if spins else x
-            return -extended.log_density(states)
-
-        return cls(energy, weights, (low - slack, high + slack), "energy")
+        return cls(_Energy(extended, moving, model._spins), weights, (low - slack, high + slack), "energy")
 
     @classmethod
     def event(
@@ -221,6 +214,31 @@ class Statistic:
             requirement = f"{what} (nothing of '{self.name}' is certified)"
             raise ArgumentError("Statistic", "f", requirement, values[chain], f"chain {first + chain}")
         return values
+
+
+# By name, so that other processes can be sent them.
+
+
+def _mean(x: NDArray[Any]) -> Any:
+    return x.mean(axis=1)
+
+
+def _sum(x: NDArray[Any]) -> Any:
+    return x.sum(axis=1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Energy:
+    """Minus the log-density of a model, of which some variables matter."""
+
+    model: FactorGraph
+    moving: NDArray[np.int64]
+    spins: bool
+
+    def __call__(self, x: NDArray[Any]) -> Any:
+        states = np.zeros((len(x), self.model.n_variables), dtype=np.int64)
+        states[:, self.moving] = (x + 1) // 2 if self.spins else x
+        return -self.model.log_density(states)
 
 
 def shown(target: Any) -> Any:

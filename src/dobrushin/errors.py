@@ -292,6 +292,10 @@ def how_to_go_on(saved: bool) -> str:
     return "With checkpoint= the same call could go on from there, with a new executor."
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint that can no longer be written; the run goes on without it."""
+
+
 class VacuousBoundWarning(UserWarning):
     """A bound that holds but says nothing, because it is not below the trivial one."""
 

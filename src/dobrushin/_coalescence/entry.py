@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from dobrushin import _validate as check
 from dobrushin._coalescence.build import check_feasible
 from dobrushin._coalescence.run import tally_sets
-from dobrushin._executor import check_executor
+from dobrushin._executor import read_executor
 from dobrushin._intervals import upper_limit
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
-from dobrushin._sampling.checkpoint import stored_seed
+from dobrushin._resume import read_checkpoint, stored_seed
 from dobrushin._sampling.entry import BACKENDS
 from dobrushin._scan import Scan, as_scan
 from dobrushin._seeding import kept_seed, seed_sequence
@@ -208,21 +208,22 @@ def coalescence(
         raise ArgumentError("coalescence", "confidence", "a number between 0 and 1, both excluded", confidence)
     check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    check_executor(executor, "coalescence")
+    executor = read_executor(executor, "coalescence")
     if targets is None:
         positions = np.arange(model.n_variables)
     else:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
     labels = model._labels_at(positions)
     check_feasible(model, "coalescence")
-    if seed is None and checkpoint is not None:
-        seed = stored_seed(checkpoint)
+    file = read_checkpoint(checkpoint, "coalescence")
+    if seed is None and file is not None:
+        seed = stored_seed(file)
     sequence = seed_sequence(seed, "coalescence")
     moved = np.isin(positions, scan.updates(model.n_variables))
     per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
     if moved.any():
         wanted = model._labels_at(positions[moved])
-        options = {"executor": executor, "progress": progress, "backend": backend, "checkpoint": checkpoint}
+        options = {"executor": executor, "progress": progress, "backend": backend, "checkpoint": file}
         found = tally_sets(model, scan, wanted, runs, sequence, **options)
         limits = upper_limit(found.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
         per_variable[moved] = np.minimum(limits + found.error, 1.0)

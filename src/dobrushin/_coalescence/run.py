@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.build import build_sets, run_error
 from dobrushin._executor import workers_of
 from dobrushin._models import Model
-from dobrushin._sampling.checkpoint import Checkpoint, numbered, run_name
+from dobrushin._resume import numbered
+from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.entry import make_batches, make_job, on_backend, progress_bar
 from dobrushin._sampling.record import Record
 from dobrushin._sampling.region import region_of
@@ -51,7 +52,7 @@ def run_sets(
     executor: Executor | None = None,
     progress: bool = False,
     backend: str = "cpu",
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Path | None = None,
     function: str = "coalescence",
 ) -> SetRuns:
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
@@ -65,7 +66,7 @@ def run_sets(
     saved = None
     if checkpoint is not None:
         about = (made.name, made, numbers.start, numbers.stop, len(batches), scan.to_arrays(), job.rows, job.stops)
-        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about), function)
+        saved = Checkpoint(checkpoint, sequence, about, function)
     with progress_bar(progress, len(scan) * len(numbers), "coalescing") as report:
         finished, trouble = run_all(job, batches, executor, saved, report, function)
     if trouble is not None:
@@ -100,7 +101,7 @@ def tally_sets(
     block = max(64, _AT_ONCE // (len(labels) * points) // 64 * 64)
     total: Tally | None = None
     for k, first in enumerate(range(0, runs, block)):
-        numbers, file = range(first, min(first + block, runs)), numbered(checkpoint, k)
+        numbers, file = range(first, min(first + block, runs)), checkpoint and numbered(checkpoint, k)
         found = run_sets(model, scan, labels, numbers, sequence, checkpoint=file, **options)
         unsettled = found.settled < 0
         part = Tally(unsettled.any(axis=2).sum(axis=0), unsettled.sum(axis=0), found.kernel, found.error)

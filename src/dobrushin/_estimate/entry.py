@@ -15,12 +15,12 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import exact_answer
 from dobrushin._estimate.sampled import SampledRun, allowed_start
 from dobrushin._estimate.simulated import simulated_answer
-from dobrushin._executor import Running, check_executor
+from dobrushin._executor import Running, read_executor
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
 from dobrushin._plan import Query, make_plan, nearby, planned, read_query
 from dobrushin._plan.local import in_the_whole, whole_positions
-from dobrushin._sampling.checkpoint import stored_seed
+from dobrushin._resume import read_checkpoint, stored_seed
 from dobrushin._sampling.entry import BACKENDS
 from dobrushin._seeding import seed_sequence
 from dobrushin._variation import in_a_larger_model
@@ -106,10 +106,11 @@ def estimate(
       ... steps x ... chains, kernel bits, seed 1
     """
     check.choice(backend, BACKENDS, "estimate", "backend")
-    check_executor(executor, "estimate")
-    if seed is None and checkpoint is not None:
-        seed = stored_seed(checkpoint)
-    running = Running(executor, bool(progress), backend, checkpoint)
+    executor = read_executor(executor, "estimate")
+    file = read_checkpoint(checkpoint, "estimate")
+    if seed is None and file is not None:
+        seed = stored_seed(file)
+    running = Running(executor, bool(progress), backend, file)
     return answered(model, targets, tolerance, confidence, evidence, seed_sequence(seed, "estimate"), method, budget,
                     running)  # fmt: skip
 

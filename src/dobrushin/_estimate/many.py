@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +20,8 @@ from dobrushin._executor import (
     Lost,
     Running,
     Within,
-    check_executor,
     cores,
+    read_executor,
     received,
     run_pieces,
     sent,
@@ -26,6 +30,7 @@ from dobrushin._executor import (
     workers_of,
 )
 from dobrushin._extras import require
+from dobrushin._fingerprint import fingerprint
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
 from dobrushin._plan.query import read_settings
@@ -33,8 +38,10 @@ from dobrushin._sampling.entry import progress_bar
 from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
-# Queries that go to another process at a time.
+# Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
+# with it.
 _MOST_AT_ONCE = 64
+_PIECE_SECONDS = 2.0
 # Failed queries that are named.
 _NAMED = 3
 _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
@@ -42,6 +49,7 @@ _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from 
 Query = tuple[Any, Any]
 # Tolerance, confidence, method and budget.
 Settings = tuple[float, float, str, float | None]
+Found = dict[int, Estimate | Exception]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +83,7 @@ class Estimates:
     answers: dict[int, Estimate]
     errors: dict[int, Exception]
     seed: Any
-    _settings: Settings
+    _name: str
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -193,56 +201,86 @@ def estimate_many(
     if not isinstance(model, Model | LocalModel):
         raise ArgumentError("estimate_many", "model", "a model", model)
     asked = _read_queries(queries)
-    check_executor(executor, "estimate_many")
+    executor = read_executor(executor, "estimate_many")
     settings = read_settings(tolerance, confidence, method, budget, "estimate_many")
+    name = fingerprint(model, asked, settings)
     answers: dict[int, Estimate] = {}
     if finished is not None:
-        answers = _taken_over(finished, asked, settings, seed)
+        answers = _taken_over(finished, name, seed)
         seed = finished.seed
     sequence = seed_sequence(seed, "estimate_many")
-    left = [k for k in range(len(asked)) if k not in answers]
-    inside = shares_memory(executor)
-    size = 1 if inside else min(_MOST_AT_ONCE, max(1, len(left) // (4 * workers_of(executor))))
-    pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
-    stopped = threading.Event() if inside else None
-    errors: dict[int, Exception] = {}
-    done: dict[int, dict[int, Estimate | Exception]] = {}
+    errors = _unsendable(asked, executor)
     pool = ThreadPoolExecutor(cores()) if executor is None else executor
-    whole = Within(cores(), stopped)
     try:
         with (
             sent((model, settings, sequence), executor, "estimate_many") as shared,
             progress_bar(bool(progress), len(asked), "answering", "queries") as report,
         ):
-
-            def submit(pool: Executor, number: int) -> Future[Any]:
-                part = {k: asked[k] for k in pieces[number]}
-                return pool.submit(answer_some, shared, part, whole)
-
-            def look() -> None:
-                if report:
-                    report(len(answers) + sum(map(len, done.values())))
-
-            stop = stopped.set if stopped else (lambda: None)
-            trouble = run_pieces(pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
+            trouble = _Rounds(asked, shared, pool, report, answers, errors).run()
     finally:
         if executor is None:
             pool.shutdown(wait=True, cancel_futures=True)
-    for part in done.values():
-        for k, found in part.items():
-            if isinstance(found, Estimate):
-                answers[k] = found
-            else:
-                errors[k] = found
-    result = Estimates(asked, answers, errors, kept_seed(sequence), settings)
-    return _unless_ended(result, trouble)
+    return _unless_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
-def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> dict[int, Estimate | Exception]:
-    """Answer queries by number, in a worker; those that were not begun when told to stop are left out."""
+@dataclass
+class _Rounds:
+    """Pieces of some queries each; what a piece leaves when its time is over is for the next round."""
+
+    asked: list[Query]
+    shared: Any
+    pool: Executor
+    report: Callable[[int], None] | None
+    answers: dict[int, Estimate]
+    errors: dict[int, Exception]
+
+    def run(self) -> KeyboardInterrupt | Lost | None:
+        """Answer, until nothing is left or something ends it before its time."""
+        inside = shares_memory(self.pool)
+        stopped = threading.Event() if inside else None
+        whole = Within(cores(), stopped)
+        size = 1 if inside else _MOST_AT_ONCE
+        while left := [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]:
+            size = max(1, min(size, -(-len(left) // (4 * workers_of(self.pool)))))
+            pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
+            done: dict[int, Found] = {}
+
+            def submit(pool: Executor, number: int, pieces: list[list[int]] = pieces) -> Future[Any]:
+                return pool.submit(answer_some, self.shared, {k: self.asked[k] for k in pieces[number]}, whole)
+
+            begin, before = time.monotonic(), len(self.answers) + len(self.errors)
+            stop = stopped.set if stopped else (lambda: None)
+            look = partial(self._look, done)
+            try:
+                trouble = run_pieces(self.pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
+            finally:
+                self._keep(done)
+            if trouble is not None:
+                return trouble
+            count = len(self.answers) + len(self.errors) - before
+            pace = (time.monotonic() - begin) * workers_of(self.pool) / max(1, count)
+            size = 1 if inside else int(min(_MOST_AT_ONCE, _PIECE_SECONDS / pace))
+        return None
+
+    def _keep(self, done: dict[int, Found]) -> None:
+        for part in done.values():
+            for k, found in part.items():
+                if isinstance(found, Estimate):
+                    self.answers[k] = found
+                else:
+                    self.errors[k] = found
+
+    def _look(self, done: dict[int, Found]) -> None:
+        if self.report:
+            self.report(len(self.answers) + len(self.errors) + sum(map(len, done.values())))
+
+
+def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> Found:
+    """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
+    begin = time.monotonic()
     model, settings, sequence = received(shared)
-    found: dict[int, Estimate | Exception] = {}
-    with within(whole):
+    found: Found = {}
+    with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
         for k, query in queries.items():
             # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
             own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
@@ -253,6 +291,8 @@ def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> dict[i
             if whole.is_stopped:
                 break
             found[k] = answer
+            if time.monotonic() - begin > _PIECE_SECONDS:
+                break
     return found
 
 
@@ -282,7 +322,10 @@ def _read_queries(queries: Any) -> list[Query]:
     for k, query in enumerate(queries):
         if not isinstance(query, tuple | list) or len(query) != 2 or not _is_evidence(query[1]):
             raise ArgumentError("estimate_many", f"queries[{k}]", _REQUIREMENT, query)
-        read.append((query[0], query[1]))
+        targets, evidence = query
+        if isinstance(targets, Iterator | KeysView | ValuesView):  # of which there is only one, or that cannot be sent
+            targets = list(targets)
+        read.append((targets, None if evidence is None else dict(evidence)))
     return read
 
 
@@ -290,16 +333,27 @@ def _is_evidence(value: Any) -> bool:
     return value is None or isinstance(value, Mapping)
 
 
-def _taken_over(finished: Any, asked: list[Query], settings: Settings, seed: Any) -> dict[int, Estimate]:
+def _unsendable(asked: list[Query], executor: Executor | None) -> dict[int, Exception]:
+    """Errors of queries that a process pool cannot be given."""
+    errors: dict[int, Exception] = {}
+    if isinstance(executor, ProcessPoolExecutor):
+        for k, query in enumerate(asked):
+            try:
+                pickle.dumps(query)
+            except Exception as error:
+                requirement = f"one that a process pool can be given: functions have to be importable ({error})"
+                errors[k] = ArgumentError("estimate_many", f"queries[{k}]", requirement, query)
+    return errors
+
+
+def _taken_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     """The answers of an earlier call, if it was the same one."""
-    requirement = "what a call with the same queries, seed, tolerance, confidence, method and budget had finished"
+    requirement = (
+        "what a call with the same model, queries, seed, tolerance, confidence, method and budget had finished"
+    )
     if not isinstance(finished, Estimates):
         raise ArgumentError("estimate_many", "finished", requirement, finished)
-    try:
-        same = bool(finished.queries == asked and finished._settings == settings)
-    except ValueError:  # arrays among the targets
-        same = repr(finished.queries) == repr(asked) and finished._settings == settings
-    if not same or (seed is not None and _words(seed) != _words(finished.seed)):
+    if finished._name != name or (seed is not None and _words(seed) != _words(finished.seed)):
         raise ArgumentError("estimate_many", "finished", requirement, "what another call had finished")
     return dict(finished.answers)
 

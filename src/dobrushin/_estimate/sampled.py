@@ -18,7 +18,6 @@ from dobrushin._plan.dobrushin import with_rounding
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.build import has_hard_zeros
-from dobrushin._sampling.checkpoint import numbered
 from dobrushin._sampling.entry import draw
 from dobrushin._sampling.feasible import allowed_state
 from dobrushin._seeding import kept_seed
@@ -92,7 +91,7 @@ class SampledRun:
     def _chains(self, numbers: range, record: Record) -> Samples:
         return draw(
             self.query.space.model, self.scan, numbers, self.sequence, self.start, record, self.plan.kernel,
-            self.running.executor, self.running.progress, numbered(self.running.checkpoint, len(self.blocks)),
+            self.running.executor, self.running.progress, self.running.file(len(self.blocks)),
             self.running.backend, "estimate",
         )  # fmt: skip
 

@@ -22,7 +22,6 @@ from dobrushin._plan import Plan, Query, combined, is_counted
 from dobrushin._plan.simulated import PATIENCE, is_open, span_of
 from dobrushin._questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._sampling.build import has_hard_zeros
-from dobrushin._sampling.checkpoint import numbered
 from dobrushin._seeding import kept_seed
 from dobrushin._statistics import shown
 from dobrushin.errors import CertificateError
@@ -112,7 +111,7 @@ class _SetRun:
             found = run_sets(
                 self.query.space.model, self.scan, self.labels, numbers, self.sequence,
                 executor=self.running.executor, progress=self.running.progress, backend=self.running.backend,
-                checkpoint=numbered(self.running.checkpoint, self.files), function="estimate",
+                checkpoint=self.running.file(self.files), function="estimate",
             )  # fmt: skip
             self.files += 1
             self.wrong = min(1.0, found.error + 2.0 * self.query.space.rounding * len(self.scan))

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._arrays import frozen
-from dobrushin._learning.checkpoint import FitFile
 from dobrushin._learning.exact import Exact
 from dobrushin._learning.gibbs import Gibbs, NoScanError
 from dobrushin._learning.read import Settings
 from dobrushin._learning.result import Fit, History
 from dobrushin._learning.structure import Structure
+from dobrushin._resume import StateFile
 from dobrushin.errors import FitInterrupted, UncertifiedStep
 
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.
@@ -52,7 +52,7 @@ class Ascent:
         self,
         iterations: int,
         stop: float | None,
-        saved: FitFile | None,
+        saved: StateFile | None,
         report: Callable[[int], None] | None,
         callback: Callable[[int, NDArray[np.float64]], Any] | None,
     ) -> Fit:
@@ -60,12 +60,12 @@ class Ascent:
         if saved is not None:
             if (arrays := saved.read()) is not None:
                 self._restore(arrays)
-            saved.write(self._to_arrays())
+            saved.begin(self._to_arrays())
         try:
             while len(self._rows) < iterations and not self._is_done(stop):
                 self._iterate(stop)
                 if saved is not None and saved.is_due():
-                    saved.write(self._to_arrays())
+                    saved.save(self._to_arrays())
                 if report:
                     report(len(self._rows))
                 if callback:
@@ -76,7 +76,7 @@ class Ascent:
             raise UncertifiedStep(self._fit(stop), self._about["tolerance"], "at the parameters reached") from None
         finally:
             if saved is not None:
-                saved.write(self._to_arrays())
+                saved.save(self._to_arrays())
         return self._fit(stop)
 
     def _is_done(self, stop: float | None) -> bool:

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from dobrushin import _validate as check
 from dobrushin._learning.ascent import Ascent
-from dobrushin._learning.checkpoint import FitFile
 from dobrushin._learning.exact import Exact
 from dobrushin._learning.gibbs import Gibbs
 from dobrushin._learning.read import read_problem, read_settings, read_start
 from dobrushin._learning.result import Fit
-from dobrushin._sampling.checkpoint import run_name, stored_seed
+from dobrushin._resume import StateFile, read_checkpoint, stored_seed
 from dobrushin._sampling.entry import progress_bar
 from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError
+
+_FORMAT = "dobrushin fit 2"
 
 
 def fit(
@@ -151,8 +152,9 @@ def fit(
     limit = 1e-6 if stop is None and method == "exact" else stop
     if limit is not None:
         limit = check.positive(limit, "fit", "stop")
-    if seed is None and checkpoint is not None:
-        seed = stored_seed(checkpoint)
+    file = read_checkpoint(checkpoint, "fit")
+    if seed is None and file is not None:
+        seed = stored_seed(file)
     sequence = seed_sequence(seed, "fit")
     means = structure.means(structure.data_digits(observed))
 
@@ -170,9 +172,10 @@ def fit(
     }
     ascent = Ascent(structure, means, engine, settings, theta, about)
     saved = None
-    if checkpoint is not None:
+    if file is not None:
         climb = (*(settings.step_size(k) for k in range(16)), settings.ridge, settings.low, settings.high, theta)
         what = (structure.family, structure.sizes, structure.edges, structure.start, structure.free, observed)
-        saved = FitFile(checkpoint, run_name(sequence.entropy, sequence.spawn_key, what, climb, about, steps))
+        parts = (what, climb, about, steps)
+        saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
     with progress_bar(bool(progress), iterations, "fitting") as report:
         return ascent.run(iterations, limit, saved, report, callback)

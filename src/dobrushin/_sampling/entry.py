@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dobrushin import _validate as check
-from dobrushin._executor import check_executor, workers_of
+from dobrushin._executor import read_executor, workers_of
 from dobrushin._models import Model
+from dobrushin._resume import read_checkpoint, stored_seed
 from dobrushin._sampling.build import KERNELS, build_kernel, update_error
-from dobrushin._sampling.checkpoint import Checkpoint, run_name, stored_seed
+from dobrushin._sampling.checkpoint import Checkpoint
 from dobrushin._sampling.initial import make_guard, read_initial
 from dobrushin._sampling.kernels import Kernel
 from dobrushin._sampling.record import Record, read_record
@@ -105,14 +107,15 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    check_executor(executor, "sample")
+    executor = read_executor(executor, "sample")
     if kernel is not None:
         check.choice(kernel, KERNELS, "sample", "kernel")
     check.choice(backend, BACKENDS, "sample", "backend")
-    if seed is None and checkpoint is not None:
-        seed = stored_seed(checkpoint)
+    file = read_checkpoint(checkpoint, "sample")
+    if seed is None and file is not None:
+        seed = stored_seed(file)
     sequence = seed_sequence(seed, "sample")
-    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, checkpoint, backend)
+    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, file, backend)
 
 
 def draw(
@@ -125,7 +128,7 @@ def draw(
     kernel: str | None = None,
     executor: Executor | None = None,
     progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: Path | None = None,
     backend: str = "cpu",
     function: str = "sample",
 ) -> Samples:
@@ -141,19 +144,8 @@ def draw(
     batches = make_batches(made, numbers, workers_of(executor) if checkpoint is None else 4)
     saved = None
     if checkpoint is not None:
-        about = (
-            made.name,
-            made,
-            chains,
-            numbers.start,
-            len(batches),
-            scan.to_arrays(),
-            job.rows,
-            job.stops,
-            keep,
-            job.start,
-        )
-        saved = Checkpoint(checkpoint, run_name(sequence.entropy, sequence.spawn_key, *about), function)
+        about = (made.name, made, chains, numbers.start, len(batches), scan.to_arrays(), job.rows, job.stops, keep)
+        saved = Checkpoint(checkpoint, sequence, (*about, job.start), function)
     with progress_bar(bool(progress), len(scan) * chains, "sampling") as report:
         finished, trouble = run_all(job, batches, executor, saved, report, function)
     samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))

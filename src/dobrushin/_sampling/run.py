@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from dobrushin._scan import Cycle, Scan
 # Updates between looks at whether to stop: some tens of milliseconds.
 CHUNK = 10**7
 SWEEPS = 64
-CHECKPOINT_SECONDS = 5.0
 
 
 @dataclass
@@ -151,7 +149,6 @@ def run_all(
     told = control if own else None
     workers = job.kernel.workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
-    saved = time.monotonic()
 
     def save() -> None:
         if checkpoint:
@@ -159,12 +156,10 @@ def run_all(
                 checkpoint.write(finished, {k: p for k, p in control.under_way.items() if k not in finished})
 
     def look() -> None:
-        nonlocal saved
         if report:
             report(control.updates if own else sum(len(batches[k]) for k in finished) * len(job.scan))
-        if checkpoint and time.monotonic() - saved > CHECKPOINT_SECONDS:
+        if checkpoint and checkpoint.is_due():
             save()
-            saved = time.monotonic()
 
     try:
         with sent(job, executor, function) as shared:

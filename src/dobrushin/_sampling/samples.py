@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._extras import require
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._sampling.checkpoint import UNREADABLE
+from dobrushin._resume import UNREADABLE
 from dobrushin._scan import Scan
 from dobrushin._seeding import kept_seed, seed_sequence
 from dobrushin._variation import Variation, variation

@@ -145,8 +145,10 @@ class Store:
                 found[k] = self._write(wanted[k], computed[k])
 
         left = [k for k in range(len(wanted)) if k not in found]
-        trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
-        keep()
+        try:
+            trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
+        finally:
+            keep()
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
