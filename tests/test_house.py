@@ -33,7 +33,7 @@ STAGE_LEVEL = {
     "_diagnose": 9,
     "_learning": 9,
 }
-LEAVES = ["experiments", "cli", "plots", "io", "adapters", "report"]
+LEAVES = ["experiments", "cli", "plots", "io", "adapters", "report", "vision"]
 # A method of a result may open a leaf when it is called, and adapters share the energies of files.
 LAZY = {("_estimate", "report"), ("adapters", "io")}
 

@@ -40,6 +40,7 @@ EXPERIMENTS = {
         Experiment("mle", "maximum likelihood with Gibbs gradients", "Sec. 5.3", "mle"),
         Experiment("marginal", "one site of a 40 × 40 Ising model", "Sec. 5.4, App. B.3", "marginal"),
         Experiment("loose-bounds", "influence bounds that are too large", "Sec. 5.6", "loose_bounds"),
+        Experiment("segmentation", "the labels of a region of an image", "Sec. 5.5, App. B.4", "segmentation"),
         Experiment("beyond", "what this project adds", "not in the paper", "beyond"),
     )
 }

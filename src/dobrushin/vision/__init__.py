@@ -1,0 +1,32 @@
+"""Targeted image segmentation: the paper's Section 5.5 as software. Needs the extra `vision`.
+
+Patches of an image get words for texture, colour and place; classes are learnt from images of which only keywords are
+known; a Potts field ties neighbouring patches together; and a short Gibbs scan labels the rectangle that matters.
+"""
+
+from dobrushin.vision.field import Region, field
+from dobrushin.vision.images import Image, Images, hamming_error, read_folder
+from dobrushin.vision.msrc import convert_msrc
+from dobrushin.vision.patches import PatchGrid
+from dobrushin.vision.plsa import Aspects, fit_aspects
+from dobrushin.vision.result import Segmentation
+from dobrushin.vision.segmenter import Segmenter
+from dobrushin.vision.words import Described, Vocabulary, describe
+
+__all__ = [
+    "Aspects",
+    "Described",
+    "Image",
+    "Images",
+    "PatchGrid",
+    "Region",
+    "Segmentation",
+    "Segmenter",
+    "Vocabulary",
+    "convert_msrc",
+    "describe",
+    "field",
+    "fit_aspects",
+    "hamming_error",
+    "read_folder",
+]

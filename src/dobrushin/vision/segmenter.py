@@ -1,0 +1,260 @@
+"""From training images with keywords to labelled regions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import numpy as np
+
+from dobrushin import _validate as check
+from dobrushin._arrays import frozen
+from dobrushin._executor import Within, cores, read_executor, received, run_pieces, sent, within, workers_of
+from dobrushin._seeding import seed_sequence
+from dobrushin.errors import ArgumentError, WorkerError
+from dobrushin.vision.field import COUPLING, Region, field
+from dobrushin.vision.images import Image
+from dobrushin.vision.patches import PATCH, STEP, TARGET
+from dobrushin.vision.plsa import Aspects, fit_aspects
+from dobrushin.vision.result import CHAINS, Posed, ScanChoice, Segmentation, drawn
+from dobrushin.vision.words import Described, Vocabulary, describe, one_thread
+
+_SHARES = 4
+_MANY = "vision.Segmenter.segment_many"
+
+
+class Segmenter:
+    """Learns classes from images with keywords, and labels the central rectangle of others.
+
+    Parameters
+    ----------
+    classes : sequence of str
+        Names; labels are positions in it.
+    patch, step : int
+        Side of the patches and the distance from one to the next, in pixels.
+    words : (int, int, int)
+        Number of texture words and of colour words, and cells a side of the grid of places.
+    coupling : float
+        Strength of the Potts field on the patches.
+    target : (int, int)
+        Rows and columns of the rectangle of patches, on an image that is wider than high; on others it is turned.
+    seed : int
+        For the vocabularies.
+
+    Notes
+    -----
+    The Markov field aspect model of Verbeek and Triggs (2007) with the sampler of the paper's Section 5.5. Keywords are
+    used for training only: those of the images to be segmented are unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dobrushin import vision
+    >>> rng = np.random.default_rng(1)
+    >>> def halves(name, left, right):
+    ...     colors = {"sky": (90, 140, 230), "grass": (60, 150, 40)}
+    ...     pixels = np.empty((120, 160, 3))
+    ...     pixels[:, :80], pixels[:, 80:] = colors[left], colors[right]
+    ...     noisy = np.clip(pixels + rng.normal(0, 20, pixels.shape), 0, 255).astype(np.uint8)
+    ...     return vision.Image(name, noisy, keywords=tuple({left: 0, right: 0}))
+    >>> training = [halves("a", "sky", "sky"), halves("b", "grass", "grass"), halves("c", "grass", "sky")]
+    >>> model = vision.Segmenter(["sky", "grass"], words=(20, 10, 4), target=(4, 6)).fit(training)
+    >>> model.segment(halves("d", "sky", "grass"), seed=1)
+    Segmentation('d', 4 x 6 patches: sky 50%, grass 50%; 31 steps x 200 chains, guarantee 21.3 of 24)
+    >>> [one.name for one in model.segment_many(training, scan="systematic", seed=1)]
+    ['a', 'b', 'c']
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[str],
+        *,
+        patch: int = PATCH,
+        step: int = STEP,
+        words: tuple[int, int, int] = (1000, 100, 10),
+        coupling: float = COUPLING,
+        target: tuple[int, int] = TARGET,
+        seed: int = 0,
+    ) -> None:
+        caller = "vision.Segmenter"
+        if isinstance(classes, str) or len(classes) < 2 or len(set(classes)) < len(classes):
+            raise ArgumentError(caller, "classes", "two or more different names", classes)
+        self.classes = tuple(classes)
+        self.patch, self.step = check.count(patch, caller, "patch"), check.count(step, caller, "step")
+        if len(words) != 3:
+            raise ArgumentError(caller, "words", "three numbers", words)
+        self.words = tuple(check.count(number, caller, "words") for number in words)
+        self.coupling = float(check.finite(check.real_array(coupling, caller, "coupling"), caller, "coupling"))
+        if len(target) != 2:
+            raise ArgumentError(caller, "target", "rows and columns", target)
+        self.target = (check.count(target[0], caller, "target"), check.count(target[1], caller, "target"))
+        self.seed = check.count(seed, caller, "seed", 0)
+        self.vocabulary: Vocabulary | None = None
+        self.aspects: Aspects | None = None
+
+    def describe(self, image: Image | Described) -> Described:
+        """Measure the patches of an image. All methods also take the result: to use an image again costs less then."""
+        if isinstance(image, Described):
+            if (image.grid.patch, image.grid.step) != (self.patch, self.step):
+                requirement = f"described with patches of {self.patch} pixels every {self.step}"
+                got = f"{image.grid.patch} every {image.grid.step}"
+                raise ArgumentError("vision.Segmenter", "image", requirement, got)
+            return image
+        if not isinstance(image, Image):
+            raise ArgumentError("vision.Segmenter", "image", "an Image, or one that was described", image)
+        return describe(image, self.patch, self.step)
+
+    def fit(self, images: Iterable[Image | Described]) -> Segmenter:
+        """Learn the words, and PLSA with them.
+
+        Parameters
+        ----------
+        images : Image or Described objects
+            With keywords. Label maps are not looked at.
+
+        Returns
+        -------
+        Segmenter
+            This one.
+        """
+        caller = "vision.Segmenter.fit"
+        known = [self.describe(image) for image in images]
+        if not known:
+            raise ArgumentError(caller, "images", "at least one image", known)
+        allowed = np.zeros((len(known), len(self.classes)), dtype=bool)
+        for k, image in enumerate(known):
+            if not image.keywords:
+                raise ArgumentError(caller, "images", "with keywords", f"{image.name!r} without any", f"index {k}")
+            for word in image.keywords:
+                if word not in self.classes:
+                    requirement = f"with keywords among {', '.join(self.classes)}"
+                    raise ArgumentError(caller, "images", requirement, word, f"index {k}")
+                allowed[k, self.classes.index(word)] = True
+        if not allowed.any(axis=0).all():
+            missing = self.classes[int(np.argmin(allowed.any(axis=0)))]
+            raise ArgumentError(caller, "images", "such that each class is a keyword of some", f"none with {missing!r}")
+        with one_thread():
+            vocabulary = Vocabulary(self.words[0], self.words[1], self.words[2], self.seed).fit(known)
+            words = [vocabulary.encode(image) for image in known]
+        self.vocabulary = vocabulary
+        self.aspects = fit_aspects(words, allowed, self.vocabulary.sizes)
+        return self
+
+    def segment(
+        self,
+        image: Image | Described,
+        *,
+        scan: ScanChoice = "shortest",
+        tolerance: float = 0.05,
+        chains: int = CHAINS,
+        seed: int | np.random.SeedSequence | None = None,
+        executor: Executor | None = None,
+    ) -> Segmentation:
+        """Label an image; its keywords are not looked at.
+
+        Parameters
+        ----------
+        image : Image or Described
+        scan : {"shortest", "systematic", "certified"}, Scan, ScanResult, or function
+            "systematic": one sweep. "shortest": the shortest scan for the rectangle with the guarantee of one sweep;
+            the same for all images of a shape, and remembered. "certified": the shortest scan, for this image, after
+            which each label of the rectangle is within `tolerance` of its posterior, in total variation. A function
+            is given the `Region` and returns a scan.
+        tolerance : float
+            For scan="certified".
+        chains : int
+            Draws, from which the majority is taken.
+        seed : int, SeedSequence or None
+        executor : concurrent.futures.Executor, optional
+            Runs the chains.
+
+        Returns
+        -------
+        Segmentation
+        """
+        caller = "vision.Segmenter.segment"
+        clock = [time.perf_counter()]
+        if self.vocabulary is None or self.aspects is None:
+            raise ArgumentError(caller, "self", "fitted: call fit before", "a segmenter that was not")
+        known = self.describe(image)
+        region = Region.center(known.grid, len(self.classes), self.coupling, self.target)
+        words = self.vocabulary.encode(known)
+        clock.append(time.perf_counter())
+        unaries = self.aspects.unaries(words).reshape(*known.grid.shape, len(self.classes))
+        posterior = field(unaries, self.coupling)
+        clock.append(time.perf_counter())
+        spent = dict(zip(("words", "proportions"), np.diff(clock).tolist(), strict=True))
+        posed = Posed(
+            known.name, self.classes, known.grid, region, frozen(unaries.argmax(axis=2)), posterior, spent
+        )  # fmt: skip
+        return drawn(posed, scan, tolerance, chains, seed, executor, caller)
+
+    def segment_many(
+        self,
+        images: Sequence[Image | Described],
+        *,
+        scan: ScanChoice = "shortest",
+        tolerance: float = 0.05,
+        chains: int = CHAINS,
+        seed: int | np.random.SeedSequence | None = None,
+        executor: Executor | None = None,
+    ) -> list[Segmentation]:
+        """Label many images, one after the other or over an executor.
+
+        Each image has a seed of its own, the child of `seed` with its number: the labels are the same however the
+        images are split up.
+
+        Parameters
+        ----------
+        images : sequence of Image or Described
+        scan, tolerance, chains
+            As for `segment`.
+        seed : int, SeedSequence or None
+        executor : concurrent.futures.Executor, optional
+            Threads, processes, Dask; default none.
+
+        Returns
+        -------
+        list of Segmentation
+            In the order of the images.
+        """
+        executor = read_executor(executor, _MANY)
+        sequence = seed_sequence(seed, _MANY)
+        options = {"scan": scan, "tolerance": tolerance, "chains": chains}
+        pieces = [(image, child(sequence, number)) for number, image in enumerate(images)]
+        whole = Within(cores())
+        if executor is None:
+            return _some((self, options), pieces, whole)
+        size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
+        done: dict[int, list[Segmentation]] = {}
+        with sent((self, options), executor, _MANY) as shared:
+
+            def submit(pool: Executor, number: int) -> Future[Any]:
+                return pool.submit(_some, shared, pieces[number * size : (number + 1) * size], whole)
+
+            shares = range(-(-len(pieces) // size))
+            trouble = run_pieces(executor, submit, shares, done, _MANY, look=lambda: None, stop=lambda: None)
+        found = [one for number in sorted(done) for one in done[number]]
+        if isinstance(trouble, KeyboardInterrupt):
+            raise trouble
+        if trouble is not None:
+            raise WorkerError(str(trouble), len(found), len(pieces), "images", "Call again with a new executor.")
+        return found
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self.aspects is None else f"{len(self.aspects.theta)} training images"
+        return f"Segmenter({len(self.classes)} classes, {state})"
+
+
+def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
+    """A child by its number, without counting up to it."""
+    return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
+
+
+def _some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
+    """A share of the images, in a worker, by one thread: the images are what is split up."""
+    model, options = received(shared)
+    with within(whole):
+        return [model.segment(image, seed=seed, **options) for image, seed in pieces]
