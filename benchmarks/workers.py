@@ -128,7 +128,7 @@ def killed_workers(quick: bool) -> Row:
 
 
 def many_queries(quick: bool) -> list[Row]:
-    """Ten thousand queries with evidence on one model, in one call, by threads and by processes."""
+    """Ten thousand queries with evidence on one model, in one call, by one process and by several."""
     count = 300 if quick else 10_000
     model = random_ising(100, 1)
     rng = np.random.default_rng(2)
@@ -140,7 +140,7 @@ def many_queries(quick: bool) -> list[Row]:
     single = _single(model, queries[:200])
     rows, digests = [], set()
     with ProcessPoolExecutor(_WORKERS) as processes, local_cluster() as client:
-        executors = {"threads": None, "processes": processes}
+        executors = {"no executor": None, "processes": processes}
         if client is not None:
             executors["Dask"] = client.get_executor()
         for label, executor in executors.items():

@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin import adapters, exact, io, plots, report
+    from dobrushin import adapters, exact, io, plots, report, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose
     from dobrushin._estimate import Estimate, Estimates, estimate, estimate_many
@@ -107,7 +107,7 @@ _HOME = {
     "variation": "_variation",
     "write": "io",
 }
-_MODULES = ("adapters", "exact", "io", "plots", "report")
+_MODULES = ("adapters", "exact", "io", "plots", "report", "vision")
 
 __all__ = [
     "ArgumentError",
@@ -168,6 +168,7 @@ __all__ = [
     "shortest_scan",
     "suggest_groups",
     "variation",
+    "vision",
     "write",
 ]
 

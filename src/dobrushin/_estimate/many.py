@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -165,8 +165,8 @@ def estimate_many(
     seed : int, SeedSequence or None
         The draws of a query depend on this and on its number only: the answers are the same whatever the executor.
     executor : concurrent.futures.Executor, optional
-        Default: threads. As planning is Python code, processes are faster: a `ProcessPoolExecutor`, or
-        ``client.get_executor()`` of Dask.
+        Default: one query after the other, each of them on all cores. As planning is Python code, threads gain
+        nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
     progress : bool
         Show a bar.
     finished : Estimates, optional
@@ -210,38 +210,47 @@ def estimate_many(
         seed = finished.seed
     sequence = seed_sequence(seed, "estimate_many")
     errors = _unsendable(asked, executor)
-    pool = ThreadPoolExecutor(cores()) if executor is None else executor
-    try:
-        with (
-            sent((model, settings, sequence), executor, "estimate_many") as shared,
-            progress_bar(bool(progress), len(asked), "answering", "queries") as report,
-        ):
-            trouble = _Rounds(asked, shared, pool, report, answers, errors).run()
-    finally:
-        if executor is None:
-            pool.shutdown(wait=True, cancel_futures=True)
+    with (
+        sent((model, settings, sequence), executor, "estimate_many") as shared,
+        progress_bar(bool(progress), len(asked), "answering", "queries") as report,
+    ):
+        work = _Work(asked, shared, report, answers, errors)
+        trouble = work.here() if executor is None else work.over(executor)
     return _unless_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
 @dataclass
-class _Rounds:
-    """Pieces of some queries each; what a piece leaves when its time is over is for the next round."""
+class _Work:
+    """Queries, what all of them share, and what is known of them; both ways to do them return what ended them early."""
 
     asked: list[Query]
     shared: Any
-    pool: Executor
     report: Callable[[int], None] | None
     answers: dict[int, Estimate]
     errors: dict[int, Exception]
 
-    def run(self) -> KeyboardInterrupt | Lost | None:
-        """Answer, until nothing is left or something ends it before its time."""
-        inside = shares_memory(self.pool)
+    def left(self) -> list[int]:
+        """The queries that are still to be done."""
+        return [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]
+
+    def here(self) -> KeyboardInterrupt | None:
+        """One after the other, each of them on all cores."""
+        try:
+            for k in self.left():
+                self._keep({0: {k: _answered(self.shared, k, self.asked[k])}})
+                self._look({})
+        except KeyboardInterrupt as interruption:
+            return interruption
+        return None
+
+    def over(self, pool: Executor) -> KeyboardInterrupt | Lost | None:
+        """In pieces of some queries each; what a piece leaves when its time is over is for the next round."""
+        inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
         whole = Within(cores(), stopped)
         size = 1 if inside else _MOST_AT_ONCE
-        while left := [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]:
-            size = max(1, min(size, -(-len(left) // (4 * workers_of(self.pool)))))
+        while left := self.left():
+            size = max(1, min(size, -(-len(left) // (4 * workers_of(pool)))))
             pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
             done: dict[int, Found] = {}
 
@@ -252,13 +261,13 @@ class _Rounds:
             stop = stopped.set if stopped else (lambda: None)
             look = partial(self._look, done)
             try:
-                trouble = run_pieces(self.pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
+                trouble = run_pieces(pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
             finally:
                 self._keep(done)
             if trouble is not None:
                 return trouble
             count = len(self.answers) + len(self.errors) - before
-            pace = (time.monotonic() - begin) * workers_of(self.pool) / max(1, count)
+            pace = (time.monotonic() - begin) * workers_of(pool) / max(1, count)
             size = 1 if inside else int(min(_MOST_AT_ONCE, _PIECE_SECONDS / pace))
         return None
 
@@ -278,16 +287,11 @@ class _Rounds:
 def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> Found:
     """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
     begin = time.monotonic()
-    model, settings, sequence = received(shared)
+    content = received(shared)
     found: Found = {}
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
         for k, query in queries.items():
-            # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
-            own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
-            try:
-                answer: Estimate | Exception = _light(_answer(model, query, settings, own))
-            except Exception as error:
-                answer = _light_error(error)
+            answer = _answered(content, k, query)
             if whole.is_stopped:
                 break
             found[k] = answer
@@ -296,10 +300,16 @@ def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> Found:
     return found
 
 
-def _answer(model: Any, query: Query, settings: Settings, sequence: np.random.SeedSequence) -> Estimate:
+def _answered(content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Query) -> Estimate | Exception:
+    """The answer to query number k, or why there is none."""
+    model, (tolerance, confidence, method, budget), sequence = content
     targets, evidence = query
-    tolerance, confidence, method, budget = settings
-    return answered(model, targets, tolerance, confidence, evidence, sequence, method, budget, Running())
+    # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
+    own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
+    try:
+        return _light(answered(model, targets, tolerance, confidence, evidence, own, method, budget, Running()))
+    except Exception as error:
+        return _light_error(error)
 
 
 def _light(answer: Estimate) -> Estimate:

@@ -40,7 +40,7 @@ def run(
         try:
             with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
                 outcome = run_experiment(wanted, setting, out, say and _named(wanted, say), pool)
-        except MissingData as missing:
+        except (MissingData, ImportError) as missing:  # its images, or the libraries that read them
             if name != "all":
                 raise
             skipped[wanted] = str(missing)
