@@ -23,8 +23,8 @@ from workers import Work
 
 _SIDES = (30, 100, 316, 1000, 3162, 10_000, 31_623)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_EXPONENTS = range(6, 22)
-_UPDATES, _QUICK = 2 * 10**10, 2 * 10**9
+_EXPONENTS = range(6, 20)
+_UPDATES, _QUICK = 10**10, 2 * 10**9
 # Curve, place on the horizontal axis, seconds.
 Point = tuple[str, float, float]
 
