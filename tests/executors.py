@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,3 +66,21 @@ def fails(n: int) -> dict:
     """A part of an experiment that cannot be computed."""
     time.sleep(0.1)
     return {"values": n // 0}
+
+
+@dataclass(frozen=True)
+class DeadlyScan:
+    """Chooses a scan for a region; in another process than `main` it ends that one after some calls."""
+
+    main: int
+    file: str
+    after: int
+
+    def __call__(self, region: Any) -> Any:
+        calls = Path(self.file).read_text() if Path(self.file).exists() else ""
+        if os.getpid() != self.main:
+            if len(calls) >= self.after:
+                time.sleep(0.3)
+                os.kill(os.getpid(), signal.SIGKILL)
+            Path(self.file).write_text(calls + "x")
+        return region.shortest()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+from executors import DeadlyScan
 
 cv2 = pytest.importorskip("cv2", reason="the extra vision is not installed")
 pytest.importorskip("sklearn", reason="the extra vision is not installed")
@@ -383,14 +384,21 @@ def refit(classes):
     return vision.Segmenter(classes, words=(5, 5, 2), target=(2, 3)).fit(noise)
 
 
-def test_executors_that_end(model, tests):
+def test_executors_that_end(model, tests, tmp_path):
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-    with pool, pytest.raises(WorkerError, match="new executor"):
-        model.segment_many(tests, scan=end_the_process, executor=pool)
-
-
-def end_the_process(_):
-    os._exit(1)
+    scan = DeadlyScan(os.getpid(), str(tmp_path / "calls"), after=2)
+    with pool, pytest.raises(WorkerError, match=r"2 of .* images had finished") as caught:
+        model.segment_many(tests, scan=scan, chains=20, seed=3, executor=pool)
+    kept = caught.value.segmentations
+    assert sorted(kept) == [0, 1]
+    rest = model.segment_many(tests, scan=scan, chains=20, seed=3, finished=kept)
+    plain = model.segment_many(tests, scan=scan, chains=20, seed=3)
+    assert rest[0] is kept[0]
+    assert all((a.probabilities == b.probabilities).all() for a, b in zip(rest, plain, strict=True))
+    with pytest.raises(ArgumentError, match="of the same images: 'n0'".replace("n0", tests[1].name)):
+        model.segment_many(tests, finished={1: kept[0]})
+    with pytest.raises(ArgumentError, match="'finished' argument"):
+        model.segment_many(tests, finished={99: kept[0]})
 
 
 @pytest.fixture

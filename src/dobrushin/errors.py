@@ -264,21 +264,24 @@ class WorkerError(RuntimeError):
         Which ones they are.
     estimates : Estimates or None
         Of many queries: those that were answered.
+    segmentations : dict from int to Segmentation
+        Of many images: those that were labelled, by number.
     """
 
     def __init__(self, why: str, done: int, wanted: int, what: str, remedy: str, samples: Any = None,
-                 chain_numbers: Any = (), estimates: Any = None) -> None:  # fmt: skip
+                 chain_numbers: Any = (), estimates: Any = None, segmentations: Any = None) -> None:  # fmt: skip
         self.samples: Samples | None = samples
         self.chain_numbers = chain_numbers
         self.estimates: Estimates | None = estimates
-        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers, estimates)
+        self.segmentations: dict[int, Any] = segmentations or {}
+        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers, estimates, segmentations)
         super().__init__(
             f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')}). {remedy}"
         )
 
     def after(self, samples: Samples, done: int) -> WorkerError:
         """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
-        why, here, wanted, what, remedy, _, numbers, _ = self._arguments
+        why, here, wanted, what, remedy, _, numbers, *_ = self._arguments
         return WorkerError(why, done + here, done + wanted, what, remedy, samples, [*range(done), *numbers])
 
     def __reduce__(self) -> tuple[Any, ...]:

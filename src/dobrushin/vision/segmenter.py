@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -200,6 +200,7 @@ class Segmenter:
         chains: int = CHAINS,
         seed: int | np.random.SeedSequence | None = None,
         executor: Executor | None = None,
+        finished: Mapping[int, Segmentation] | None = None,
     ) -> list[Segmentation]:
         """Label many images, one after the other or over an executor.
 
@@ -214,19 +215,37 @@ class Segmenter:
         seed : int, SeedSequence or None
         executor : concurrent.futures.Executor, optional
             Threads, processes, Dask; default none.
+        finished : dict from int to Segmentation, optional
+            Images that need not be labelled again, by number: what a `WorkerError` of the same call, with the same
+            seed, carries as ``segmentations``.
 
         Returns
         -------
         list of Segmentation
             In the order of the images.
+
+        Raises
+        ------
+        WorkerError
+            When the executor ends early; it carries the images that were labelled.
         """
         executor = read_executor(executor, _MANY)
         sequence = seed_sequence(seed, _MANY)
         options = {"scan": scan, "tolerance": tolerance, "chains": chains}
-        pieces = [(image, child(sequence, number)) for number, image in enumerate(images)]
+        found = dict(finished or {})
+        for number, known in found.items():
+            if not isinstance(known, Segmentation) or number not in range(len(images)):
+                raise ArgumentError(
+                    _MANY, "finished", "a dict from numbers of images to segmentations", {number: known}
+                )
+            if known.name != images[number].name:
+                raise ArgumentError(_MANY, "finished", f"of the same images: {images[number].name!r}", known.name)
+        left = [number for number in range(len(images)) if number not in found]
+        pieces = [(images[number], child(sequence, number)) for number in left]
         whole = Within(cores())
         if executor is None:
-            return _some((self, options), pieces, whole)
+            found.update(zip(left, _some((self, options), pieces, whole), strict=True))
+            return [found[number] for number in range(len(images))]
         size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
         done: dict[int, list[Segmentation]] = {}
         with sent((self, options), executor, _MANY) as shared:
@@ -236,12 +255,14 @@ class Segmenter:
 
             shares = range(-(-len(pieces) // size))
             trouble = run_pieces(executor, submit, shares, done, _MANY, look=lambda: None, stop=lambda: None)
-        found = [one for number in sorted(done) for one in done[number]]
+        for share, labelled in done.items():
+            found.update(zip(left[share * size : (share + 1) * size], labelled, strict=True))
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
-            raise WorkerError(str(trouble), len(found), len(pieces), "images", "Call again with a new executor.")
-        return found
+            remedy = "They are attached: the same call with finished=error.segmentations goes on."
+            raise WorkerError(str(trouble), len(found), len(images), "images", remedy, segmentations=found)
+        return [found[number] for number in range(len(images))]
 
     def __repr__(self) -> str:
         state = "not fitted" if self.aspects is None else f"{len(self.aspects.theta)} training images"
