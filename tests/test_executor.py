@@ -21,6 +21,7 @@ import dobrushin as db
 from dobrushin import _executor, _resume
 from dobrushin._estimate import many
 from dobrushin._executor import Within, cores, received, sent, within, workers_of
+from dobrushin._fingerprint import fingerprint
 from executors import Deadly, Noted, deadly_event
 
 MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)
@@ -399,6 +400,24 @@ def test_what_another_call_finished_is_refused():
     for model, ask in ((MODEL, [(other, None), pair]), (stronger, asked), (MODEL, [pair, pair])):
         with pytest.raises(db.ArgumentError, match="'finished' argument"):
             db.estimate_many(model, ask, tolerance=0.2, finished=kept)
+
+
+def test_a_fingerprint_is_of_what_a_model_is_not_of_what_was_done_with_it():
+    def model(strength=0.3):
+        return db.Ising({("a", "b"): strength, ("b", "c"): 0.2})
+
+    used = model()
+    db.estimate(used, ["a"], evidence={"c": 1}, tolerance=0.1)
+    db.influence(used)
+    assert fingerprint(used) == fingerprint(model()) == fingerprint(pickle.loads(pickle.dumps(used)))
+    others = [model(0.31), db.Ising({("a", "b"): 0.3, ("b", "d"): 0.2}), used.condition({"a": 1})]
+    names = {fingerprint(other) for other in [used, *others]}
+    assert len(names) == 4
+    adds = [lambda x, k=k: x + k for k in range(2)]
+    assert len({fingerprint(f) for f in [*adds, lambda x: x + 1, lambda x: x + 2, (1, 2), [1, 2], "12", 12]}) == 8
+    held: list = []
+    held.append(held)
+    assert fingerprint(held)
 
 
 def test_a_query_that_cannot_be_sent_is_named():

@@ -56,10 +56,14 @@ def _update(digest: Any, part: Any, above: tuple[int, ...]) -> None:
         rows = part.tocsr()
         _update(digest, [part.shape, rows.indptr, rows.indices, rows.data], inside)
     elif hasattr(part, "__dict__") and (dataclasses.is_dataclass(part) or not isinstance(part, type)):
-        known = {name for name, value in vars(type(part)).items() if isinstance(value, functools.cached_property)}
-        _update(digest, {k: v for k, v in vars(part).items() if k not in _MEMORY and k not in known}, inside)
+        made = {k: v for k, v in vars(part).items() if k not in _MEMORY and not _is_computed(type(part), k)}
+        _update(digest, made, inside)
     else:
         digest.update(repr(part).encode())
+
+
+def _is_computed(kind: type, name: str) -> bool:
+    return isinstance(getattr(kind, name, None), functools.cached_property)
 
 
 def _is_filled(cell: Any) -> bool:
