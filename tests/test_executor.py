@@ -243,6 +243,19 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
             np.testing.assert_array_equal(again.counts, plain.counts)
 
 
+def test_a_checkpoint_with_another_count_is_refused(tmp_path):
+    file = tmp_path / "run.npz"
+    options = {"chains": 300, "seed": 3, "record": "counts"}
+    db.sample(MODEL, SCAN, checkpoint=file, **options)
+    with np.load(file) as stored:
+        arrays = dict(stored)
+    name = next(name for name in arrays if name.endswith(".counts"))
+    for change in ({name: arrays[name] + 1}, {}):
+        np.savez(file, **{key: value for key, value in arrays.items() if key != name}, **change)
+        with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
+            db.sample(MODEL, SCAN, checkpoint=file, **options)
+
+
 def test_a_run_whose_checkpoint_can_no_longer_be_written_goes_on(tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -302,6 +315,9 @@ def test_many_estimates_are_those_of_single_calls_whatever_the_split():
         for executor in (pool, threads):
             there = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=executor)
             assert all(same_estimate(a, b) for a, b in zip(there, plain, strict=True))
+    # Each query has draws of its own, also where the same is asked twice.
+    twice = db.estimate_many(MODEL, [([3], None)] * 2, tolerance=0.05, seed=7, method="dobrushin")
+    assert twice[0].mean[0] != twice[1].mean[0]
     # The answer to a query does not depend on which queries come after it.
     fewer = db.estimate_many(MODEL, asked[:5], tolerance=0.05, seed=7)
     assert all(same_estimate(fewer[k], plain[k]) for k in range(5))
