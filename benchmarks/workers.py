@@ -73,7 +73,7 @@ def local_cluster() -> Iterator[Any]:
     except ImportError:
         yield None
         return
-    options = {"n_workers": _WORKERS, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": _WORKERS, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 

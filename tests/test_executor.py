@@ -491,7 +491,7 @@ def test_a_piece_plans_for_the_cores_of_the_whole_and_stops_with_it():
 @pytest.fixture(scope="module")
 def dask() -> Iterator:
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
