@@ -21,13 +21,13 @@ from rich.table import Table
 from scipy import sparse
 
 import dobrushin as db
-from dobrushin import _cuda
 from dobrushin._coalescence.build import build_sets
-from dobrushin._cuda.device import cupy
+from dobrushin._sampling import cuda as _cuda
 from dobrushin._sampling.build import build_kernel
+from dobrushin._sampling.cuda.device import cupy
 from dobrushin._sampling.kernels import Kernel, Work
 from dobrushin._sampling.region import region_of
-from dobrushin._seeding import master_words
+from dobrushin._shared.seeds import master_words
 
 _WIDTH = 160
 _MASTER = master_words(np.random.SeedSequence(1))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 import dobrushin as db
-from dobrushin._intervals import clopper_pearson
+from dobrushin._shared.intervals import clopper_pearson
 from measure import Row
 
 # The random models are those of the tests.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 _VARIABLES = 5
 _STEPS = 10

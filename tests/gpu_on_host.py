@@ -1,6 +1,6 @@
 """A stand-in for CuPy: kernels are compiled with the C++ compiler of the host and run thread after thread.
 
-It knows just what `dobrushin._cuda` uses, so that its source and what surrounds it are tested where there is no GPU.
+It knows just what the package uses of CuPy, so that its source and what surrounds it are tested without a GPU.
 """
 
 import ctypes

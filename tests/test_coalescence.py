@@ -14,11 +14,11 @@ from scipy import stats
 import dobrushin as db
 import reference
 from dobrushin._coalescence.build import build_sets
-from dobrushin._coalescence.run import run_sets
-from dobrushin._intervals import lower_limit, upper_limit
+from dobrushin._coalescence.set_runs import run_sets
 from dobrushin._kernels import generator
 from dobrushin._sampling.region import region_of
-from dobrushin._seeding import master_words
+from dobrushin._shared.intervals import lower_limit, upper_limit
+from dobrushin._shared.seeds import master_words
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)

@@ -7,18 +7,18 @@ import pytest
 
 import dobrushin as db
 import gpu_on_host
-from dobrushin import _cuda
 from dobrushin._coalescence.build import build_sets
-from dobrushin._cuda import device, kernels
 from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
+from dobrushin._sampling import cuda as _cuda
+from dobrushin._sampling.batches import run_batch
 from dobrushin._sampling.build import build_kernel
-from dobrushin._sampling.entry import make_job
+from dobrushin._sampling.cuda import device, kernels
 from dobrushin._sampling.kernels import Work
 from dobrushin._sampling.record import Record
 from dobrushin._sampling.region import region_of
-from dobrushin._sampling.run import run_batch
-from dobrushin._seeding import master_words
+from dobrushin._sampling.sampler import make_job
+from dobrushin._shared.seeds import master_words
 from models import random_model
 
 NO_GPU = None if _cuda.is_available() else "no GPU: CuPy or the driver is missing"

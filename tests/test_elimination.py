@@ -10,8 +10,8 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 import dobrushin as db
-from dobrushin import _elimination
-from dobrushin._elimination import clique_tree, eliminate, log_partition
+from dobrushin._exact import elimination as _elimination
+from dobrushin._exact.elimination import clique_tree, eliminate, log_partition
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]

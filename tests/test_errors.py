@@ -125,7 +125,7 @@ def test_budget_errors_carry_the_numbers():
 def test_missing_matplotlib_says_what_to_install(monkeypatch):
     import importlib
 
-    from dobrushin import _extras
+    from dobrushin._shared import extras as _extras
 
     def missing(name):
         raise ImportError(name)

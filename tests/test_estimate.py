@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dobrushin as db
-from dobrushin._estimate.sampled import SampledRun
-from dobrushin._executor import Running
-from dobrushin._plan import Plan, read_query
-from dobrushin._sampling.feasible import allowed_state
-from dobrushin._workspace import workspace
+from dobrushin._estimate.query import Plan, read_query
+from dobrushin._estimate.runs import SampledRun
+from dobrushin._estimate.workspace import workspace
+from dobrushin._sampling.allowed_state import allowed_state
+from dobrushin._shared.executors import Running
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -234,16 +234,16 @@ def test_exact_rounding_bound_holds_for_huge_potentials():
 
 
 def test_repeated_calls_compute_each_influence_row_once(monkeypatch):
-    from dobrushin import _workspace
+    from dobrushin._influence import known
 
     asked = []
-    compute = _workspace.influence_rows
+    compute = known.influence_rows
 
     def counting(model, positions, method):
         asked.extend((model.n_variables, int(i)) for i in positions)
         return compute(model, positions, method)
 
-    monkeypatch.setattr(_workspace, "influence_rows", counting)
+    monkeypatch.setattr(known, "influence_rows", counting)
     model = db.Ising.grid(30, 30, couplings=0.2)
     db.estimate(model, [0], seed=1)
     assert len(asked) == len(set(asked)) > 0
@@ -474,7 +474,7 @@ def test_an_interruption_leaves_rows_unknown_not_wrong(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dobrushin._workspace.np.resize", interrupted)
+    monkeypatch.setattr("dobrushin._influence.known.np.resize", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rows.rows(np.arange(100))
     monkeypatch.undo()

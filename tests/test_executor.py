@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin import _executor, _resume
 from dobrushin._estimate import many
-from dobrushin._executor import Within, cores, received, sent, within, workers_of
-from dobrushin._fingerprint import fingerprint
+from dobrushin._shared import executors as _executor
+from dobrushin._shared import state_file as _resume
+from dobrushin._shared.executors import Within, cores, received, sent, within, workers_of
+from dobrushin._shared.fingerprint import fingerprint
 from executors import Deadly, Noted, deadly_event
 
 MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dobrushin._intervals import BernsteinMean, clopper_pearson, lower_limit, trials_needed, upper_limit, values_needed
+from dobrushin._shared.intervals import (
+    BernsteinMean,
+    clopper_pearson,
+    lower_limit,
+    trials_needed,
+    upper_limit,
+    values_needed,
+)
 
 
 @pytest.mark.parametrize("trials", [1, 2, 7, 64, 300])

@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 
 import dobrushin as db
 from dobrushin._learning import ascent
-from dobrushin._learning.exact import Exact
-from dobrushin._learning.gibbs import Gibbs
+from dobrushin._learning.exact_gradient import Exact
+from dobrushin._learning.gibbs_gradient import Gibbs
 from dobrushin._learning.structure import structure_of, structure_on
 from dobrushin.errors import FitInterrupted, UncertifiedStep
 
@@ -312,7 +312,7 @@ def test_errors_of_the_updates_count(monkeypatch):
         run = db.sample(*given, **options)
         return dataclasses.replace(run, update_error=np.full(4, 0.003))
 
-    monkeypatch.setattr("dobrushin._learning.gibbs.sample", coarse)
+    monkeypatch.setattr("dobrushin._learning.gibbs_gradient.sample", coarse)
     exact_start = db.fit(RING, SPINS, iterations=1, chains=64, step=0.1, seed=1)
     # At 0 the scan itself is exact: an edge of two variables with differences 2, wrong with probability 0.003 each.
     assert exact_start.bias_bound == pytest.approx(4 * 0.003, rel=1e-9)
@@ -321,7 +321,7 @@ def test_errors_of_the_updates_count(monkeypatch):
 
 
 def test_random_scans_beyond_the_budget_have_no_bound(monkeypatch):
-    monkeypatch.setattr("dobrushin._learning.gibbs._MOST_WORK", 10.0)
+    monkeypatch.setattr("dobrushin._learning.gibbs_gradient._MOST_WORK", 10.0)
     assert not db.fit(RING, SPINS, iterations=1, scan="uniform", chains=8).is_certified
     assert db.fit(RING, SPINS, iterations=1, scan="systematic", chains=8).is_certified
 

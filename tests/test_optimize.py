@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import dobrushin as db
 import reference
-from dobrushin._objective import read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._variation.objective import read_objective
 from models import FAMILIES, random_model
 
 SEEDS = st.integers(0, 10**6)

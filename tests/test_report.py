@@ -15,7 +15,8 @@ import pytest
 
 import dobrushin as db
 from dobrushin import report
-from dobrushin.report import closing, graph, page, rows
+from dobrushin.report import closing, graph, page
+from dobrushin.report import table as rows
 from report_cases import CASES, HOSTILE, cases, hostile_model
 
 

@@ -18,7 +18,7 @@ import reference
 from dobrushin._kernels import bits, generator
 from dobrushin._sampling.build import KERNELS
 from dobrushin._scan import Cycle
-from dobrushin._seeding import master_words
+from dobrushin._shared.seeds import master_words
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -189,7 +189,7 @@ def test_self_check_finds_nothing_wrong_and_can_find_something(monkeypatch):
     results = db.self_check(chains=20_000)
     assert {result.kernel for result in results} == set(KERNELS)
     assert all(result.ok for result in results)
-    from dobrushin._sampling import check
+    from dobrushin._sampling import kernel_check as check
 
     real = db.exact.law
     monkeypatch.setattr(check.exact, "law", lambda model, scan, initial: real(model, scan[:2], initial=initial))
@@ -241,8 +241,8 @@ def test_draws_do_not_depend_on_chains_batches_or_executors(monkeypatch):
             with ThreadPoolExecutor(3) as pool:
                 assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel, executor=pool).states == whole).all()
             with monkeypatch.context() as patch:
-                patch.setattr("dobrushin._sampling.run.CHUNK", 7)
-                patch.setattr("dobrushin._sampling.run.SWEEPS", 1)
+                patch.setattr("dobrushin._sampling.batches.CHUNK", 7)
+                patch.setattr("dobrushin._sampling.batches.SWEEPS", 1)
                 assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel).states == whole).all()
             assert (db.sample(model, scan, chains=300, seed=10, kernel=kernel).states != whole).any()
 
@@ -449,7 +449,7 @@ def test_dataframe_and_arviz():
 LONG_RUN = """
 import sys
 import dobrushin as db
-from dobrushin._sampling import run
+from dobrushin._sampling import batches as run
 run.CHECKPOINT_SECONDS = 0.05
 run.CHUNK = 200_000
 run.SWEEPS = 1

@@ -116,7 +116,7 @@ def test_rounding_is_upwards(seed):
 
 def test_rounding_without_inflation_is_caught(monkeypatch):
     """Negative control: with the factor dropped, some rational value is above the reported one."""
-    import dobrushin._variation as module
+    import dobrushin._variation.certificate as module
 
     plain = module.weighted_sum
     monkeypatch.setattr(module, "weighted_sum", lambda w, b, _: float(np.dot(w, b)))

@@ -18,18 +18,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dobrushin import adapters, exact, io, plots, report, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
-    from dobrushin._diagnose import Diagnosis, diagnose
-    from dobrushin._estimate import Estimate, Estimates, estimate, estimate_many
-    from dobrushin._groups import suggest_groups
+    from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
+    from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._models.local import LocalModel
     from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
-    from dobrushin._plan import Plan, plan
     from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
-    from dobrushin._statistics import Joint, Statistic
     from dobrushin._variation import Variation, variation
     from dobrushin.errors import (
         ArgumentError,
@@ -69,11 +66,11 @@ _HOME = {
     "FormatError": "errors",
     "Influence": "_influence",
     "Ising": "_models",
-    "Joint": "_statistics",
+    "Joint": "_estimate",
     "LocalModel": "_models.local",
     "Model": "_models",
     "PairwiseMRF": "_models",
-    "Plan": "_plan",
+    "Plan": "_estimate",
     "Potts": "_models",
     "Record": "_sampling",
     "Samples": "_sampling",
@@ -81,7 +78,7 @@ _HOME = {
     "Scan": "_scan",
     "ScanResult": "_optimize",
     "SpinMRF": "_models",
-    "Statistic": "_statistics",
+    "Statistic": "_estimate",
     "ToleranceError": "errors",
     "UncertifiedStep": "errors",
     "VacuousBoundWarning": "errors",
@@ -97,13 +94,13 @@ _HOME = {
     "influence": "_influence",
     "open_model": "io",
     "optimize": "_optimize",
-    "plan": "_plan",
+    "plan": "_estimate",
     "read": "io",
     "read_evidence": "io",
     "sample": "_sampling",
     "self_check": "_sampling",
     "shortest_scan": "_optimize",
-    "suggest_groups": "_groups",
+    "suggest_groups": "_diagnose",
     "variation": "_variation",
     "write": "io",
 }

@@ -13,10 +13,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
 from dobrushin._kernels.levels import levels
-from dobrushin._models.base import Model
+from dobrushin._models.model import Model
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin._estimate import Estimate, Estimates
+    from dobrushin._estimate import Estimate, Estimates, Plan
     from dobrushin._learning import Fit
     from dobrushin._optimize import ScanResult
-    from dobrushin._plan import Plan
     from dobrushin._sampling import Samples
 
 

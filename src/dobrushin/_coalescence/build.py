@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._arrays import frozen
 from dobrushin._coalescence.kernels import SetBits, SetField, SetKernel, SetRace
 from dobrushin._models import Ising, Model
+from dobrushin._sampling.allowed_state import allowed_state
 from dobrushin._sampling.build import (
     MOST_NEIGHBORS,
     UNIT,
@@ -19,9 +19,9 @@ from dobrushin._sampling.build import (
     largest_factors,
     local_factors,
 )
-from dobrushin._sampling.feasible import allowed_state
 from dobrushin._sampling.kernels import Kernel
 from dobrushin._sampling.region import Region
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, BudgetError
 
 # States are kept in 16 bits, and -1 stands for none.

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
-from dobrushin._extras import require
+from dobrushin._estimate.query import Plan
+from dobrushin._estimate.questions import Mean, Question
+from dobrushin._estimate.targets import Joint, Statistic, shown
 from dobrushin._models import Model
-from dobrushin._plan import Plan
-from dobrushin._questions import Mean, Question
 from dobrushin._sampling import Samples
-from dobrushin._statistics import Joint, Statistic, shown
-from dobrushin._variation import Variation
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.extras import require
+from dobrushin._variation.certificate import Variation
 from dobrushin.errors import ArgumentError
 
 # Rows that are printed; of more, the first and last ones.

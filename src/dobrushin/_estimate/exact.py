@@ -6,13 +6,13 @@ from itertools import product
 
 import numpy as np
 
-from dobrushin._elimination import Elimination, eliminate
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
+from dobrushin._estimate.exact_plan import is_joint, merged
+from dobrushin._estimate.query import Plan, Query
+from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
+from dobrushin._estimate.workspace import Workspace
+from dobrushin._exact.elimination import Elimination, eliminate
 from dobrushin._models import Model
-from dobrushin._plan import Plan, Query
-from dobrushin._plan.exact import is_joint, merged
-from dobrushin._questions import JointMarginal, Marginals, Mean, Question
-from dobrushin._workspace import Workspace
 from dobrushin.errors import ArgumentError, CertificateError
 
 

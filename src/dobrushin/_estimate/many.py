@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.entry import answered
-from dobrushin._executor import (
+from dobrushin._estimate.estimator import answered
+from dobrushin._estimate.query import read_settings
+from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
+from dobrushin._sampling.sampler import progress_bar
+from dobrushin._shared.executors import (
     Lost,
     Running,
     Within,
@@ -29,13 +33,9 @@ from dobrushin._executor import (
     within,
     workers_of,
 )
-from dobrushin._extras import require
-from dobrushin._fingerprint import fingerprint
-from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
-from dobrushin._plan.query import read_settings
-from dobrushin._sampling.entry import progress_bar
-from dobrushin._seeding import kept_seed, seed_sequence
+from dobrushin._shared.extras import require
+from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.seeds import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost

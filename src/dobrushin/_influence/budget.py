@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._kernels.influence import ENUMERATED
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import BudgetError
 
 # Per row: with method="best" larger rows fall back on a closed form, with method="exact" they are an error.

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._influence import budget
 from dobrushin._kernels import influence as kernels
 from dobrushin._models import FactorGraph
+from dobrushin._shared.arrays import frozen
 
 
 def factor_rows(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._influence import budget
 from dobrushin._kernels import influence as kernels
 from dobrushin._models import PairwiseMRF, Potts
+from dobrushin._shared.arrays import frozen
 
 # Rows of a Potts model whose tables are written out at a time; those that are enumerated have small tables.
 _CHUNK = 4096

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._influence.binary import ising_rows, spin_rows
 from dobrushin._influence.factors import factor_rows
 from dobrushin._influence.pairwise import pairwise_rows, potts_rows
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 METHODS = ("best", "paper", "exact")

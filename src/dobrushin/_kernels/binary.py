@@ -6,8 +6,8 @@ steps next to each other can be computed at once by the processor.
 
 import numpy as np
 
-from dobrushin._compile import kernel
 from dobrushin._kernels.generator import mix
+from dobrushin._shared.compile import kernel
 
 
 @kernel

@@ -7,8 +7,8 @@ chain is decided at the first bit in which u and p differ; when all are, no more
 
 import numpy as np
 
-from dobrushin._compile import kernel
 from dobrushin._kernels.generator import START, mix
+from dobrushin._shared.compile import kernel
 
 ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 

@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
-from dobrushin._compile import kernel
 from dobrushin._kernels.exponential import exponential
 from dobrushin._kernels.generator import mix
+from dobrushin._shared.compile import kernel
 
 SCALE = 2.0**53
 UNIT = 2.0**-53

@@ -6,7 +6,7 @@ every node holds the largest of its eight children: one cache line a level, and 
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 TIE = 2.0**-44
 B, R, D = 0, 1, 2  # columns of the array `at`: what is known of a variable lies together in memory

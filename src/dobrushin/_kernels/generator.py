@@ -6,7 +6,7 @@ had in any order, so a word belongs to a step, whoever computes it and whenever.
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -7,7 +7,7 @@ Only variables that were touched have a number, and only they are in the heap.
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 DONE, NEED_ROW, FULL = 0, 1, 2
 

@@ -6,7 +6,7 @@ One file, because Numba does not notice when a callee in another file changes.
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 U = 2.0**-53  # unit roundoff
 FLOOR = 2.0**-1000  # stands for positive numbers too small to be told from 0

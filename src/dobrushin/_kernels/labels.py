@@ -5,8 +5,8 @@ States have the layout [variable, chain]. Lists of steps are as in `chain`; the 
 
 import numpy as np
 
-from dobrushin._compile import kernel
 from dobrushin._kernels.generator import START, below, mix
+from dobrushin._shared.compile import kernel
 
 UNIT = 2.0**-53
 

@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
-from dobrushin._compile import kernel
 from dobrushin._kernels.exponential import exponential
 from dobrushin._kernels.generator import mix
+from dobrushin._shared.compile import kernel
 
 ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 UNIT = 2.0**-53

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 
 @kernel

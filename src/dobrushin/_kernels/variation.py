@@ -5,7 +5,7 @@ Only additions and multiplications of non-negative numbers, so that the rounding
 
 import numpy as np
 
-from dobrushin._compile import kernel
+from dobrushin._shared.compile import kernel
 
 FLOOR = 2.0**-1000
 

@@ -1,6 +1,6 @@
 """Maximum likelihood with Gibbs gradients whose bias is bounded at every step."""
 
-from dobrushin._learning.entry import fit
-from dobrushin._learning.result import Fit, History
+from dobrushin._learning.fit_result import Fit, History
+from dobrushin._learning.fitting import fit
 
 __all__ = ["Fit", "History", "fit"]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
-from dobrushin._learning.exact import Exact
-from dobrushin._learning.gibbs import Gibbs, NoScanError
+from dobrushin._learning.exact_gradient import Exact
+from dobrushin._learning.fit_result import Fit, History
+from dobrushin._learning.gibbs_gradient import Gibbs, NoScanError
 from dobrushin._learning.read import Settings
-from dobrushin._learning.result import Fit, History
 from dobrushin._learning.structure import Structure
-from dobrushin._resume import StateFile
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.state_file import StateFile
 from dobrushin.errors import FitInterrupted, UncertifiedStep
 
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
 from dobrushin._learning.structure import Structure, structure_of, structure_on
 from dobrushin._models import Ising, Model, PairwiseMRF, Potts
 from dobrushin._models.couplings import name_variables
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 FAMILIES = ("ising", "potts", "pairwise")

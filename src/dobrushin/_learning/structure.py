@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._arrays import frozen
 from dobrushin._models import Ising, Model, PairwiseMRF, Potts
 from dobrushin._models.couplings import symmetric
+from dobrushin._shared.arrays import frozen
 
 # Numbers that the temporaries of a statistic hold at once.
 _CHUNK = 4_000_000

@@ -1,8 +1,8 @@
 """What is sampled: one file per model family."""
 
-from dobrushin._models.base import Model
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.ising import Ising
+from dobrushin._models.model import Model
 from dobrushin._models.pairwise import PairwiseMRF
 from dobrushin._models.potts import Potts
 from dobrushin._models.spins import SpinMRF

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 

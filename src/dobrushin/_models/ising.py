@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
-from dobrushin._models.base import Model
 from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_node_attribute
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.grids import grid_couplings, site_values
+from dobrushin._models.model import Model
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
-from dobrushin._models.base import Model
 from dobrushin._models.ising import Ising
 from dobrushin._models.lookup import Lookup, is_mapped, packed, unpacked
+from dobrushin._models.model import Model
 from dobrushin._models.potts import Potts
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Larger balls are not worth their memory.

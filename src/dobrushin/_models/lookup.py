@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
 
 

@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
-from dobrushin._models.base import Model
 from dobrushin._models.factors import FactorGraph
+from dobrushin._models.model import Model
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Joint states of one group, and entries of one factor's table after merging.

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
-from dobrushin._models.base import Model
 from dobrushin._models.factors import FactorGraph
+from dobrushin._models.model import Model
 from dobrushin._models.potts import allowed_evidence
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 

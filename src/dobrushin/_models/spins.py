@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
-from dobrushin._models.base import Model
 from dobrushin._models.couplings import name_variables, per_label
 from dobrushin._models.factors import FactorGraph, adjacency
+from dobrushin._models.model import Model
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Largest term that is written out as a table of 2 ** order entries.

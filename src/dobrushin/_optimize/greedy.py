@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
 from dobrushin._influence import Influence, RowSource
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
-from dobrushin._objective import Objective, read_objective
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import moved
-from dobrushin._optimize.result import ScanResult, whole
+from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
-from dobrushin._variation import evaluate, warn_vacuous
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin._variation.certificate import evaluate, warn_vacuous
+from dobrushin._variation.objective import Objective, read_objective
 
 
 def greedy_scan(

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
 from dobrushin._influence import Influence
+from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
-from dobrushin._variation import Variation
-from dobrushin._workspace import Workspace
+from dobrushin._shared import validate as check
+from dobrushin._variation.certificate import Variation
 
 # The spectral radius to scale to; see benchmarks/guides.py for what others give.
 RADIUS = 0.95
@@ -38,10 +38,10 @@ def guide_of(influence: Influence, found: Variation, guide: Any, function: str) 
     return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
 
 
-def guided(space: Workspace) -> RowSource:
+def guided(known: KnownInfluence) -> RowSource:
     """Rows of a model to choose scans with: the best bounds, scaled where they are too strong."""
-    factor = _factor(space.influence)
-    return space.rows if factor == 1.0 else _Scaled(space.rows, factor)
+    factor = _factor(known.whole)
+    return known if factor == 1.0 else _Scaled(known, factor)
 
 
 def _factor(influence: Influence) -> float:

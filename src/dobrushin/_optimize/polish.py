@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._kernels.moves import move_steps
 from dobrushin._optimize.dogs import descent_on
 from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
 
 # Elementary operations that moving steps may take, about a nanosecond each; a try costs steps times entries.
 _MOVE_BUDGET = 5e5

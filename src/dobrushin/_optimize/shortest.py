@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
 from dobrushin._influence import Influence, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
-from dobrushin._objective import Objective, read_objective
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
-from dobrushin._optimize.result import ScanResult, whole
+from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
-from dobrushin._variation import Variation, evaluate, in_a_larger_model
+from dobrushin._shared import validate as check
+from dobrushin._variation.certificate import Variation, evaluate, in_a_larger_model
+from dobrushin._variation.objective import Objective, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._influence.factors import pack_factors
 from dobrushin._kernels.tables import binary_tables
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -15,6 +14,7 @@ from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._sampling.kernels import MANY_SWEEPS, Bits, Factors, Field, Kernel, PottsLanes, Table
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Cycle, Draw, Scan
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 KERNELS = ("bits", "table", "field", "potts", "factors")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dobrushin._resume import StateFile
+from dobrushin._shared.state_file import StateFile
 
 if TYPE_CHECKING:
-    from dobrushin._sampling.run import Progress
+    from dobrushin._sampling.batches import Progress
 
 _FORMAT = "dobrushin checkpoint 2"
 _SAME = "model, scan, seed, chains, record and kernel"
@@ -21,7 +21,7 @@ class Checkpoint:
     """The batches of a run by number; read when it is made, if the file exists."""
 
     def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, function: str) -> None:
-        from dobrushin._sampling.run import Progress
+        from dobrushin._sampling.batches import Progress
 
         self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME, function)
         self.finished: dict[int, Progress] = {}

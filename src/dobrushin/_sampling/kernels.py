@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._kernels import binary, bits, chain, labels
 from dobrushin._kernels.generator import CHOICE, streams
 from dobrushin._kernels.reorder import reorder
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Cycle, Draw, Segment
+from dobrushin._shared.arrays import frozen
 
 # Steps that are put in order of their levels together.
 WINDOW = 2048

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dobrushin import _validate as check
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
 from dobrushin._models import Model
 from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
 
 
 @dataclass(frozen=True)

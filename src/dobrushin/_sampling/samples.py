@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._extras import require
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._resume import UNREADABLE
 from dobrushin._scan import Scan
-from dobrushin._seeding import kept_seed, seed_sequence
-from dobrushin._variation import Variation, variation
+from dobrushin._shared.extras import require
+from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._shared.state_file import UNREADABLE
+from dobrushin._variation.certificate import Variation, variation
 from dobrushin.errors import ArgumentError
 
 FORMAT = "dobrushin samples 1"

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dobrushin
-from dobrushin import _validate as check
-from dobrushin._extras import require
 from dobrushin._influence import row_source
 from dobrushin._models import Ising
 from dobrushin._models.couplings import symmetric
-from dobrushin._objective import read_objective
 from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
-from dobrushin._seeding import kept_seed, seed_sequence
-from dobrushin._variation import evaluate
+from dobrushin._shared import validate as check
+from dobrushin._shared.extras import require
+from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._variation.certificate import evaluate
+from dobrushin._variation.objective import read_objective
 from dobrushin.errors import ArgumentError
 from dobrushin.io.energies import Energy
 

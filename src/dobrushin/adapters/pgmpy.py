@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import estimate
-from dobrushin._extras import require
+from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
-from dobrushin._statistics import Joint
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import sums_to_one
 

@@ -120,7 +120,7 @@ def _label(model: db.Model, word: str, option: str) -> Hashable:
         for label in model.labels:
             if str(label) == word:
                 return label
-    from dobrushin._validate import expected_labels
+    from dobrushin._shared.validate import expected_labels
 
     raise Usage(f"{option} must name {expected_labels(model.labels)}. Got {word!r}.")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dobrushin as db
-from dobrushin._statistics import shown
+from dobrushin._estimate.targets import shown
 from dobrushin.cli.common import (
     CERTIFIED,
     NO_CERTIFICATE,

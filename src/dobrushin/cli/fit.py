@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin._extras import require
+from dobrushin._shared.extras import require
 from dobrushin.cli.common import CERTIFIED, NO_CERTIFICATE, Usage, read_model, show, wants_progress
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dobrushin._extras import require
+from dobrushin._shared.extras import require
 from dobrushin.experiments.outcome import Outcome, write_findings
 from dobrushin.experiments.store import Setting, Store
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from dobrushin import _validate as check
 from dobrushin._influence import Influence
 from dobrushin._models import Model
 from dobrushin._optimize import ScanResult, optimize
-from dobrushin._optimize.result import whole
+from dobrushin._optimize.scan_result import whole
 from dobrushin._scan import Scan, as_scan
-from dobrushin._variation import variation
+from dobrushin._shared import validate as check
+from dobrushin._variation.certificate import variation
 from dobrushin.errors import ToleranceError, VacuousBoundWarning
 
 _NAME = "experiments.doubling_scan"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dobrushin._extras import require
+from dobrushin._shared.extras import require
 
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLORS = {

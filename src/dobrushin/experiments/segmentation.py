@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence import coalescence
 from dobrushin._estimate import estimate
-from dobrushin._executor import Inline, Within
 from dobrushin._influence import influence
 from dobrushin._optimize import ScanResult
 from dobrushin._scan import Scan
-from dobrushin._variation import variation
+from dobrushin._shared.executors import Inline, Within
+from dobrushin._variation.certificate import variation
 from dobrushin.errors import VacuousBoundWarning
 from dobrushin.experiments.doubling import doubling_scan
 from dobrushin.experiments.outcome import Finding
@@ -28,9 +28,9 @@ from dobrushin.experiments.store import MissingData, Part, Store
 from dobrushin.vision.field import Region, choose_scan
 from dobrushin.vision.images import Images, hamming_error, read_folder
 from dobrushin.vision.patches import PatchGrid
-from dobrushin.vision.result import Segmentation
+from dobrushin.vision.segmentation import Segmentation
 from dobrushin.vision.segmenter import Segmenter, child
-from dobrushin.vision.words import Described, describe
+from dobrushin.vision.visual_words import Described, describe
 
 TOLERANCE = 0.05  # of each label, for "ours, certified"
 CHAINS = 200

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import __version__
-from dobrushin._executor import Within, cores, run_pieces, within
+from dobrushin._shared.executors import Within, cores, run_pieces, within
 from dobrushin.errors import WorkerError
 
 Arrays = dict[str, NDArray[Any]]

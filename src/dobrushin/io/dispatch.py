@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from dobrushin import _validate as check
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io import bif, bqm, coo, maxcut, npz, uai
 from dobrushin.io.folder import write_folder

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
 from dobrushin._models import Ising, Model
 from dobrushin._models.couplings import symmetric
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
 from dobrushin.io.source import Source

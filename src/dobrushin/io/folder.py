@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin import _validate as check
 from dobrushin._models import Ising, Potts
 from dobrushin._models.local import LocalArrays, LocalModel
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.source import Path, path_name
 from dobrushin.io.stored import FORMAT

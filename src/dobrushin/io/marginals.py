@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin import _validate as check
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import sums_of, sums_to_one
 from dobrushin.io.numbers import Numbers, quoted

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin import _validate as check
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._models.couplings import symmetric
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io import labels as names
 from dobrushin.io.archive import pack, unpack

@@ -9,8 +9,8 @@ import zlib
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dobrushin import _validate as check
-from dobrushin._files import replace_file
+from dobrushin._shared import validate as check
+from dobrushin._shared.files import replace_file
 from dobrushin.errors import ArgumentError, FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.

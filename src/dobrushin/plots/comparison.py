@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
 from dobrushin._estimate import Estimate
-from dobrushin._statistics import Joint, Statistic
+from dobrushin._estimate.targets import Joint, Statistic
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
-from dobrushin.plots.rows import groups, row_name, select, verdict
 from dobrushin.plots.style import dress, legend_font, look, panels
+from dobrushin.plots.table import groups, row_name, select, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from scipy import linalg, sparse
 from scipy.sparse import csgraph
 from scipy.spatial.distance import cdist
 
-from dobrushin._extras import require
 from dobrushin._models import Model
+from dobrushin._shared.extras import require
 from dobrushin.plots.style import Look, inches, plain
 
 MOST_NODES = 2000

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
 from dobrushin.errors import ArgumentError
-from dobrushin.plots.rows import common_state, row_name, select, verdict
 from dobrushin.plots.style import Look, drawn, dress, inches, look, name_ticks, panels
+from dobrushin.plots.table import common_state, row_name, select, verdict
 
 # Rows with names; more are sorted, and of more than the second number some are left out.
 _MOST_NAMES, _MOST_ROWS = 40, 400

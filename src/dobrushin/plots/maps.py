@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
-from dobrushin._extras import require
 from dobrushin._models import Model
 from dobrushin._optimize import ScanResult
 from dobrushin._scan import as_scan
+from dobrushin._shared import validate as check
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.graphs import MOST_NODES, draw_graph, subgraph
 from dobrushin.plots.style import Look, color_bar, drawn, dress, look, panels

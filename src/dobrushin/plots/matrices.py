@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._extras import require
 from dobrushin._influence import Influence
 from dobrushin._influence import influence as compute
 from dobrushin._models import Model
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import Look, blocks, color_bar, drawn, dress, look, name_ticks, panels, plain
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._extras import require
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 
 # Okabe and Ito's colours, told apart by colour-blind readers too: those that stand out on white, and on black.

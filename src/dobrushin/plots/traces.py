@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
-from dobrushin._extras import require
 from dobrushin._sampling import Samples
+from dobrushin._shared import validate as check
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import STYLES, Look, color_bar, drawn, dress, legend_font, look, panels, plain
 

@@ -12,14 +12,14 @@ import numpy as np
 from dobrushin._coalescence import coalescence
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
+from dobrushin._estimate.query import expected_seconds
+from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
-from dobrushin._plan.query import expected_seconds
-from dobrushin._statistics import Statistic, shown
 from dobrushin.errors import BudgetError
-from dobrushin.report import words
+from dobrushin.report import sentences as words
 from dobrushin.report.closing import picture
 from dobrushin.report.graph import certified_surroundings, surroundings, target_labels
-from dobrushin.report.rows import distinct_targets, rows_of, short_names
+from dobrushin.report.table import distinct_targets, rows_of, short_names
 
 # Names in a sentence, and in a line of code.
 _MOST_NAMES, _MOST_IN_CODE = 100, 8

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
+from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._models import Model
-from dobrushin._statistics import Joint, Statistic
 from dobrushin.errors import ArgumentError
-from dobrushin.report.rows import distinct_targets
+from dobrushin.report.table import distinct_targets
 
 # On a grid, at least this part of the links goes down, and as many go across.
 _PART_OF_LINKS = 0.25

@@ -12,14 +12,14 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from dobrushin import _validate as check
 from dobrushin._diagnose import Diagnosis
 from dobrushin._estimate import Estimate
-from dobrushin._files import replace_file
 from dobrushin._models import Model
+from dobrushin._shared import validate as check
+from dobrushin._shared.files import replace_file
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import content
-from dobrushin.report.rows import cell_texts
+from dobrushin.report.table import cell_texts
 
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Rows for readers without scripts.

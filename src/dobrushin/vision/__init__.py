@@ -9,9 +9,9 @@ from dobrushin.vision.images import Image, Images, hamming_error, read_folder
 from dobrushin.vision.msrc import convert_msrc
 from dobrushin.vision.patches import PatchGrid
 from dobrushin.vision.plsa import Aspects, fit_aspects
-from dobrushin.vision.result import Segmentation
+from dobrushin.vision.segmentation import Segmentation
 from dobrushin.vision.segmenter import Segmenter
-from dobrushin.vision.words import Described, Vocabulary, describe
+from dobrushin.vision.visual_words import Described, Vocabulary, describe
 
 __all__ = [
     "Aspects",

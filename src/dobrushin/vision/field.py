@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
 from dobrushin._influence import Influence, influence
 from dobrushin._models import Potts
 from dobrushin._optimize import ScanResult, shortest_scan
 from dobrushin._scan import Scan
-from dobrushin._variation import variation
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin._variation.certificate import variation
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
 from dobrushin.vision.patches import TARGET, PatchGrid
 

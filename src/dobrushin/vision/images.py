@@ -12,8 +12,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
-from dobrushin._extras import require
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError, FormatError
 
 VOID = -1

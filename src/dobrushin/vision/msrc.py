@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dobrushin._extras import require
-from dobrushin._files import replace_file
+from dobrushin._shared.extras import require
+from dobrushin._shared.files import replace_file
 from dobrushin.errors import FormatError
 from dobrushin.vision.images import decode
 

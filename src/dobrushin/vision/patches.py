@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import _validate as check
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 PATCH, STEP = 20, 10

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._arrays import frozen
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 ITERATIONS = 100

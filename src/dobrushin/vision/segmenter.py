@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin import _validate as check
-from dobrushin._arrays import frozen
-from dobrushin._executor import Within, cores, read_executor, received, run_pieces, sent, within, workers_of
-from dobrushin._seeding import seed_sequence
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.executors import Within, cores, read_executor, received, run_pieces, sent, within, workers_of
+from dobrushin._shared.seeds import seed_sequence
 from dobrushin.errors import ArgumentError, WorkerError
 from dobrushin.vision.field import COUPLING, Region, field
 from dobrushin.vision.images import Image
 from dobrushin.vision.patches import PATCH, STEP, TARGET
 from dobrushin.vision.plsa import Aspects, fit_aspects
-from dobrushin.vision.result import CHAINS, Posed, ScanChoice, Segmentation, drawn
-from dobrushin.vision.words import Described, Vocabulary, describe, one_thread
+from dobrushin.vision.segmentation import CHAINS, Posed, ScanChoice, Segmentation, drawn
+from dobrushin.vision.visual_words import Described, Vocabulary, describe, one_thread
 
 _SHARES = 4
 _MANY = "vision.Segmenter.segment_many"

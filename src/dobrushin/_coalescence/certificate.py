@@ -1,0 +1,245 @@
+"""A certificate by simulation: how often the targets have forgotten where they began. [trusted]"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.build import check_feasible
+from dobrushin._coalescence.set_runs import tally_sets
+from dobrushin._models import Model
+from dobrushin._models.local import LocalModel
+from dobrushin._sampling.sampler import BACKENDS
+from dobrushin._scan import Scan, as_scan
+from dobrushin._shared import validate as check
+from dobrushin._shared.executors import read_executor
+from dobrushin._shared.intervals import upper_limit
+from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._shared.state_file import read_checkpoint, stored_seed
+from dobrushin.errors import ArgumentError
+
+_RUNS = 10_000
+_POINTS = 50
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Coalescence:
+    """A certificate by simulation: how far the law of the targets after a scan can be from the model's.
+
+    Attributes
+    ----------
+    value : float
+        Upper confidence limit on the probability that some target still depends on the start, which bounds the
+        total variation of their joint law, for every start (in an allowed state).
+    per_variable : array
+        For each target, in the order in which they were given, a limit for its own marginal. These hold all at once
+        with the stated confidence.
+    confidence : float
+        Probability with which `value` holds; with which all of `per_variable` hold; with which all of a `curve` hold.
+    runs, steps : int
+    failures : int
+        Runs in which some target was not settled.
+    variables : sequence of labels
+        The targets.
+    update_error : float
+        Bound on the probability that any draw of a run was wrong by rounding; included in all limits.
+    kernel : str
+    seed : int or SeedSequence
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)  # outside Dobrushin's condition
+    >>> scan = db.Scan.systematic(1600, steps=16_000)
+    >>> db.coalescence(torus, scan, targets=[0], runs=2000, seed=1)
+    Coalescence(0.1...: at confidence 0.999, total variation of 1 target after 16000 steps, from 2000 runs)
+    """
+
+    value: float
+    per_variable: NDArray[np.float64]
+    confidence: float
+    runs: int
+    failures: int
+    variables: Sequence[Hashable]
+    scan: Scan
+    kernel: str
+    update_error: float
+    seed: int | np.random.SeedSequence
+    _model: Model
+
+    @property
+    def steps(self) -> int:
+        """Length of the scan."""
+        return len(self.scan)
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the limit says nothing."""
+        return self.value >= 1.0
+
+    def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The limit after 0, `every`, 2 `every`, ... steps and after the last, from the same runs.
+
+        All points hold at once with the stated confidence, so each is a little above what it would be alone.
+
+        Parameters
+        ----------
+        every : int, optional
+            Default: about 50 points.
+
+        Returns
+        -------
+        steps, values : arrays
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising.grid(4, 4, couplings=0.3)
+        >>> proof = db.coalescence(model, db.Scan.systematic(16, 160), targets=[0], runs=1000, seed=1)
+        >>> steps, values = proof.curve(every=80)
+        >>> steps, values.round(2)
+        (array([  0,  80, 160]), array([1.  , 0.14, 0.02]))
+        """
+        every = max(1, self.steps // _POINTS) if every is None else check.count(every, "Coalescence.curve", "every")
+        every = min(every, self.steps)
+        sequence = seed_sequence(self.seed, "Coalescence.curve")
+        steps = np.unique(np.append(np.arange(0, self.steps + 1, every), self.steps))
+        if self.failures == self.runs and self.value >= 1.0:
+            return steps, np.ones(len(steps))
+        found = tally_sets(self._model, self.scan, list(self.variables), self.runs, sequence, every=every)
+        limits = upper_limit(found.failures, self.runs, (1.0 - self.confidence) / len(found.failures))
+        return steps, np.concatenate([[1.0], np.minimum(limits + self.update_error, 1.0)])
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        size = len(self.variables)
+        about = f"{size} target{'s' if size > 1 else ''}"
+        verdict = " (vacuous)" if self.is_vacuous else ""
+        return (
+            f"Coalescence({self.value:.4g}: at confidence {self.confidence:g}, total variation of {about} after "
+            f"{self.steps} steps, from {self.runs} runs{verdict})"
+        )
+
+
+def coalescence(
+    model: Model | LocalModel,
+    scan: Any,
+    targets: Any = None,
+    *,
+    confidence: float = 0.999,
+    runs: int | None = None,
+    seed: int | np.random.SeedSequence | None = None,
+    backend: str = "auto",
+    executor: Executor | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Coalescence:
+    """Certify a scan by simulation: works where Dobrushin's condition fails.
+
+    The scan is run on *sets* of states. Every variable starts with all its states; each update keeps those that any
+    trajectory could have, when all of them use the same random words. Once the set of a target is a single state, the
+    target no longer depends on the start.
+
+    Parameters
+    ----------
+    model : Model or LocalModel
+    scan : Scan or ScanResult
+        Without random steps. It must not have been chosen by looking at runs with the same seed.
+    targets : labels, optional
+        Default all variables.
+    confidence : float
+        Probability with which the limits hold.
+    runs : int, optional
+        Number of independent runs; default 10 000. With no failure at all the limit is about
+        -log(1 - confidence) / runs.
+    seed : int, SeedSequence or None
+    backend : {"auto", "cpu", "cuda"}
+        Where to draw: with "auto" on an NVIDIA GPU if there is one and the runs are long (extra `cuda`). The draws are
+        the same.
+    executor : concurrent.futures.Executor, optional
+    progress : bool
+        Show a bar.
+    checkpoint : path, optional
+        Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
+        in parts, each of which has a file of its own.)
+
+    Returns
+    -------
+    Coalescence
+
+    Raises
+    ------
+    WorkerError
+        When the executor ends early, as a process pool does when one of its workers dies.
+
+    Notes
+    -----
+    Let Y start from the model's distribution and use the same words as X: then Y_T has that distribution, and
+    P(X_T != Y_T) <= P(some target's set has more than one state). The limit on the latter is that of Clopper and
+    Pearson for a number of runs that is fixed beforehand. Spins follow or oppose their neighbours, so that the ends of
+    the set see the ends of the local field; labels race, with independent exponential times.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)
+    >>> guided = db.greedy_scan(torus, targets=[0], steps=16_000).scan
+    >>> db.coalescence(torus, guided, targets=[0], runs=30_000, seed=1).value < 0.002
+    True
+    """
+    if isinstance(model, LocalModel):
+        model, scan = _part(model, as_scan(scan, "coalescence"))
+    if not isinstance(model, Model):
+        raise ArgumentError("coalescence", "model", "a model", model)
+    scan = as_scan(scan, "coalescence")
+    scan.check_fits(model.n_variables, "coalescence")
+    if scan.is_random:
+        raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
+    if not isinstance(confidence, Real) or isinstance(confidence, bool) or not 0 < float(confidence) < 1:
+        raise ArgumentError("coalescence", "confidence", "a number between 0 and 1, both excluded", confidence)
+    check.choice(backend, BACKENDS, "coalescence", "backend")
+    runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
+    executor = read_executor(executor, "coalescence")
+    if targets is None:
+        positions = np.arange(model.n_variables)
+    else:
+        positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
+    labels = model._labels_at(positions)
+    check_feasible(model, "coalescence")
+    file = read_checkpoint(checkpoint, "coalescence")
+    if seed is None and file is not None:
+        seed = stored_seed(file)
+    sequence = seed_sequence(seed, "coalescence")
+    moved = np.isin(positions, scan.updates(model.n_variables))
+    per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
+    if moved.any():
+        wanted = model._labels_at(positions[moved])
+        options = {"executor": executor, "progress": progress, "backend": backend, "checkpoint": file}
+        found = tally_sets(model, scan, wanted, runs, sequence, **options)
+        limits = upper_limit(found.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
+        per_variable[moved] = np.minimum(limits + found.error, 1.0)
+        kernel, error = found.kernel, found.error
+        if moved.all():  # a target that is never updated never settles
+            failures = int(found.failures[-1])
+    value = min(1.0, float(upper_limit(failures, runs, 1.0 - float(confidence))) + error)
+    return Coalescence(
+        value, per_variable, float(confidence), runs, failures, labels, scan, kernel, error, kept_seed(sequence), model
+    )
+
+
+def _part(model: LocalModel, scan: Scan) -> tuple[Model, Scan]:
+    """What the scan can see of a model that is never made as a whole, and the scan on it."""
+    if scan.is_random:
+        raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
+    scan.check_fits(model.n_variables, "coalescence")
+    ball = model.ball(np.unique(scan.order), 1)
+    return ball.model, Scan(np.searchsorted(np.asarray(ball.model.labels), scan.order))

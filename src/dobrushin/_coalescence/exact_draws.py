@@ -1,0 +1,204 @@
+"""Exact draws by coupling from the past (Propp and Wilson 1996) on the targets alone. [trusted]"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.build import build_sets, check_feasible, run_error
+from dobrushin._influence.known import known_influence
+from dobrushin._models import Model
+from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.guide import guided
+from dobrushin._sampling.region import region_of
+from dobrushin._scan import Scan, as_scan
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.seeds import kept_seed, master_words, seed_sequence
+from dobrushin._variation.objective import Objective
+from dobrushin.errors import ArgumentError, CertificateError, CoalescenceError
+
+_MOST_STEPS = 10**7
+# Draws that rounding touches more often than this are not called exact.
+_MOST_ERROR = 1e-3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactSamples:
+    """Independent draws from the joint marginal of some variables, without any bias.
+
+    Attributes
+    ----------
+    states : array of shape (draws, variables)
+    variables : sequence of labels
+    steps : int
+        How far into the past the slowest draw had to go.
+    error : float
+        Bound on the probability that a given draw was touched by rounding.
+    seed : int or SeedSequence
+    """
+
+    states: NDArray[Any]
+    variables: Sequence[Hashable]
+    steps: int
+    error: float
+    seed: int | np.random.SeedSequence
+
+    def __repr__(self) -> str:
+        draws, size = self.states.shape
+        return f"ExactSamples(draws={draws}, variables={size}, steps={self.steps}, seed={self.seed})"
+
+
+def exact_sample(
+    model: Model,
+    targets: Any,
+    draws: int,
+    *,
+    scan: Any = None,
+    seed: int | np.random.SeedSequence | None = None,
+    max_steps: int = _MOST_STEPS,
+) -> ExactSamples:
+    """Draw exactly from the joint marginal of some variables: no burn-in, no bias.
+
+    Parameters
+    ----------
+    model : Model
+    targets : labels
+    draws : int
+    scan : Scan or ScanResult, optional
+        Without random steps; it is repeated into the past. Default: a greedy scan for the targets, which grows
+        into the past without changing its end.
+    seed : int, SeedSequence or None
+    max_steps : int
+        Give up when some draw needs to go further back than this.
+
+    Returns
+    -------
+    ExactSamples
+
+    Raises
+    ------
+    CertificateError
+        When potentials are so large that rounding could touch the draws.
+    CoalescenceError
+        When some draw did not settle in time. The others are not returned: draws that settle soon are not like those
+        that do not, so leaving out the slow ones would bias the rest.
+
+    Notes
+    -----
+    The scan is run from time -T to 0 on sets of states (see `coalescence`), with T doubled until every target is
+    settled. The variable and the random words of the step at time -k are the same for all T > k, and the map of a step
+    does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> torus = db.Ising.grid(40, 40, couplings=0.35, periodic=True)
+    >>> exact = db.exact_sample(torus, targets=[0, 1], draws=1000, seed=1)
+    >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
+    True
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError("exact_sample", "model", "a model", model)
+    positions = check.positions(targets, model.labels, model._lookup, "exact_sample", "targets")
+    draws = check.count(draws, "exact_sample", "draws")
+    max_steps = check.count(max_steps, "exact_sample", "max_steps")
+    sequence = seed_sequence(seed, "exact_sample")
+    check_feasible(model, "exact_sample")
+    past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
+    runner = _Runner(model, positions, master_words(sequence))
+    states = np.empty((draws, len(positions)), dtype=np.int64)
+    waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
+    steps = min(max_steps, max(2 * len(positions), 64, past.period))
+    longest, error = 0, 0.0
+    while waiting:
+        order = past.order(steps)
+        settled, wrong = runner.run(order, waiting)
+        error += wrong  # of every round: a wrong draw in an earlier one may have ended it
+        for block, values in zip(waiting, settled, strict=True):
+            states[block.start : block.stop] = values
+        ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
+        left = [block for block, values in zip(waiting, settled, strict=True) if (values < 0).any()]
+        if len(left) < len(waiting):
+            longest = max(longest, len(order))
+        if left and (steps >= max_steps or len(order) < steps):
+            open_draws = sum(map(len, waiting)) - ended
+            raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
+        waiting, steps = left, min(2 * steps, max_steps)
+    if model._spins:
+        states = 2 * states - 1
+    labels = model._labels_at(positions)
+    if error > _MOST_ERROR:
+        reason = (
+            f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
+        )
+        raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
+    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence))
+
+
+class _Runner:
+    """Runs blocks of 64 draws from the past to now."""
+
+    def __init__(self, model: Model, positions: NDArray[np.int64], master: NDArray[np.uint64]) -> None:
+        self.model, self.positions, self.master = model, positions, master
+
+    def run(self, order: NDArray[np.int64], blocks: list[range]) -> tuple[list[NDArray[np.int64]], float]:
+        """What each target of each draw is settled in, or -1; shape (draws, targets). And the error of a draw."""
+        if not np.isin(self.positions, order).all():  # a target that is never updated is not settled
+            return [np.full((len(block), len(self.positions)), -1) for block in blocks], 0.0
+        scan = Scan(order)
+        region = region_of(self.model, scan)
+        kernel = build_sets(self.model, region)
+        local = frozen(region.local(order).astype(np.int32))
+        rows = region.local(self.positions)
+
+        def one(block: range) -> NDArray[np.int64]:
+            x = kernel.begin(len(block))
+            # The last step has number 0, the one before it 1, and so on: whatever the length is.
+            kernel.steps(x, local, 0, len(order), len(order) - 1, -1, kernel.keys(self.master, block))
+            return kernel.read(x, rows, len(block)).T.astype(np.int64)
+
+        visits = np.asarray(scan.counts(self.model.n_variables))[region.positions]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(one, blocks)), run_error(kernel, visits)
+
+
+class _Greedy:
+    """A backward greedy scan: longer ones have shorter ones as their ends."""
+
+    period = 1
+
+    def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
+        objective = Objective(np.sort(positions), np.ones(len(positions)), True)
+        self.search = BackwardGreedy(guided(known_influence(model)), objective)
+        self.search.extend(0.0, len(positions))
+
+    def order(self, steps: int) -> NDArray[np.int64]:
+        """The last `steps` steps; fewer if the targets depend on nothing more."""
+        self.search.extend(0.0, steps)
+        return self.search.order(min(steps, self.search.steps))
+
+
+class _Repeated:
+    """A scan of the user's, over and over."""
+
+    def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:
+        scan.check_fits(model.n_variables, "exact_sample")
+        if scan.is_random:
+            raise ArgumentError("exact_sample", "scan", "without random steps", scan)
+        missing = np.setdiff1d(positions, scan.updates(model.n_variables))
+        if len(missing):
+            label = model.labels[int(missing[0])]
+            raise ArgumentError("exact_sample", "scan", "one that updates every target", label)
+        self.cycle = scan.order
+        self.period = len(self.cycle)
+
+    def order(self, steps: int) -> NDArray[np.int64]:
+        """Whole repetitions."""
+        return np.tile(self.cycle, -(-steps // len(self.cycle)))

@@ -1,0 +1,293 @@
+"""A doctor for models: what can be certified, at what cost, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.build import build_sets
+from dobrushin._coalescence.set_runs import tally_sets
+from dobrushin._diagnose.groups import suggest_groups
+from dobrushin._estimate.exact_plan import known_tree
+from dobrushin._estimate.query import expected_seconds
+from dobrushin._estimate.workspace import Workspace, workspace
+from dobrushin._influence import influence
+from dobrushin._models import FactorGraph, Model
+from dobrushin._sampling.build import has_hard_zeros
+from dobrushin._sampling.region import region_of
+from dobrushin._scan import Scan
+from dobrushin._variation.certificate import evaluate
+from dobrushin._variation.objective import Objective
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Larger models are not searched for a clique tree, or enumerated.
+_MOST_FOR_TREE, _MOST_STATES = 20_000, 2**16
+_SWEEPS = (10, 100, 1000)
+_RUNS = 64
+_SECONDS = 2.0
+_SETTLED = 0.05
+# Tables of blocks that are looked at.
+_MOST_ENTRIES = 10**5
+_SEED = np.random.SeedSequence(0, spawn_key=(1988,))
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes
+    ----------
+    model : str
+        What was looked at.
+    n_variables, largest_degree, largest_cardinality : int
+    row_norm, column_norm, spectral_radius : float
+        Of the influence; below 1 Dobrushin's condition holds.
+    strongest : list of (label, float)
+        The variables on which the others have the most influence, and how much.
+    hard_zeros : bool
+        Whether some states are forbidden.
+    irreducible : bool or None
+        Whether single updates can go from every allowed state to every other; None where that is not known.
+    determined : list of labels
+        Variables that some factor fixes when its other variables are given: they cannot move alone.
+    width : int or None
+        Of the clique tree; None where it does not fit.
+    exact_memory : int or None
+        Bytes of its tables.
+    dobrushin : dict from sweeps to share
+        After so many systematic sweeps, the share of the variables with a bound of at most 0.05.
+    coalescence : dict from sweeps to share
+        After so many sweeps, the share of the variables that are settled in at least 95% of a few pilot runs.
+    seconds : dict from sweeps to float
+        About how long 10 000 runs of coalescence would take.
+    advice : list of str
+        What to try.
+    """
+
+    model: str
+    n_variables: int
+    largest_degree: int
+    largest_cardinality: int
+    row_norm: float
+    column_norm: float
+    spectral_radius: float
+    strongest: list[tuple[Hashable, float]]
+    hard_zeros: bool
+    irreducible: bool | None
+    determined: list[Hashable]
+    width: int | None
+    exact_memory: int | None
+    dobrushin: dict[int, float]
+    coalescence: dict[int, float]
+    seconds: dict[int, float]
+    advice: list[str]
+
+    @property
+    def satisfies_dobrushin(self) -> bool:
+        """Whether the spectral radius is below 1."""
+        return self.spectral_radius < 1
+
+    def __str__(self) -> str:
+        holds = "holds" if self.satisfies_dobrushin else "fails"
+        strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
+        if not self.hard_zeros:
+            zeros = "none: every state can be reached"
+        else:
+            words = {True: "can reach everything allowed", False: "are trapped in parts of what is allowed",
+                     None: "may be trapped: not known"}[self.irreducible]  # fmt: skip
+            zeros = f"some; single moves {words}; {len(self.determined)} variables cannot move alone"
+        exact = "no clique tree fits" if self.width is None else (
+            f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB")  # fmt: skip
+        shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
+        settled = "; ".join(
+            f"{sweeps} sweeps {share:.0%} ({self.seconds[sweeps]:.2g} s)" for sweeps, share in self.coalescence.items()
+        )
+        return "\n".join([
+            f"Diagnosis of {self.model}",
+            f"  size         {self.n_variables} variables, up to {self.largest_cardinality} states and "
+            f"{self.largest_degree} neighbours",
+            f"  influence    rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius "
+            f"{self.spectral_radius:.3g}: Dobrushin's condition {holds}",
+            f"  strongest    {strongest}",
+            f"  zeros        {zeros}",
+            f"  exact        {exact}",
+            f"  dobrushin    variables bounded by 0.05 after {shares}",
+            f"  coalescence  variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}",
+            *(f"  try          {words}" for words in self.advice),
+        ])  # fmt: skip
+
+    __repr__ = __str__
+
+
+def diagnose(model: Model) -> Diagnosis:
+    """Say in ten lines what can be certified about a model, at what cost, and what to try.
+
+    Parameters
+    ----------
+    model : Model
+
+    Returns
+    -------
+    Diagnosis
+        Its shares come from systematic sweeps and few pilot runs: they are hints and certify nothing.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> print(db.diagnose(db.Ising.grid(20, 20, couplings=0.3)))
+    Diagnosis of Ising(n_variables=400, edges=760)
+      size         400 variables, up to 2 states and 4 neighbours
+      influence    rows 1.07, columns 1.12, spectral radius 1.06: Dobrushin's condition fails
+      strongest    21 (1.07), 22 (1.07), 23 (1.07)
+      zeros        none: every state can be reached
+      exact        clique tree of width 20, 1.75e+03 MiB
+      dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
+      coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
+      try          estimate(method="coalescence"): all variables settle within 100 sweeps
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError("diagnose", "model", "a model", model)
+    space = workspace(model)
+    bound = space.influence
+    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
+    strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
+    zeros = has_hard_zeros(model)
+    determined = _determined(model) if zeros else []
+    width, memory = _tree(space)
+    dobrushin = _bounded(space)
+    settled, seconds = _settled(model)
+    irreducible = _irreducible(model) if zeros else True
+    found = Diagnosis(
+        repr(model),
+        model.n_variables,
+        int(np.diff(model._adjacency[0]).max(initial=0)),
+        int(model.cardinalities.max()),
+        bound.norm(np.inf),
+        bound.norm(1),
+        bound.spectral_radius(),
+        strongest,
+        zeros,
+        irreducible,
+        determined,
+        width,
+        memory,
+        dobrushin,
+        settled,
+        seconds,
+        [],
+    )
+    found.advice.extend(_advice(found, model))
+    return found
+
+
+def _tree(space: Workspace) -> tuple[int | None, int | None]:
+    if space.model.n_variables > _MOST_FOR_TREE:
+        return None, None
+    try:
+        tree = known_tree(space)
+    except BudgetError:
+        return None, None
+    return tree.width, tree.memory
+
+
+def _bounded(space: Workspace) -> dict[int, float]:
+    """Share of the variables that systematic sweeps bound."""
+    n = space.model.n_variables
+    everything = Objective(np.arange(n), np.ones(n), True)
+    shares = {}
+    for sweeps in _SWEEPS[:2]:
+        bounds = evaluate(space.influence, Scan.systematic(n, n * sweeps), everything).per_variable
+        shares[sweeps] = float((bounds <= _SETTLED).mean())
+    return shares
+
+
+def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
+    """Share of the variables that settle in pilot runs, as long as these are quick."""
+    n = model.n_variables
+    shares, seconds = {}, {}
+    kernel = build_sets(model, region_of(model, Scan.systematic(n, n))).name
+    for sweeps in _SWEEPS:
+        if expected_seconds(kernel, n * sweeps * _RUNS) > _SECONDS:
+            break
+        found = tally_sets(model, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
+        shares[sweeps] = float((found.open[-1] <= _SETTLED * _RUNS).mean())
+        seconds[sweeps] = expected_seconds(kernel, n * sweeps * 1e4)
+        if shares[sweeps] == 1:
+            break
+    return shares, seconds
+
+
+def _determined(model: Model) -> list[Hashable]:
+    """Variables with at most one allowed label for every configuration of the others in some factor."""
+    graph = model.to_factor_graph()
+    found = set()
+    for k in _hard_factors(graph):
+        scope, table = graph.factor(k)
+        if len(scope) > 1:
+            found |= {i for axis, i in enumerate(scope) if ((table > -np.inf).sum(axis=axis) <= 1).all()}
+    return [model.labels[i] for i in sorted(found)]
+
+
+def _hard_factors(graph: FactorGraph) -> list[int]:
+    entries = np.flatnonzero(np.isneginf(graph._table))
+    return np.unique(np.searchsorted(graph._table_start, entries, side="right") - 1).tolist()
+
+
+def _irreducible(model: Model) -> bool | None:
+    """By enumeration, or because only single variables have forbidden states; None where neither helps."""
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    graph = model.to_factor_graph()
+    if all(len(graph.factor(k)[0]) < 2 for k in _hard_factors(graph)):
+        return True
+    shape = tuple(graph.cardinalities.tolist())
+    if np.log2(graph.cardinalities).sum() > np.log2(_MOST_STATES):
+        return None
+    states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
+    allowed = graph.log_density(states) > -np.inf
+    pairs: list[NDArray[Any]] = []
+    index = np.arange(len(states)).reshape(shape)
+    for axis, size in enumerate(shape):
+        lines = np.moveaxis(index, axis, 0).reshape(size, -1)
+        pairs += [np.stack([lines[a], lines[b]]) for a in range(size) for b in range(a)]
+    ends = np.concatenate(pairs, axis=1) if pairs else np.empty((2, 0), dtype=np.int64)
+    ends = ends[:, allowed[ends[0]] & allowed[ends[1]]]
+    links = sparse.csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), (len(states), len(states)))
+    _, part = csgraph.connected_components(links, directed=False)
+    return len(np.unique(part[allowed])) <= 1
+
+
+def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | None:
+    """Spectral radius of the influence between blocks; None where that takes too long to know."""
+    blocks = model.merge(groups)
+    return influence(blocks).spectral_radius() if blocks._table.size < _MOST_ENTRIES else None
+
+
+def _advice(found: Diagnosis, model: Model) -> list[str]:
+    words = []
+    if found.exact_memory is not None and found.exact_memory < 2**28:
+        words.append('estimate(method="exact"): the clique tree is cheap')
+    if found.satisfies_dobrushin:
+        words.append('estimate(method="dobrushin"): the bias can be bounded before sampling')
+    whole = [sweeps for sweeps, share in found.coalescence.items() if share == 1]
+    if whole:
+        words.append(f'estimate(method="coalescence"): all variables settle within {whole[0]} sweeps')
+    elif found.coalescence and max(found.coalescence.values()) > 0:
+        best = max(found.coalescence.values())
+        words.append(f'estimate(method="coalescence") for some targets: {best:.0%} of the variables settle')
+    groups = suggest_groups(model)
+    if groups and (found.determined or not found.satisfies_dobrushin):
+        radius = _radius_of_blocks(model, groups)
+        blocks = f"model.merge(suggest_groups(model)): {len(groups)} blocks of {sum(map(len, groups))} variables"
+        if found.determined:
+            words.append(f"{blocks}, so that variables that determine each other move together")
+        elif radius is not None and radius < 1:
+            words.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
+    if not words:
+        words.append("evidence on strongly coupled variables, or method='uncertified'")
+    return words

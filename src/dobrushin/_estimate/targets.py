@@ -1,0 +1,257 @@
+"""What can be asked about a model besides the marginals of single variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._models import FactorGraph, Model
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+
+class Joint:
+    """The joint marginal of some variables, as a target of `estimate`.
+
+    Parameters
+    ----------
+    *labels
+        At least two variables. Their joint states are tuples, in this order.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> pair = db.estimate(db.Ising({(0, 1): 0.5, (1, 2): 0.5}), db.Joint(0, 2), seed=1)
+    >>> pair.states
+    [(-1, -1), (-1, 1), (1, -1), (1, 1)]
+    >>> pair.mean.round(3)
+    array([0.303, 0.197, 0.197, 0.303])
+    """
+
+    def __init__(self, *labels: Hashable) -> None:
+        if len(labels) < 2:
+            raise ArgumentError("Joint", "labels", "at least two labels", labels)
+        self.labels = labels
+
+    def __repr__(self) -> str:
+        return f"Joint({', '.join(map(repr, self.labels))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """A function of the states whose mean is wanted, as a target of `estimate`.
+
+    Ready ones: `magnetisation`, `energy`, `total` and `event`.
+
+    Parameters
+    ----------
+    f : function
+        Takes states of shape (chains, k), of the k variables with non-zero weight in the order of the model's
+        labels, and returns an array of shape (chains,).
+    weights : dict from label to number
+        How much f can change at most when one variable changes. For the value of a spin -1/+1 that is 2.
+        **The error bounds rely on them, and they cannot be checked.**
+    bounds : pair of numbers
+        The least and the largest value of f. These are checked on every value that is seen.
+    name : str
+        How the result calls it.
+
+    Notes
+    -----
+    abs(E f(X_T) - E_pi f) <= sum_i weights_i b_i with b_i the disagreement of variable i (paper, "Dobrushin variation
+    controls weighted TV"), and never more than the span of the bounds.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(50, 50, couplings=0.2)
+    >>> product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {0: 2, 1: 2}, bounds=(-1, 1), name="x0 x1")
+    >>> db.estimate(model, product, tolerance=0.02, seed=1).mean.round(2)
+    array([0.21])
+    """
+
+    f: Callable[[NDArray[Any]], ArrayLike]
+    weights: Mapping[Hashable, float]
+    bounds: tuple[float, float]
+    name: str = "statistic"
+    _is_event: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.f):
+            raise ArgumentError("Statistic", "f", "a function", self.f)
+        if not isinstance(self.weights, Mapping):
+            raise ArgumentError("Statistic", "weights", "a dict from labels to numbers", self.weights)
+        for label, weight in self.weights.items():
+            if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+                raise ArgumentError("Statistic", "weights", "non-negative and finite", weight, f"label {label!r}")
+        if not any(float(weight) > 0 for weight in self.weights.values()):
+            raise ArgumentError("Statistic", "weights", "positive for at least one variable", dict(self.weights))
+        fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
+        fine = fine and all(isinstance(bound, Real) and np.isfinite(float(bound)) for bound in self.bounds)
+        if not fine or not 0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf:
+            raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
+
+    @classmethod
+    def magnetisation(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
+        """Mean of the spins (-1/+1) of some variables, by default of all.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising.grid(20, 20, couplings=0.1, fields=0.5)
+        >>> db.estimate(model, db.Statistic.magnetisation(model), tolerance=0.05, seed=1).mean.round(1)
+        array([0.6])
+        """
+        if not model._spins:
+            raise ArgumentError("Statistic.magnetisation", "model", "one of spins -1/+1", model)
+        names = _labels(model, labels, "magnetisation")
+        weights = dict.fromkeys(names, 2.0 / len(names))
+        return cls(_mean, weights, (-1.0, 1.0), "magnetisation")
+
+    @classmethod
+    def total(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
+        """Sum of the states of some variables, by default of all.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Potts.grid(10, 10, states=3, couplings=0.2)
+        >>> db.estimate(model, db.Statistic.total(model, [0, 1]), tolerance=0.05, seed=1).mean.round(1)
+        array([2.])
+        """
+        names = _labels(model, labels, "total")
+        ranges = [model.states(model.index(name)) for name in names]
+        weights = {name: float(states[-1] - states[0]) for name, states in zip(names, ranges, strict=True)}
+        if not any(weights.values()):
+            raise ArgumentError("Statistic.total", "labels", "variables with more than one state", names)
+        bounds = (float(sum(r[0] for r in ranges)), float(sum(r[-1] for r in ranges)))
+        return cls(_sum, weights, bounds, "total")
+
+    @classmethod
+    def energy(cls, model: Model) -> Statistic:
+        """Minus the log-density of the whole state; forbidden states do not count.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({(0, 1): 0.5})
+        >>> db.estimate(model, db.Statistic.energy(model), tolerance=0.01).mean.round(3)  # -0.5 tanh(0.5)
+        array([-0.231])
+        """
+        if not isinstance(model, Model):
+            raise ArgumentError("Statistic.energy", "model", "a model", model)
+        graph = model.to_factor_graph()
+        change, low, high = np.zeros(graph.n_variables), 0.0, 0.0
+        factors = []
+        for k in range(graph.n_factors):
+            scope, table = graph.factor(k)
+            # Forbidden entries never occur; any finite value extends the energy to them.
+            finite = np.where(table > -np.inf, table, np.min(table, where=table > -np.inf, initial=0.0))
+            low, high = low - float(finite.max()), high - float(finite.min())
+            for axis, i in enumerate(scope):
+                change[i] += float(np.ptp(finite, axis=axis).max())
+            factors.append((scope, finite))
+        moving = np.flatnonzero(change)
+        if not len(moving):
+            raise ArgumentError("Statistic.energy", "model", "one whose energy is not constant", model)
+        slack = 1e-9 * (1.0 + max(abs(low), abs(high)))
+        weights = {model.labels[i]: change[i] * (1 + 1e-12) for i in moving.tolist()}
+        extended = FactorGraph(graph.cardinalities, factors)
+        return cls(_Energy(extended, moving, model._spins), weights, (low - slack, high + slack), "energy")
+
+    @classmethod
+    def event(
+        cls, labels: Iterable[Hashable], predicate: Callable[[NDArray[Any]], ArrayLike], name: str = "event"
+    ) -> Statistic:
+        """The probability of an event.
+
+        Parameters
+        ----------
+        labels
+            Variables that the event depends on.
+        predicate : function
+            Takes their states, of shape (chains, k), in the order of the model's labels, and returns an array
+            of truth values of shape (chains,).
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising.grid(50, 50, couplings=0.2)
+        >>> agree = db.Statistic.event([0, 1], lambda x: x[:, 0] == x[:, 1], name="agree")
+        >>> db.estimate(model, agree, tolerance=0.02, seed=1).mean.round(1)
+        array([0.6])
+        """
+        if isinstance(labels, str) or not isinstance(labels, Iterable):
+            raise ArgumentError("Statistic.event", "labels", "a list of labels", labels)
+        return cls(predicate, dict.fromkeys(labels, 1.0), (0.0, 1.0), name, True)
+
+    def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
+        """The function's values, checked against the bounds; `first` is the number of the first chain."""
+        states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
+        try:
+            result = np.asarray(self.f(states))
+        except Exception as error:
+            requirement = (
+                f"a function of states of shape {states.shape} (it failed with {type(error).__name__}: {error})"
+            )
+            raise ArgumentError("Statistic", "f", requirement, self.name) from error
+        if result.shape != states.shape[:1]:
+            requirement = f"a function that returns an array of shape {states.shape[:1]}"
+            raise ArgumentError("Statistic", "f", requirement, f"shape {result.shape}")
+        values = check.real_array(result, "Statistic", "f")
+        low, high = map(float, self.bounds)
+        wrong = ~((values >= low) & (values <= high))
+        if self._is_event:
+            wrong |= (values != 0) & (values != 1)
+        if wrong.any():
+            chain = int(np.argmax(wrong))
+            what = "true or false" if self._is_event else f"within the bounds {low:g} to {high:g}"
+            requirement = f"{what} (nothing of '{self.name}' is certified)"
+            raise ArgumentError("Statistic", "f", requirement, values[chain], f"chain {first + chain}")
+        return values
+
+
+# By name, so that other processes can be sent them.
+
+
+def _mean(x: NDArray[Any]) -> Any:
+    return x.mean(axis=1)
+
+
+def _sum(x: NDArray[Any]) -> Any:
+    return x.sum(axis=1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Energy:
+    """Minus the log-density of a model, of which some variables matter."""
+
+    model: FactorGraph
+    moving: NDArray[np.int64]
+    spins: bool
+
+    def __call__(self, x: NDArray[Any]) -> Any:
+        states = np.zeros((len(x), self.model.n_variables), dtype=np.int64)
+        states[:, self.moving] = (x + 1) // 2 if self.spins else x
+        return -self.model.log_density(states)
+
+
+def shown(target: Any) -> Any:
+    """How a target is called in tables."""
+    if isinstance(target, Statistic):
+        return target.name
+    return ", ".join(map(str, target.labels)) if isinstance(target, Joint) else target
+
+
+def _labels(model: Any, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:
+    if not isinstance(model, Model):
+        raise ArgumentError(f"Statistic.{method}", "model", "a model", model)
+    if labels is None:
+        return list(model.labels)
+    found = check.positions(labels, model.labels, model._lookup, f"Statistic.{method}", "labels")
+    return [model.labels[int(i)] for i in found]

@@ -1,0 +1,368 @@
+"""Exact answers for small models: what every bound and every sampler of this library is tested against.
+
+Arrays of joint probabilities have one axis per variable, by position; along it come the variable's states in increasing
+order, so that index 0 of a spin is -1 and index 1 is +1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._exact import elimination
+from dobrushin._models import FactorGraph, Model
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Joint states that are enumerated at most. No variable has fewer than 2 states, so arrays have at most 24 axes.
+_STATE_LIMIT = 2**24
+# Configurations of a variable's neighbours times its own states.
+_BLANKET_LIMIT = 2**22
+_ROWS = 2**16
+
+
+def distribution(model: Model) -> NDArray[np.float64]:
+    """Probability of every joint state, by enumeration.
+
+    Parameters
+    ----------
+    model : Model
+        With at most 2**24 joint states (24 binary variables); `BudgetError` otherwise.
+
+    Returns
+    -------
+    array of shape tuple(model.cardinalities)
+
+    See Also
+    --------
+    marginals : of single variables, for much larger models.
+
+    Notes
+    -----
+    pi(x) = exp(log_density(x)) / sum over y of exp(log_density(y)).
+
+    Examples
+    --------
+    >>> import dobrushin as db, numpy as np
+    >>> model = db.Ising({(0, 1): 0.5 * np.log(3)})
+    >>> db.exact.distribution(model).round(4)
+    array([[0.375, 0.125],
+           [0.125, 0.375]])
+    """
+    _check_model(model, "exact.distribution")
+    shape = _shape(model)
+    total = math.prod(shape)
+    log_weights = np.empty(total)
+    for begin in range(0, total, _ROWS):
+        rows = np.arange(begin, min(begin + _ROWS, total))
+        labels = np.stack(np.unravel_index(rows, shape), axis=1)
+        log_weights[rows] = model.log_density(2 * labels - 1 if model._spins else labels)
+    top = log_weights.max()
+    if np.isneginf(top):
+        raise ArgumentError("exact.distribution", "model", "one that allows some joint state", model)
+    log_weights -= top
+    weights = np.exp(log_weights, out=log_weights).reshape(shape)
+    return weights / weights.sum()
+
+
+def marginals(model: Model, *, memory_limit: float = elimination.MEMORY_LIMIT) -> list[NDArray[np.float64]]:
+    """Exact marginals of all variables, by variable elimination.
+
+    Parameters
+    ----------
+    model : Model
+        Any number of variables, if the graph is narrow: chains, trees, strips, binary grids up to 20 x 20.
+    memory_limit : float
+        Bytes that the tables may take; if they would need more, `BudgetError` is raised before any is made.
+
+    Returns
+    -------
+    list of arrays
+        By position of the variable: the probabilities of its states in increasing order.
+
+    Notes
+    -----
+    p_i(a) = sum over x with x_i = a of pi(x), from a calibrated clique tree: with messages
+    m_cp(x_s) = sum over x_{c minus s} of psi_c(x_c) prod over the other neighbours c' of c of m_c'c, every clique has
+    pi(x_c) ∝ psi_c(x_c) prod over neighbours c' of m_c'c.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(16, 16, couplings=0.3, fields=0.1)
+    >>> p = db.exact.marginals(model)
+    >>> len(p), p[0].round(4)
+    (256, array([0.3736, 0.6264]))
+    """
+    _check_model(model, "exact.marginals")
+    limit = check.positive(memory_limit, "exact.marginals", "memory_limit")
+    return elimination.eliminate(model, limit, "exact.marginals").marginals
+
+
+def log_partition(model: Model, *, memory_limit: float = elimination.MEMORY_LIMIT) -> float:
+    """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
+
+    Parameters
+    ----------
+    model : Model
+    memory_limit : float
+        As for `marginals`.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    log Z = log( sum over x of exp(log_density(x)) ). `Model.condition` drops constants, so this is not the evidence of
+    what a model was conditioned on.
+
+    Examples
+    --------
+    The chain of n spins has Z = 2 (2 cosh theta)^(n - 1).
+
+    >>> import dobrushin as db, numpy as np
+    >>> chain = db.Ising.grid(1, 100, couplings=0.5)
+    >>> z = db.exact.log_partition(chain)
+    >>> bool(np.isclose(z, np.log(2) + 99 * np.log(2 * np.cosh(0.5)), rtol=1e-13))
+    True
+    """
+    _check_model(model, "exact.log_partition")
+    limit = check.positive(memory_limit, "exact.log_partition", "memory_limit")
+    return elimination.log_partition(model, limit, "exact.log_partition")
+
+
+def influence(model: Model) -> NDArray[np.float64]:
+    """How far each variable can move the conditional of each other one: the true Dobrushin influence.
+
+    Every configuration of a variable's neighbours counts, also those to which the model gives no mass, because a
+    bound that left them out would not hold for a chain that is still on its way there. Where the neighbours leave a
+    variable no state at all its conditional is undefined: two undefined conditionals are at distance 0, an undefined
+    and a defined one at distance 1.
+
+    Parameters
+    ----------
+    model : Model
+        `BudgetError` if some variable's states and those of its neighbours have more than 2**22 combinations.
+
+    Returns
+    -------
+    array of shape (n, n)
+        Entry (i, j) is the influence of j on i.
+
+    Notes
+    -----
+    C_ij = max over x, y that differ only at j of TV( pi(x_i | x_rest), pi(y_i | y_rest) ).
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> db.exact.influence(db.Ising({(0, 1): 0.5, (1, 2): 0.5})).round(4)
+    array([[0.    , 0.4621, 0.    ],
+           [0.3808, 0.    , 0.3808],
+           [0.    , 0.4621, 0.    ]])
+    """
+    _check_model(model, "exact.influence")
+    graph = model.to_factor_graph()
+    C = np.zeros((graph.n_variables, graph.n_variables))
+    for i in range(graph.n_variables):
+        blanket = _blanket(graph, i)
+        entries = math.prod(float(k) for k in graph.cardinalities[[*blanket, i]])
+        if entries > _BLANKET_LIMIT:
+            what = f"Enumerating the neighbours of variable {model.labels[i]!r}"
+            remedy = "Use dobrushin.influence, which bounds what it cannot enumerate."
+            raise BudgetError(what, entries, _BLANKET_LIMIT, "configurations", remedy)
+        conditional, defined = _local_conditional(graph, i, blanket)
+        for axis, j in enumerate(blanket):
+            p, known = np.moveaxis(conditional, axis, 0), np.moveaxis(defined, axis, 0)
+            for x in range(len(p)):
+                for y in range(x):
+                    distance = np.where(
+                        known[x] & known[y], 0.5 * np.abs(p[x] - p[y]).sum(axis=-1), known[x] ^ known[y]
+                    )
+                    C[i, j] = max(C[i, j], min(1.0, distance.max()))
+    return C
+
+
+def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64]:
+    """Exact law of the state of the Gibbs sampler after a scan.
+
+    Parameters
+    ----------
+    model : Model
+        With at most 2**24 joint states.
+    scan : Scan, ScanResult or sequence of positions
+        Deterministic or random.
+    initial : "uniform", array of shape tuple(model.cardinalities), or one state
+        Law of the start: all joint states equally likely (allowed or not), any law, or a point.
+
+    Returns
+    -------
+    array of shape tuple(model.cardinalities)
+
+    Notes
+    -----
+    p_t(x) = sum over i of q_t(i) pi(x_i | x_rest) sum over y_i of p_{t-1}(y_i, x_rest); where pi(x_i | x_rest) is
+    undefined because all states of i are forbidden, the update leaves x_i as it is.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising({(0, 1): 0.5})
+    >>> p = db.exact.law(model, [0, 1], initial=[1, 1])
+    >>> p.round(4)
+    array([[0.1966, 0.0723],
+           [0.1966, 0.5344]])
+    >>> round(db.exact.total_variation(p, db.exact.distribution(model)), 4)
+    0.2311
+    """
+    _check_model(model, "exact.law")
+    p = _read_initial(model, initial)
+    steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
+    graph = model.to_factor_graph()
+    kernels: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
+    for q in steps:
+        after = np.zeros_like(p)
+        for i, probability in q.items():
+            if i not in kernels:
+                kernels[i] = _update_kernel(graph, i)
+            conditional, defined = kernels[i]
+            after += probability * np.where(defined, p.sum(axis=i, keepdims=True) * conditional, p)
+        p = after
+    return p
+
+
+def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
+    """Total variation distance of two laws, of all variables or of some.
+
+    Parameters
+    ----------
+    p, q : arrays of the same shape
+        Joint probabilities, as from `distribution` and `law`.
+    targets : int or sequence of int, optional
+        Positions of the variables whose joint marginals are compared. Default all.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    TV(p, q) = 1/2 sum over x_targets of | p(x_targets) - q(x_targets) |.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> p, q = [[0.5, 0.0], [0.0, 0.5]], [[0.0, 0.5], [0.5, 0.0]]
+    >>> db.exact.total_variation(p, q), db.exact.total_variation(p, q, targets=[0])
+    (1.0, 0.0)
+    """
+    first = check.real_array(p, "exact.total_variation", "p")
+    second = check.real_array(q, "exact.total_variation", "q")
+    if first.shape != second.shape:
+        raise ArgumentError(
+            "exact.total_variation", "q", f"an array of the shape {first.shape} of 'p'", f"shape {second.shape}"
+        )
+    axes = range(first.ndim)
+    kept = axes if targets is None else check.positions(targets, axes, None, "exact.total_variation", "targets")
+    summed = tuple(k for k in axes if k not in kept)
+    return float(0.5 * np.abs((first - second).sum(axis=summed)).sum())
+
+
+def _check_model(model: object, function: str) -> None:
+    if not isinstance(model, Model):
+        raise ArgumentError(function, "model", "a model", model)
+
+
+def _shape(model: Model) -> tuple[int, ...]:
+    """Shape of the array of all joint states, if they can be enumerated."""
+    shape = tuple(model.cardinalities.tolist())
+    states = math.prod(float(size) for size in shape)
+    if states > _STATE_LIMIT:
+        raise BudgetError(
+            f"Enumerating the joint states of {len(shape)} variables",
+            states,
+            _STATE_LIMIT,
+            "states",
+            "Use dobrushin.exact.marginals, which does not enumerate them, or sample.",
+        )
+    return shape
+
+
+def _factors(graph: FactorGraph, i: int) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    """The factors that contain i."""
+    return [graph.factor(int(k)) for k in graph._factor_of[graph._factor_start[i] : graph._factor_start[i + 1]]]
+
+
+def _blanket(graph: FactorGraph, i: int) -> list[int]:
+    """The variables that share a factor with i."""
+    return sorted({v for scope, _ in _factors(graph, i) for v in scope} - {i})
+
+
+def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Conditional of i for all configurations of its blanket, and where it is defined (it is 0 where it is not).
+
+    One axis per variable of the blanket; the last axis of the conditional is for i.
+    """
+    axes = [*blanket, i]
+    size = graph.cardinalities[axes].tolist()
+    log_weights = np.zeros(size)
+    for scope, table in _factors(graph, i):
+        ordered = np.transpose(table, np.argsort([axes.index(v) for v in scope]))
+        log_weights += ordered.reshape([k if v in scope else 1 for v, k in zip(axes, size, strict=True)])
+    top = log_weights.max(axis=-1, keepdims=True)
+    defined = top > -np.inf
+    weights = np.exp(log_weights - np.where(defined, top, 0.0))
+    conditional = weights / np.where(defined, weights.sum(axis=-1, keepdims=True), 1.0)
+    return conditional, defined[..., 0]
+
+
+def _update_kernel(graph: FactorGraph, i: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The local conditional, and where it is defined, with one axis per variable of the model."""
+    blanket = _blanket(graph, i)
+    axes = [*blanket, i]
+    conditional, defined = _local_conditional(graph, i, blanket)
+    sizes = graph.cardinalities.tolist()
+    shape = [sizes[v] if v in axes else 1 for v in range(len(sizes))]
+    where = [sizes[v] if v in blanket else 1 for v in range(len(sizes))]
+    return conditional.transpose(np.argsort(axes)).reshape(shape), defined.reshape(where)
+
+
+def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
+    """For each step the variables that it may update, with their probabilities."""
+    if getattr(scan, "is_random", False):
+        scan.check_fits(n, "exact.law")
+        rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
+        return ({int(i): float(row[i]) for i in np.flatnonzero(row)} for row in rows)
+    order = np.asarray(getattr(scan, "order", scan))
+    if order.ndim != 1 or (order.size and order.dtype.kind not in "iu"):
+        raise ArgumentError("exact.law", "scan", "a Scan, a ScanResult or a sequence of positions", scan)
+    check.all_entries((order >= 0) & (order < n), order, "exact.law", "scan", f"of positions from 0 to {n - 1}")
+    return ({int(i): 1.0} for i in order)
+
+
+def _read_initial(model: Model, initial: Any) -> NDArray[np.float64]:
+    """The law of the start as an array of joint probabilities."""
+    shape = _shape(model)
+    if isinstance(initial, str):
+        check.choice(initial, ["uniform"], "exact.law", "initial")
+        return np.full(shape, 1.0 / math.prod(shape))
+    array = check.real_array(initial, "exact.law", "initial")
+    # One state and a law differ in shape: (1,) and (k,) with k >= 2 for a single variable, else in their axes.
+    if array.shape == (len(shape),):
+        known = np.array([value in model.states(i) for i, value in enumerate(array)])
+        check.all_entries(known, array, "exact.law", "initial", "a state of each variable")
+        p = np.zeros(shape)
+        p[tuple(model.states(i).index(int(value)) for i, value in enumerate(array))] = 1.0
+        return p
+    if array.shape != shape:
+        requirement = f"'uniform', one state of shape {(len(shape),)} or a law of shape {shape}"
+        raise ArgumentError("exact.law", "initial", requirement, f"shape {array.shape}")
+    check.all_entries((array >= 0) & (array < np.inf), array, "exact.law", "initial", "non-negative and finite")
+    if abs(array.sum() - 1.0) > 1e-9:
+        raise ArgumentError("exact.law", "initial", "probabilities that sum to 1", float(array.sum()))
+    return array

@@ -1,0 +1,56 @@
+"""The public function."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from dobrushin._influence.matrix import Influence
+from dobrushin._influence.rows import METHODS, influence_rows
+from dobrushin._models import Model
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+
+def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | None = None) -> Influence:
+    """Bound how much each variable of a model can move each other one.
+
+    Parameters
+    ----------
+    model : Model
+    method : {"best", "paper", "exact"}
+        "paper": Theorem 4 for pairwise models, 5 for Ising models, 6 for spins of higher order (for factor
+        graphs, which the paper does not treat, the range of the factors). "best": the smallest bound that
+        small enumerations and the sharper closed forms give; never above "paper" but for rounding. "exact": the
+        true influence, rounded up, by enumerating neighbourhoods; `BudgetError` where one is too large.
+    rows : labels, optional
+        Variables whose rows are wanted; default all. Scans may then update only these.
+
+    Returns
+    -------
+    Influence
+
+    Notes
+    -----
+    All bounds have the form sinh(D/2) / (cosh h + cosh(D/2)), with D the range of the log-odds that variable j
+    controls and h the least log-odds that the rest of the neighbourhood can leave, rounded up. Forbidden states
+    (-inf) are handled by taking all configurations of the neighbours, allowed or not.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> torus = db.Ising.grid(40, 40, couplings=0.26, periodic=True)
+    >>> db.influence(torus, method="paper").satisfies_dobrushin, db.influence(torus).satisfies_dobrushin
+    (False, True)
+    >>> db.influence(torus)
+    Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError("influence", "model", "a model", model)
+    check.choice(method, METHODS, "influence", "method")
+    if rows is None:
+        found = influence_rows(model, np.arange(model.n_variables), method)
+        return Influence._make(found, model.n_variables, model.labels, None)
+    computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
+    return Influence._make(influence_rows(model, computed, method), model.n_variables, model.labels, computed)

@@ -1,0 +1,104 @@
+"""What is known of a model's influence, shared by all calls on the same model.
+
+Nothing here is public. It lives as long as its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from threading import RLock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._influence.bounds import influence
+from dobrushin._influence.matrix import Influence
+from dobrushin._influence.rows import Rows, influence_rows
+from dobrushin._models import Model
+from dobrushin._shared.arrays import frozen
+
+_MAKING = RLock()
+
+
+class KnownInfluence:
+    """The best influence rows of a model, each computed once; rows that evidence does not touch come from `before`."""
+
+    def __init__(
+        self, model: Model, before: KnownInfluence | None = None, kept: NDArray[np.int64] | None = None
+    ) -> None:
+        self.model = model
+        self.n_variables = model.n_variables
+        self.labels: Sequence[Hashable] = model.labels
+        self._lookup = model._lookup
+        self._before, self._kept = before, kept
+        self._lock = RLock()
+        self._begin = np.zeros(self.n_variables, dtype=np.int64)  # 1 + first entry; 0: not known
+        self._size = np.zeros(self.n_variables, dtype=np.int32)
+        self._cap = np.zeros(self.n_variables)
+        self._entries = 0
+        self._columns = np.zeros(64, dtype=np.int32 if self.n_variables < 2**31 else np.int64)
+        self._values = np.zeros(64)
+        self._theorem = np.zeros(64, dtype=np.uint8)
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        """The rows at increasing positions."""
+        with self._lock:
+            return self._rows(positions)
+
+    def _rows(self, positions: NDArray[np.int64]) -> Rows:
+        missing = positions[self._begin[positions] == 0]
+        if len(missing):
+            found = self._inherited(missing)
+            rest = missing[self._begin[missing] == 0] if found else missing
+            if len(rest):
+                self._store(rest, influence_rows(self.model, rest, "best"))
+        sizes = self._size[positions].astype(np.int64)
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        entry = np.arange(start[-1]) + np.repeat(self._begin[positions] - 1 - start[:-1], sizes)
+        parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
+        return Rows(frozen(start), *(frozen(part) for part in parts))
+
+    def _store(self, positions: NDArray[np.int64], rows: Rows) -> None:
+        total = self._entries + len(rows.columns)
+        for name, part in (("_columns", rows.columns), ("_values", rows.values), ("_theorem", rows.theorem)):
+            array = getattr(self, name)
+            if total > len(array):
+                array = np.resize(array, 2 * total)
+                setattr(self, name, array)
+            array[self._entries : total] = part
+        self._size[positions] = np.diff(rows.start)
+        self._cap[positions] = rows.cap
+        first = 1 + self._entries + rows.start[:-1]
+        self._entries = total
+        self._begin[positions] = first  # last: an interruption anywhere before leaves the rows unknown
+
+    def _inherited(self, positions: NDArray[np.int64]) -> bool:
+        """Take over rows of variables with no neighbour in the evidence, as far as they are known."""
+        if self._before is None or self._kept is None:
+            return False
+        old = self._kept[positions]
+        start = self.model._adjacency[0]
+        before = self._before.model._adjacency[0]
+        same = (start[positions + 1] - start[positions]) == (before[old + 1] - before[old])
+        same &= self._before._begin[old] > 0
+        if not same.any():
+            return False
+        rows = self._before.rows(old[same])
+        columns = np.searchsorted(self._kept, rows.columns).astype(self._columns.dtype)
+        self._store(positions[same], rows._replace(columns=columns))
+        return True
+
+    @cached_property
+    def whole(self) -> Influence:
+        """The influence on every variable."""
+        return influence(self.model)
+
+
+def known_influence(model: Model) -> KnownInfluence:
+    """What is known of the influence of a model: the same object every time."""
+    with _MAKING:
+        if model._known_influence is None:
+            model._known_influence = KnownInfluence(model)
+        known: KnownInfluence = model._known_influence
+    return known

@@ -1,0 +1,223 @@
+"""The influence bound as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse import linalg
+
+from dobrushin._influence.rows import THEOREMS, Rows
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin.errors import ArgumentError
+
+# Below this many variables, eigenvalues and singular values are computed densely.
+_DENSE = 400
+
+
+class Influence:
+    """An entrywise upper bound on the Dobrushin influence of a model.
+
+    Usually made by `influence`; or from any matrix that is known to be such a bound.
+
+    Parameters
+    ----------
+    matrix : array or sparse matrix, shape (n, n)
+        Non-negative; entry (i, j) bounds how much variable j can move the conditional law of variable i.
+    labels : sequence, optional
+        Names of the variables; default 0..n-1.
+
+    Notes
+    -----
+    matrix[i, j] is at least C_ij, the maximum over states x and y that differ only at j of the total variation between
+    the laws of variable i given the rest of x and given the rest of y (paper, "Dobrushin influence matrix").
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> bound = db.Influence([[0, 0.3], [0.2, 0]])
+    >>> bound.norm(float("inf")), round(bound.spectral_radius(), 6), bound.satisfies_dobrushin
+    (0.3, 0.244949, True)
+    """
+
+    def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
+        if sparse.issparse(matrix):
+            array = check.sparse_matrix(matrix, "Influence", "matrix")
+        else:
+            dense = check.real_array(matrix, "Influence", "matrix")
+            if dense.ndim != 2:
+                raise ArgumentError("Influence", "matrix", "a square matrix", f"shape {dense.shape}")
+            array = sparse.csr_array(dense)
+        if array.shape[0] != array.shape[1] or not array.shape[0]:
+            raise ArgumentError("Influence", "matrix", "a square matrix", f"shape {array.shape}")
+        bad = ~((array.data >= 0) & (array.data < np.inf))
+        if bad.any():
+            k = int(np.argmax(bad))
+            i = int(np.searchsorted(array.indptr, k, side="right")) - 1
+            where = f"index {(i, int(array.indices[k]))}"
+            raise ArgumentError("Influence", "matrix", "non-negative and finite", array.data[k], where)
+        n = array.shape[0]
+        array.eliminate_zeros()
+        self._set(
+            array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n, "Influence"), None
+        )
+
+    @classmethod
+    def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
+        start, cap = rows.start, rows.cap
+        if computed is not None:
+            sizes = np.zeros(n, dtype=np.int64)
+            sizes[computed] = np.diff(rows.start)
+            start = np.concatenate([[0], np.cumsum(sizes)])
+            cap = np.ones(n)
+            cap[computed] = rows.cap
+        index = np.int32 if max(n, len(rows.columns)) < 2**31 else np.int64
+        matrix = sparse.csr_array((rows.values, rows.columns.astype(index, copy=False), start.astype(index)), (n, n))
+        result = cls.__new__(cls)
+        result._set(matrix, rows.theorem, cap, labels, computed)
+        return result
+
+    def _set(
+        self,
+        matrix: Any,
+        theorem: NDArray[np.uint8],
+        cap: NDArray[np.float64],
+        labels: Sequence[Hashable],
+        computed: NDArray[np.int64] | None,
+    ) -> None:
+        for array in (matrix.data, matrix.indices, matrix.indptr):
+            array.setflags(write=False)
+        self._matrix = matrix
+        self._theorem = frozen(theorem)
+        self._cap = frozen(cap)
+        self._labels = labels
+        self._computed = computed
+
+    @property
+    def matrix(self) -> Any:
+        """The bound as a SciPy CSR array of shape (n, n)."""
+        return self._matrix
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return int(self._matrix.shape[0])
+
+    @property
+    def labels(self) -> Sequence[Hashable]:
+        """Names of the variables, by position."""
+        return self._labels
+
+    @property
+    def caps(self) -> NDArray[np.float64]:
+        """For each variable, how far all others together can move its conditional law (at most 1)."""
+        return self._cap
+
+    @property
+    def computed_rows(self) -> NDArray[np.int64] | None:
+        """Positions of the rows that were computed; None when all were."""
+        return self._computed
+
+    @cached_property
+    def _lookup(self) -> dict[Hashable, int] | None:
+        return None if isinstance(self._labels, range) else {label: i for i, label in enumerate(self._labels)}
+
+    @property
+    def theorems(self) -> dict[str, int]:
+        """How many entries came from which bound."""
+        counts = np.bincount(self._theorem, minlength=len(THEOREMS))
+        return {name: int(count) for name, count in zip(THEOREMS, counts, strict=True) if count}
+
+    def theorem(self, i: int, j: int) -> str | None:
+        """Which bound entry (i, j) came from; None where there is no influence."""
+        span = slice(self._matrix.indptr[i], self._matrix.indptr[i + 1])
+        found = np.flatnonzero(self._matrix.indices[span] == j)
+        return THEOREMS[self._theorem[span][found[0]]] if len(found) else None
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        """Rows of the bound at increasing positions, for the stages that follow."""
+        if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
+            label = self._labels[int(positions[int(np.argmin(known))])]
+            raise ArgumentError("influence", "rows", "None, or include every variable that is updated", label)
+        if len(positions) == self.n_variables:
+            start = self._matrix.indptr.astype(np.int64)
+            return Rows(start, self._matrix.indices, self._matrix.data, self._theorem, self._cap)
+        first = self._matrix.indptr[positions]
+        sizes = self._matrix.indptr[positions + 1] - first
+        start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+        indices, data, theorem = self._matrix.indices[entry], self._matrix.data[entry], self._theorem[entry]
+        return Rows(start, indices, data, theorem, self._cap[positions])
+
+    # -- how strong it is as a whole ---------------------------------------------------------
+
+    def norm(self, order: float) -> float:
+        """Matrix norm: 1 (largest column sum), 2 (spectral) or inf (largest row sum).
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.influence(db.Ising.grid(10, 10, couplings=0.2), method="paper").norm(1)
+        0.789501...
+        """
+        self._whole("norm")
+        if order == 1:
+            return float(self._matrix.sum(axis=0).max())
+        if order == np.inf:
+            return float(self._matrix.sum(axis=1).max())
+        if order != 2:
+            raise ArgumentError("Influence.norm", "order", "1, 2 or inf", order)
+        return self._spectral_norm
+
+    @cached_property
+    def _spectral_norm(self) -> float:
+        if self.n_variables <= _DENSE:
+            return float(np.linalg.norm(self._matrix.toarray(), 2))
+        # ||C||_2^2 is the spectral radius of the non-negative matrix C'C.
+        transpose = sparse.csr_array(self._matrix.T)
+        return float(np.sqrt(_spectral_radius(lambda x: transpose @ (self._matrix @ x), self.n_variables)))
+
+    def spectral_radius(self) -> float:
+        """Largest absolute eigenvalue. Below 1, the variation of systematic scans tends to 0."""
+        self._whole("spectral_radius")
+        return self._radius
+
+    @cached_property
+    def _radius(self) -> float:
+        if self.n_variables <= _DENSE:
+            return float(np.abs(np.linalg.eigvals(self._matrix.toarray())).max())
+        return _spectral_radius(lambda x: self._matrix @ x, self.n_variables)
+
+    @property
+    def satisfies_dobrushin(self) -> bool:
+        """Whether some norm of the bound is below 1, that is, its spectral radius is."""
+        self._whole("satisfies_dobrushin")
+        return self.norm(np.inf) < 1 or self.norm(1) < 1 or self.spectral_radius() < 1
+
+    def _whole(self, method: str) -> None:
+        if self._computed is not None:
+            raise ArgumentError("influence", "rows", f"None for Influence.{method}", f"{len(self._computed)} rows")
+
+    def __repr__(self) -> str:
+        sources = ", ".join(f"{count} by {name}" for name, count in self.theorems.items())
+        partial = "" if self._computed is None else f", rows={len(self._computed)}"
+        return f"Influence(n_variables={self.n_variables}, entries: {sources or 'none'}{partial})"
+
+
+def _spectral_radius(apply: Any, n: int) -> float:
+    """Spectral radius of a non-negative matrix, given as a product."""
+    operator = linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
+    try:
+        return float(abs(linalg.eigs(operator, k=1, which="LR", v0=np.ones(n), tol=1e-6, return_eigenvectors=False)[0]))
+    except linalg.ArpackError:
+        # Power iteration on I + C, which has no other eigenvalue of the same size; the quotient bounds it from above.
+        x = np.ones(n)
+        for _ in range(1000):
+            y = x + apply(x)
+            x = y / y.max()
+        return float((apply(x) / x).max())

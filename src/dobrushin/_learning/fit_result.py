@@ -1,0 +1,132 @@
+"""What a fit gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._models import Model
+from dobrushin._shared.extras import require
+
+# Rows that are shown at the beginning and at the end.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class History:
+    """One entry for each iteration.
+
+    Attributes
+    ----------
+    step_size : array
+        0 where the gradient was small enough to stop.
+    gradient_norm : array
+        Largest coordinate, in size, of the gradient before the step; coordinates that push out of the box do not count.
+    bias_bound : array
+        Bound on the bias of every coordinate of that gradient; inf where there is none.
+    scan_length : array of int
+        Gibbs updates of each chain; 0 for exact gradients.
+    updates : array of int
+        Gibbs updates of all chains since the beginning.
+    seconds : array
+        Time since the beginning, without breaks.
+    is_new_scan : array of bool
+        Whether a scan was chosen for the iteration; where not, an earlier one was certified again.
+    """
+
+    step_size: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+    bias_bound: NDArray[np.float64]
+    scan_length: NDArray[np.int64]
+    updates: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    is_new_scan: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.step_size)
+
+    def to_dataframe(self) -> Any:
+        """As a pandas DataFrame, a row for each iteration."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return require("pandas", "formats").DataFrame(columns, index=range(1, len(self) + 1))
+
+    def __repr__(self) -> str:
+        return f"History(iterations={len(self)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit:
+    """A fitted model, and what is known about the gradients that led to it.
+
+    Attributes
+    ----------
+    model : Model
+        Of the family that was fitted. (Couplings of exactly 0 are no edges of it.)
+    parameters : array
+        What was learned: parameters of the edges first, then those of the variables.
+    names : list of tuples
+        What each of them is: ("coupling", i, j), ("field", i), ("unary", i, state), ("table", i, j, state, state).
+    history : History
+        Arrays with an entry for each iteration.
+    bias_bound : float
+        At every iteration each coordinate of the gradient had a bias of at most this, given all that went before.
+        inf if that is not known of some iteration.
+    converged : bool
+        Whether the last gradient was at most `stop`; without a `stop`, whether it was no larger than its bias and the
+        noise of the chains explain (Hoeffding, 99 %).
+    method : str
+        "certified", "systematic" or "uniform" scans, or "exact".
+    persistent : bool
+        Whether chains went on from step to step.
+    seed : int, SeedSequence or None
+        With it the fit can be repeated.
+    """
+
+    model: Model
+    parameters: NDArray[np.float64]
+    names: list[tuple[Hashable, ...]]
+    history: History
+    bias_bound: float
+    converged: bool
+    method: str
+    persistent: bool
+    seed: Any
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the bias of every gradient is bounded."""
+        return math.isfinite(self.bias_bound)
+
+    def __str__(self) -> str:
+        count = len(self.history)
+        about = "exact gradients" if self.method == "exact" else f"{self.method} scans"
+        if self.is_certified:
+            words = f"every gradient biased by at most {self.bias_bound:.3g}"
+        elif count:
+            words = "NOT CERTIFIED: the bias of the gradients is unknown"
+        else:
+            words = "no iteration was finished"
+        lines = [f"Fit ({self.model!r}, {len(self.parameters)} parameters, {about}): {words}"]
+        cells: list[tuple[str, ...]] = [("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")]
+        visible = list(range(count))
+        if count > 2 * _SHOWN:
+            visible = visible[:_SHOWN] + visible[-_SHOWN:]
+        h = self.history
+        for k in visible:
+            bias = f"{h.bias_bound[k]:.3g}" if math.isfinite(h.bias_bound[k]) else "unknown"
+            numbers = (f"{h.step_size[k]:.3g}", f"{h.gradient_norm[k]:.3g}", bias)
+            cells.append((str(k + 1), *numbers, str(h.scan_length[k]), str(h.updates[k]), f"{h.seconds[k]:.2f}"))
+        widths = [max(len(row[c]) for row in cells) for c in range(len(cells[0]))]
+        table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
+        if len(visible) < count:
+            table.insert(1 + _SHOWN, "  " + "...".rjust(widths[0]))
+        end = "converged" if self.converged else "not converged"
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return "\n".join([*lines, *table, f"  {end} after {count} iterations{seed}"])
+
+    __repr__ = __str__

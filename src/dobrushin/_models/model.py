@@ -1,0 +1,273 @@
+"""The face that all models share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from dobrushin._models.factors import FactorGraph
+
+# Rows of states handled at once: keeps the temporaries of log_density near 64 MB.
+_CHUNK_NUMBERS = 8_000_000
+
+
+class Model(ABC):
+    """A distribution on finitely many discrete variables, known up to its normalising constant.
+
+    Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in
+    `Ising` and `SpinMRF` and 0..k-1 in all others; arrays of states have shape ``(..., n_variables)``.
+    """
+
+    _spins: bool = False
+    # What later stages remember about the model; not sent to other processes.
+    _workspace: Any = None
+    _known_influence: Any = None
+
+    def __init__(self, n_variables: int, labels: Sequence[Hashable] | None) -> None:
+        if n_variables < 1:
+            raise ArgumentError(type(self).__name__, self._first_argument, "a model of at least one variable", 0)
+        self._labels = check.read_labels(labels, n_variables, type(self).__name__)
+
+    _first_argument = "couplings"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_workspace", "_known_influence")}
+
+    # -- who the variables are -------------------------------------------------------------
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return len(self._labels)
+
+    @property
+    def labels(self) -> Sequence[Hashable]:
+        """Names of the variables, by position (a `range` unless names were given)."""
+        return self._labels
+
+    @property
+    @abstractmethod
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of states of each variable."""
+
+    @cached_property
+    def _lookup(self) -> dict[Hashable, int] | None:
+        if isinstance(self._labels, range):
+            return None
+        return {label: i for i, label in enumerate(self._labels)}
+
+    def index(self, label: Hashable) -> int:
+        """Position of the variable with this label."""
+        position = check.label_position(label, self._labels, self._lookup)
+        if position is None:
+            raise ArgumentError(f"{type(self).__name__}.index", "label", check.expected_labels(self._labels), label)
+        return position
+
+    def neighbors(self, i: int) -> NDArray[np.intp]:
+        """Positions of the variables that share a term with the variable at position `i`."""
+        self._check_position(i, "neighbors")
+        start, indices = self._adjacency
+        return indices[start[i] : start[i + 1]].astype(np.intp)
+
+    @property
+    @abstractmethod
+    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Neighbours of all variables, CSR: row starts and sorted column positions."""
+
+    # -- probabilities ---------------------------------------------------------------------
+
+    def log_density(self, states: ArrayLike) -> Any:
+        """Logarithm of the unnormalised probability of each row of `states`.
+
+        Parameters
+        ----------
+        states : array of shape (..., n_variables)
+
+        Returns
+        -------
+        float or array of shape (...)
+            -inf for forbidden states.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Ising({(0, 1): 0.5}).log_density([[1, 1], [1, -1]])
+        array([ 0.5, -0.5])
+        """
+        array = self._check_states(states, "log_density")
+        rows = array.reshape(-1, self.n_variables)
+        step = max(1, _CHUNK_NUMBERS // max(1, self._numbers_per_state))
+        parts = [self._log_density_rows(rows[k : k + step]) for k in range(0, len(rows), step)]
+        total = np.concatenate(parts) if parts else np.empty(0)
+        return total.reshape(array.shape[:-1])[()]
+
+    def conditional(self, i: int, states: ArrayLike) -> NDArray[np.float64]:
+        """Law of the variable at position `i` given all the others.
+
+        Parameters
+        ----------
+        i : int
+            Position of the variable.
+        states : array of shape (..., n_variables)
+            Its own entry is ignored.
+
+        Returns
+        -------
+        array of shape (..., cardinality)
+            Probabilities of its states in increasing order.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Potts({(0, 1): 1.0}, states=3).conditional(0, [0, 2]).round(3)
+        array([0.212, 0.212, 0.576])
+        """
+        self._check_position(i, "conditional")
+        array = self._check_states(states, "conditional")
+        log_weights = self._log_weights(i, array)
+        top = log_weights.max(axis=-1, keepdims=True)
+        if (forbidden := np.isneginf(top[..., 0])).any():
+            raise ArgumentError(
+                f"{type(self).__name__}.conditional",
+                "states",
+                f"such that variable {self._labels[i]!r} has an allowed state",
+                np.asarray(array)[check.first(forbidden)] if forbidden.ndim else array,
+            )
+        weights = np.exp(log_weights - top)
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    @property
+    @abstractmethod
+    def _numbers_per_state(self) -> int:
+        """Temporaries that `_log_density_rows` needs for one row of states."""
+
+    @abstractmethod
+    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]: ...
+
+    @abstractmethod
+    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
+
+    # -- other models made from this one ---------------------------------------------------
+
+    def condition(self, evidence: Mapping[Any, int]) -> Self:
+        """The model of the remaining variables, given the values of some.
+
+        Parameters
+        ----------
+        evidence : dict from label to state
+
+        Returns
+        -------
+        Model
+            Of the same family, with the remaining labels. Its `log_density` differs from the
+            original one by a constant.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> rest = db.Ising({("a", "b"): 0.5, ("b", "c"): 0.2}).condition({"a": -1})
+        >>> rest.labels, rest.fields
+        (('b', 'c'), array([-0.5,  0. ]))
+        """
+        where = f"{type(self).__name__}.condition"
+        if not isinstance(evidence, Mapping):
+            raise ArgumentError(where, "evidence", "a dict from labels to states", evidence)
+        if not evidence:
+            return self
+        known = check.positions(list(evidence), self._labels, self._lookup, where, "evidence")
+        values = np.empty(len(known), dtype=np.int64)
+        for k, (label, value) in enumerate(evidence.items()):
+            allowed = self.states(int(known[k]))
+            if isinstance(value, bool) or not isinstance(value, Real) or value not in allowed:
+                raise ArgumentError(
+                    where, "evidence", f"one of the states {_span(allowed)} of {label!r}", value, f"label {label!r}"
+                )
+            values[k] = int(value)
+        if len(known) == self.n_variables:
+            raise ArgumentError(where, "evidence", "on fewer than all variables", f"{len(known)} values")
+        fixed = np.zeros(self.n_variables, dtype=bool)
+        fixed[known] = True
+        state = np.zeros(self.n_variables, dtype=np.int64)
+        state[known] = values
+        return self._condition(fixed, state)
+
+    @abstractmethod
+    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Self: ...
+
+    def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
+        """Make each group of variables one joint variable.
+
+        A Gibbs update of a joint variable is a block update of the group, so scans, certificates and
+        samplers serve blocks without change.
+
+        Parameters
+        ----------
+        groups : list of lists of labels
+            Disjoint. Variables in no group stay single.
+
+        Returns
+        -------
+        FactorGraph
+            A joint variable takes the place of the first variable of its group; its label is the
+            tuple of the group's labels, and its state is ``np.ravel_multi_index`` of the members'
+            states (0..k-1, so -1 counts as 0) in the order given.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> pairs = db.Ising.grid(2, 2, couplings=0.5).merge([[0, 1], [2, 3]])
+        >>> pairs.labels, pairs.cardinalities
+        (((0, 1), (2, 3)), array([4, 4]))
+        """
+        from dobrushin._models.merging import merge
+
+        return merge(self, groups)
+
+    @abstractmethod
+    def to_factor_graph(self) -> FactorGraph:
+        """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
+
+    # -- states ----------------------------------------------------------------------------
+
+    def states(self, i: int) -> range:
+        """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
+        self._check_position(i, "states")
+        return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
+
+    def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
+        return [self._labels[i] for i in positions.tolist()]
+
+    def _check_position(self, i: int, method: str) -> None:
+        if not isinstance(i, Integral) or not 0 <= i < self.n_variables:
+            raise ArgumentError(
+                f"{type(self).__name__}.{method}", "i", f"a position from 0 to {self.n_variables - 1}", i
+            )
+
+    def _check_states(self, states: ArrayLike, method: str) -> NDArray[np.int64]:
+        where = f"{type(self).__name__}.{method}"
+        array = check.real_array(states, where, "states")
+        if array.ndim == 0 or array.shape[-1] != self.n_variables:
+            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", f"shape {array.shape}")
+        if self._spins:
+            check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
+        else:
+            ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
+            check.all_entries(ok, array, where, "states", "from 0 to the variable's cardinality less one")
+        return array.astype(np.int64)
+
+
+def _span(states: range) -> str:
+    return "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"

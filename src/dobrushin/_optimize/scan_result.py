@@ -1,0 +1,34 @@
+"""A scan with its certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dobrushin._influence import Influence, influence, row_source
+from dobrushin._models import Model
+from dobrushin._scan import Scan
+from dobrushin._variation.certificate import Variation
+from dobrushin.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class ScanResult:
+    """A scan and its certificate.
+
+    Attributes
+    ----------
+    scan : Scan
+    variation : Variation
+        Freshly computed for the scan.
+    """
+
+    scan: Scan
+    variation: Variation
+
+
+def whole(value: Influence | Model, function: str) -> Influence:
+    """The influence on every variable."""
+    source = influence(value) if isinstance(value, Model) else row_source(value, function)
+    if not isinstance(source, Influence) or source.computed_rows is not None:
+        raise ArgumentError(function, "influence", "a model or an Influence with all rows", value)
+    return source

@@ -1,0 +1,326 @@
+"""Pieces of work over an executor: what they share travels once, and what goes wrong has a name.
+
+Any `concurrent.futures.Executor` will do. Threads get the shared value itself. Processes of this machine read a large
+one from a file that is written once. Dask is given it as a task of its own, so that it goes once to each worker, and is
+made again if the workers that had it are lost.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from dobrushin._shared.state_file import numbered
+from dobrushin.errors import ArgumentError
+
+# Pieces that are handed to the executor before the first of them is done.
+AT_ONCE = 64
+# Shared values of more bytes travel once, smaller ones with each piece.
+_LARGE = 2**18
+_PATIENCE = 5.0
+# The last shared value that this process read: token and value.
+_read: tuple[str, Any] = ("", None)
+
+
+class Lost(Exception):
+    """The executor ended before the work did."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where and how the chains of a call are run."""
+
+    executor: Executor | None = None
+    progress: bool = False
+    backend: str = "cpu"
+    checkpoint: Path | None = None
+
+    def file(self, number: int) -> Path | None:
+        """Where one of several runs, one after the other, is saved."""
+        return None if self.checkpoint is None else numbered(self.checkpoint, number)
+
+
+@dataclass(frozen=True)
+class Within:
+    """What a piece of a larger work has to know of it.
+
+    Attributes
+    ----------
+    cores : int
+        Plans are made for so many: the same wherever the piece is done.
+    stopped : threading.Event, optional
+        Set when the work is to stop, where the piece shares memory with it.
+    """
+
+    cores: int
+    stopped: threading.Event | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the work is to stop."""
+        return self.stopped is not None and self.stopped.is_set()
+
+
+_WITHIN: ContextVar[Within | None] = ContextVar("within", default=None)
+
+
+@contextmanager
+def within(whole: Within) -> Iterator[None]:
+    """Do a piece of a larger work in this thread alone: its other cores have pieces of their own."""
+    token = _WITHIN.set(whole)
+    try:
+        yield
+    finally:
+        _WITHIN.reset(token)
+
+
+def own_executor() -> Executor | None:
+    """Where to run if no executor is given: None for threads, one per core."""
+    whole = _WITHIN.get()
+    return None if whole is None else Inline(whole)
+
+
+class Inline(Executor):
+    """Runs each piece at once, in the thread that submits it."""
+
+    def __init__(self, whole: Within) -> None:
+        self._whole = whole
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._whole.is_stopped:
+            raise BrokenExecutor("told to stop")
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def read_executor(executor: Any, function: str) -> Executor | None:
+    """Refuse what is no executor.
+
+    A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
+    that waits for this one would take forever.
+    """
+    if executor is None:
+        return None
+    if hasattr(executor, "get_executor"):
+        requirement = "a concurrent.futures.Executor; of a Dask client that is client.get_executor()"
+        raise ArgumentError(function, "executor", requirement, executor)
+    if isinstance(executor, type) or not hasattr(executor, "submit"):
+        raise ArgumentError(function, "executor", "a concurrent.futures.Executor", executor)
+    prefix = getattr(executor, "_thread_name_prefix", None)  # not `_threads`, which knows a thread too late
+    if prefix and threading.current_thread().name.startswith(f"{prefix}_"):
+        return Inline(Within(cores()))
+    found: Executor = executor
+    return found
+
+
+def cores() -> int:
+    """For how many cores plans are made."""
+    whole = _WITHIN.get()
+    return os.cpu_count() or 1 if whole is None else whole.cores
+
+
+def workers_of(executor: Executor | None) -> int:
+    """How many pieces run at once, as far as the executor tells."""
+    client = _dask_client(executor)
+    if client is not None:
+        with suppress(Exception):  # a client that is closed says so when it is given work
+            return max(1, sum(client.nthreads().values()))
+    return int(getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
+
+
+def shares_memory(executor: Executor | None) -> bool:
+    """Whether the pieces run in this process."""
+    return executor is None or isinstance(executor, ThreadPoolExecutor | Inline)
+
+
+@dataclass(frozen=True)
+class _File:
+    """Where a shared value can be read."""
+
+    path: str
+    token: str
+
+
+@contextmanager
+def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
+    """What to hand to `run_pieces` for a value that all pieces need; there `received` turns it back."""
+    if shares_memory(executor):
+        yield value
+        return
+    client = _dask_client(executor)
+    if client is not None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")  # once, and not again with each piece
+            try:
+                future = client.submit(_itself, value, pure=False)
+            except Exception as error:
+                raise _closed(function, error) from None
+        yield future
+        return
+    if not isinstance(executor, ProcessPoolExecutor):
+        yield value
+        return
+    try:
+        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _unsendable(function, error) from None
+    if len(data) <= _LARGE:
+        yield value
+        return
+    descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        del data
+        yield _File(path, uuid4().hex)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def received(value: Any) -> Any:
+    """The shared value, in a worker."""
+    global _read
+    if not isinstance(value, _File):
+        return value
+    token, known = _read
+    if token != value.token:
+        with open(value.path, "rb") as file:
+            known = pickle.load(file)
+        _read = (value.token, known)
+    return known
+
+
+def run_pieces(
+    executor: Executor,
+    submit: Callable[[Executor, int], Future[Any]],
+    numbers: Iterable[int],
+    finished: dict[int, Any],
+    function: str,
+    *,
+    look: Callable[[], None],
+    stop: Callable[[], None],
+) -> KeyboardInterrupt | Lost | None:
+    """Run pieces by number; `finished` gets what they return, also when not all of them come to an end.
+
+    Parameters
+    ----------
+    submit : function
+        Hands one piece to the executor.
+    look : function
+        Called a few times a second.
+    stop : function
+        Called when the pieces under way should stop.
+
+    Returns
+    -------
+    KeyboardInterrupt, Lost or None
+        What ended the run before its time. Errors of the pieces themselves are raised.
+    """
+    pending: dict[Future[Any], int] = {}
+    waiting = list(numbers)[::-1]
+    most = max(AT_ONCE, 2 * workers_of(executor))
+    begun = False
+    try:
+        while pending or waiting:
+            while waiting and len(pending) < most:
+                try:
+                    future = submit(executor, waiting[-1])
+                except BrokenExecutor as error:
+                    raise Lost(str(error)) from None
+                except Exception as error:
+                    if not begun:
+                        raise _closed(function, error) from None
+                    raise Lost(f"it takes no more work: {error}") from None
+                if not isinstance(future, Future):
+                    raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
+                begun = True
+                pending[future] = waiting.pop()
+            wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            # Not what `wait` returns: it overlooks what another thread has cancelled.
+            for future in [future for future in pending if future.done()]:
+                number = pending[future]
+                finished[number] = _result(future, function)
+                del pending[future]
+            look()
+    except (KeyboardInterrupt, Lost) as trouble:
+        _leave(pending, finished, stop)
+        return trouble
+    except BaseException:
+        _leave(pending, finished, stop)
+        raise
+    return None
+
+
+def _result(future: Future[Any], function: str) -> Any:
+    try:
+        return future.result()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if "pickle" in str(error):
+            raise _unsendable(function, error) from None
+        raise
+    except (BrokenExecutor, CancelledError) as error:
+        raise Lost(str(error) or "pieces of the work were cancelled") from None
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":  # of Dask, when a piece has taken several workers with it
+            raise Lost(str(error)) from None
+        raise
+
+
+def _leave(pending: dict[Future[Any], int], finished: dict[int, Any], stop: Callable[[], None]) -> None:
+    """Take back what has not begun, and wait for the rest; not for long, as it may never say what became of it."""
+    stop()
+    for future in pending:
+        future.cancel()
+    with suppress(KeyboardInterrupt):  # pressed again: waited long enough
+        end = time.monotonic() + _PATIENCE
+        while (left := [future for future in pending if not future.done()]) and time.monotonic() < end:
+            wait(left, timeout=0.2)
+    for future, number in pending.items():
+        if future.done() and not future.cancelled() and future.exception() is None:
+            finished[number] = future.result()
+
+
+def _unsendable(function: str, error: Exception) -> ArgumentError:
+    requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
+    return ArgumentError(function, "executor", requirement, f"a process pool ({error})")
+
+
+def _closed(function: str, error: Exception) -> ArgumentError:
+    return ArgumentError(function, "executor", "one that takes work", f"one that refuses it ({error})")
+
+
+def _dask_client(executor: Any) -> Any:
+    """The client behind an executor of Dask's, which is not imported for this."""
+    if type(executor).__module__.startswith("distributed."):
+        return getattr(executor, "_client", None)
+    return None
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -1,0 +1,151 @@
+"""Files from which a run goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dobrushin._shared.fingerprint import fingerprint
+from dobrushin.errors import ArgumentError, CheckpointWarning
+
+SECONDS = 5.0
+# What NumPy raises on files that it cannot make sense of.
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    RuntimeError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def read_checkpoint(path: Any, function: str) -> Path | None:
+    """Check a path before anything is done with it."""
+    if path is None:
+        return None
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or "\0" in os.fspath(path):
+        raise ArgumentError(function, "checkpoint", "a path", path)
+    found = Path(path)
+    if found.is_dir() or not found.parent.is_dir():
+        why = "it is a folder" if found.is_dir() else f"there is no folder {os.fspath(found.parent)!r}"
+        raise ArgumentError(function, "checkpoint", f"a file that can be written ({why})", os.fspath(path))
+    if not found.exists() and os.path.exists(second := numbered(found, 1)):
+        requirement = f"one without files of another run beside it: {os.fspath(second)!r}"
+        raise ArgumentError(function, "checkpoint", requirement, os.fspath(path))
+    return found
+
+
+def numbered(path: Path, number: int) -> Path:
+    """The file of one part of a call that runs several, one after the other."""
+    return path if number == 0 else path.with_name(f"{path.name}.{number}")
+
+
+def stored_seed(path: Path) -> np.random.SeedSequence | None:
+    """The seed of the run that wrote a file, so that a run without a seed can go on."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            entropy, spawn_key, pool_size = json.loads(str(stored["seed"]))
+            return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
+    except (OSError, *UNREADABLE):
+        return None
+
+
+class StateFile:
+    """The state of a run as arrays by name; the file is replaced as a whole, never half written.
+
+    Parameters
+    ----------
+    path : Path
+    kind, what : str
+        What the file is: a name of its format, and of what wrote it.
+    seed : SeedSequence
+    parts
+        All that the run depends on.
+    same : str
+        In words what has to be the same.
+    function : str
+        For messages.
+    """
+
+    def __init__(
+        self, path: Path, kind: str, what: str, seed: np.random.SeedSequence, parts: Any, same: str, function: str
+    ) -> None:
+        self.path, self._what, self._same, self._function = path, what, same, function
+        key = [seed.entropy, list(seed.spawn_key), seed.pool_size]
+        self._about = {"format": kind, "run": fingerprint(key, parts), "seed": json.dumps(key, default=int)}
+        self._written = time.monotonic()
+        self._fails = False
+
+    def read(self) -> dict[str, Any] | None:
+        """What was stored; None if there is no file."""
+        if not self.path.exists():
+            return None
+        try:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            about = {name: str(arrays.pop(name)) for name in self._about}
+            whole = str(arrays.pop("whole")) == fingerprint(about, arrays)
+        except (OSError, *UNREADABLE):
+            whole = False
+        if not whole or about["format"] != self._about["format"]:
+            requirement = f"a file that an earlier {self._what} wrote, or none"
+            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+        if about["run"] != self._about["run"]:
+            requirement = f"written by the same {self._what} ({self._same})"
+            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+        return arrays
+
+    def is_due(self) -> bool:
+        """Whether the last writing is long ago."""
+        return time.monotonic() - self._written > SECONDS
+
+    def begin(self, arrays: dict[str, Any]) -> None:
+        """Write for the first time: better to fail now than after hours of work."""
+        try:
+            self._write(arrays)
+        except OSError as error:
+            requirement = f"a file that can be written ({error.strerror or error})"
+            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path)) from None
+
+    def save(self, arrays: dict[str, Any]) -> None:
+        """Write again; a run whose file can no longer be written goes on without it."""
+        if self._fails:
+            return
+        try:
+            self._write(arrays)
+        except OSError as error:
+            self._fails = True
+            reason = error.strerror or error
+            words = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
+            warnings.warn(words, CheckpointWarning, stacklevel=2)
+
+    def _write(self, arrays: dict[str, Any]) -> None:
+        arrays = {name: np.asarray(value) for name, value in arrays.items()}
+        about = {name: np.array(value) for name, value in self._about.items()}
+        whole = np.array(fingerprint(self._about, arrays))
+        temporary = self.path.with_name(self.path.name + ".part")
+        try:
+            with open(temporary, "wb") as file:
+                np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self._written = time.monotonic()

@@ -1,0 +1,310 @@
+"""Dobrushin variation: a certified bound on the bias of a scan, before sampling."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._influence import Influence, RowSource, row_source
+from dobrushin._kernels.variation import forward, forward_random
+from dobrushin._models import Model
+from dobrushin._scan import Cycle, Draw, Scan, as_scan
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin._variation.objective import Objective, read_objective
+from dobrushin._variation.rounding import inflation, weighted_sum
+from dobrushin.errors import ArgumentError, VacuousBoundWarning
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The part of an influence bound that a scan touches, with its own numbering of the variables."""
+
+    n: int
+    positions: NDArray[np.int64]  # in the model, sorted; the numbering below is by place in this array
+    updated: NDArray[np.int64]  # the variables that have rows
+    start: NDArray[np.int64]
+    columns: NDArray[Any]
+    values: NDArray[np.float64]
+    cap: NDArray[np.float64]
+    error: NDArray[np.float64]
+    initial: NDArray[np.float64] | float  # for the whole model
+
+    def start_values(self) -> NDArray[np.float64]:
+        """b_0."""
+        if isinstance(self.initial, float):
+            return np.full(len(self.positions), self.initial)
+        return self.initial[self.positions].copy()
+
+    def roundings(self, scan: Scan) -> int:
+        """The number of roundings that one entry of b can suffer on the way through the scan."""
+        width = int(np.diff(self.start).max(initial=0))
+        return sum((width + (5 if isinstance(part, Draw) else 1)) * part.steps for part in scan.segments)
+
+    def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
+        """Update b through the scan."""
+        for segment in scan.segments:
+            if isinstance(segment, Cycle):
+                used = segment if segment.steps >= len(segment.cycle) else Cycle(segment.order(), 0, segment.steps)
+                order = frozen(self._local(used.array()))
+                forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+            else:
+                q = np.zeros(len(self.positions))
+                support = np.flatnonzero(segment.vector())
+                q[self._local(support)] = segment.vector()[support]
+                forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+
+    def _local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions if len(self.positions) == self.n else np.searchsorted(self.positions, positions)
+
+
+def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
+    """The rows of the updated variables, and no others."""
+    n = source.n_variables
+    updated = scan.updates(n)
+    if len(updated) > n // 8:
+        # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
+        rows = source.rows(np.arange(n) if len(updated) == n else updated)
+        start = _spread(rows.start, updated, n)
+        positions, columns, own = np.arange(n), rows.columns, updated
+    else:
+        rows = source.rows(updated)
+        positions = np.union1d(updated, rows.columns)
+        own = np.searchsorted(positions, updated)
+        columns = np.searchsorted(positions, rows.columns).astype(rows.columns.dtype)
+        start = _spread(rows.start, own, len(positions))
+    cap = np.ones(len(positions))
+    cap[own] = rows.cap
+    local_error = np.full(len(positions), float(error)) if np.ndim(error) == 0 else error[positions]
+    start, columns, values, cap, local_error = (
+        frozen(part) for part in (start, columns, rows.values, cap, local_error)
+    )
+    return Problem(n, positions, own, start, columns, values, cap, local_error, initial)
+
+
+def _spread(start: NDArray[np.int64], own: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Row starts over n variables, given those of the rows `own`; other rows are empty."""
+    if len(own) == n:
+        return start
+    sizes = np.zeros(n, dtype=np.int64)
+    sizes[own] = np.diff(start)
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Variation:
+    """A certificate: how far the law after a scan can be from the target distribution.
+
+    Attributes
+    ----------
+    value : float
+        Dobrushin variation, rounded up. For every f with differences bounded by the weights,
+        abs(E f(X_T) - E_pi f) is at most this, for every initial law (supported on allowed states).
+    tv_bound : float
+        Bound on the total variation of the joint law of the targets (or of the variables with positive weight).
+    is_vacuous : bool
+        Whether the value is not below what holds without any computation: 1 for targets, the sum of the weights
+        otherwise.
+    steps : int
+        Length of the scan.
+    """
+
+    value: float
+    tv_bound: float
+    is_vacuous: bool
+    steps: int
+    _objective: Objective
+    _scan: Scan
+    _problem: Problem
+    _bounds: NDArray[np.float64]  # certified, by place in the problem
+
+    @property
+    def per_variable(self) -> NDArray[np.float64]:
+        """For each variable of the model, a bound on the total variation of its own marginal."""
+        initial = self._problem.initial
+        bounds = np.full(self._problem.n, initial) if isinstance(initial, float) else initial.copy()
+        bounds[self._problem.positions] = self._bounds
+        return bounds
+
+    @property
+    def target_bounds(self) -> NDArray[np.float64]:
+        """The same for the targets only, by increasing position."""
+        return _at(self._problem, self._bounds, self._objective.positions)
+
+    def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The bound after 0, `every`, 2 `every`, ... steps and after the last.
+
+        Parameters
+        ----------
+        every : int, optional
+            Default: about 200 points.
+
+        Returns
+        -------
+        steps, values : arrays
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> bound = db.variation(db.Ising.grid(4, 4, couplings=0.1), db.Scan.systematic(16, 160), targets=[0])
+        >>> steps, values = bound.curve(every=80)
+        >>> steps
+        array([  0,  80, 160])
+        >>> float(values[-1]) == bound.value
+        True
+        """
+        every = max(1, self.steps // 200) if every is None else check.count(every, "Variation.curve", "every")
+        b, roundings = self._problem.start_values(), 0
+        steps = np.append(np.arange(0, self.steps, every), self.steps)
+        values = np.empty(len(steps))
+        for k, t in enumerate(steps):
+            if k:
+                piece = self._scan[steps[k - 1] : t]
+                roundings += self._problem.roundings(piece)
+                self._problem.advance(piece, b)
+            values[k] = _sum(self._problem, b, self._objective, self._objective.weights, roundings)
+        return steps, values
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        about = self._objective.describe(self._problem.n)
+        verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
+        kind = "total variation" if self._objective.is_set else "bias"
+        return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
+
+
+def variation(
+    influence: Influence | Model,
+    scan: Any,
+    targets: Any = None,
+    weights: Any = None,
+    initial_disagreement: ArrayLike | None = None,
+    update_error: ArrayLike = 0.0,
+) -> Variation:
+    """Certify a scan: bound the bias of Gibbs sampling with it, before sampling.
+
+    Parameters
+    ----------
+    influence : Influence or Model
+        Of a model only the rows that the scan needs are computed (``method="best"``).
+    scan : Scan or ScanResult
+    targets : labels, optional
+        Variables of interest; default all.
+    weights : array or dict from labels, optional
+        Instead of targets: non-negative, for functions whose change is at most weights[i] when variable i changes.
+        (The value of a spin -1/+1 changes by 2.)
+    initial_disagreement : number or array, optional
+        Bounds on P(X_i != Y_i) at the start under **one** joint coupling of the start with the target
+        distribution. Default 1, right for every start. Distances of the marginals are not enough.
+    update_error : number or array, optional
+        Bound on the total-variation error of each variable's update as it is really drawn.
+
+    Returns
+    -------
+    Variation
+        With a `VacuousBoundWarning` when it says nothing.
+
+    Notes
+    -----
+    V = d' b_T with b_0 = initial_disagreement and, when step t updates i,
+    b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i); the weighted total variation is at most V
+    (paper, "Dobrushin variation controls weighted TV").
+    The value is an upper bound in floating point too.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(40, 40, couplings=0.2, periodic=True)
+    >>> bound = db.variation(model, db.Scan.systematic(1600, steps=16000), targets=[0])
+    >>> bound
+    Variation(0.00939...: bound on the total variation of 1 target after 16000 steps)
+    >>> bound.per_variable.shape
+    (1600,)
+    """
+    source = row_source(influence, "variation")
+    scan = as_scan(scan, "variation")
+    objective = read_objective(source, targets, weights, "variation")
+    n = source.n_variables
+    initial = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")
+    error = _read_bounds(update_error, n, "update_error")
+    result = evaluate(source, scan, objective, initial, error)
+    if result.is_vacuous:
+        warn_vacuous(result)
+    return result
+
+
+def in_a_larger_model(bound: Variation, scan: Scan, place: NDArray[np.int64], n: int) -> Variation:
+    """The same bound for a model of n variables, of which the old ones are those at increasing positions `place`.
+
+    The scan must update only variables whose neighbours are all among the old ones; it is by the new positions.
+    """
+    return replace(
+        bound,
+        _problem=replace(bound._problem, n=n, positions=place[bound._problem.positions]),
+        _objective=replace(bound._objective, positions=place[bound._objective.positions]),
+        _scan=scan,
+    )
+
+
+def evaluate(
+    source: RowSource, scan: Scan, objective: Objective, initial: NDArray[np.float64] | float = 1.0, error: Any = 0.0
+) -> Variation:
+    """A fresh forward pass: the only place where reported bounds come from."""
+    scan.check_fits(source.n_variables, "variation")
+    problem = touched_by(source, scan, initial, error)
+    b = problem.start_values()
+    roundings = problem.roundings(scan)
+    factor = inflation(roundings)
+    problem.advance(scan, b)
+    value = _sum(problem, b, objective, objective.weights, roundings)
+    unit = objective.weights if objective.is_set else np.ones(len(objective.positions))
+    total = value if objective.is_set else _sum(problem, b, objective, unit, roundings)
+    # An entry that was never updated has no error; none is above 1.
+    bounds = b.copy()
+    bounds[problem.updated] = np.minimum(b[problem.updated] * factor, 1.0)
+    return Variation(value, min(1.0, total), value >= objective.trivial(), len(scan), objective, scan, problem, bounds)
+
+
+def warn_vacuous(result: Variation) -> None:
+    """Say what a vacuous bound means and what to do."""
+    bounds = result.target_bounds
+    if result._objective.is_set and len(bounds) > 1 and bounds.min() < 1:
+        hint = f"Single variables are bounded (by {bounds.min():.3g} to {bounds.max():.3g}): see per_variable. "
+    else:
+        hint = ""
+    warnings.warn(
+        f"The bound {result.value:.4g} after {result.steps} steps says nothing about "
+        f"{result._objective.describe(result._problem.n)}. {hint}Try a longer scan, fewer targets, or a sharper "
+        "influence (method='best' or 'exact'); where influence.satisfies_dobrushin is False no scan may help.",
+        VacuousBoundWarning,
+        stacklevel=3,
+    )
+
+
+def _at(problem: Problem, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Entries of a vector over the problem at positions of the model; initial values where there is none."""
+    if len(problem.positions) == problem.n:
+        return values[positions]
+    place = np.minimum(np.searchsorted(problem.positions, positions), len(problem.positions) - 1)
+    initial = problem.initial if isinstance(problem.initial, float) else problem.initial[positions]
+    return np.where(problem.positions[place] == positions, values[place], initial)
+
+
+def _sum(
+    problem: Problem, b: NDArray[np.float64], objective: Objective, weights: NDArray[np.float64], roundings: int
+) -> float:
+    return weighted_sum(weights, _at(problem, b, objective.positions), roundings)
+
+
+def _read_bounds(value: ArrayLike, n: int, argument: str) -> Any:
+    array = check.real_array(value, "variation", argument)
+    if array.ndim and array.shape != (n,):
+        raise ArgumentError("variation", argument, f"a number or one for each of {n} variables", f"shape {array.shape}")
+    check.all_entries((array >= 0) & (array <= 1), array, "variation", argument, "between 0 and 1")
+    return array.copy() if array.ndim else float(array)

@@ -1,0 +1,74 @@
+"""The rows of an estimate, as pictures show them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate import Estimate
+from dobrushin._estimate.targets import Joint, Statistic, shown
+from dobrushin.plots.style import plain
+
+
+class Selection(NamedTuple):
+    """Rows of an estimate by number."""
+
+    probabilities: NDArray[np.int64]  # of a variable with two states the last state only
+    statistics: NDArray[np.int64]
+
+
+def select(estimate: Estimate) -> Selection:
+    """The rows to draw."""
+    probabilities, statistics = [], []
+    for first, last in groups(estimate):
+        target = estimate.targets[first]
+        if isinstance(target, Statistic):
+            statistics.append(first)
+        elif last - first == 2 and not isinstance(target, Joint):
+            probabilities.append(last - 1)
+        else:
+            probabilities.extend(range(first, last))
+    return Selection(np.array(probabilities, dtype=np.int64), np.array(statistics, dtype=np.int64))
+
+
+def groups(estimate: Estimate) -> list[tuple[int, int]]:
+    """First and one more than last row of each target."""
+    targets, states = estimate.targets, estimate.states
+    starts = [0]
+    for k in range(1, len(targets)):
+        same = targets[k] is targets[k - 1] or (
+            not isinstance(targets[k], Joint | Statistic) and targets[k] == targets[k - 1]
+        )
+        # The states of a target increase.
+        if not same or states[k] is None or states[k] <= states[k - 1]:
+            starts.append(k)
+    return list(zip(starts, [*starts[1:], len(targets)], strict=True))
+
+
+def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
+    """The state of all these rows, if it is the same and each variable has one row; else None."""
+    states = {estimate.states[k] for k in rows.tolist()}
+    single = all(not isinstance(estimate.targets[k], Joint) for k in rows.tolist())
+    names = {str(shown(estimate.targets[k])) for k in rows.tolist()}
+    return states.pop() if len(states) == 1 and single and len(names) == len(rows) else None
+
+
+def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
+    """How a row is called."""
+    target, state = estimate.targets[k], estimate.states[k]
+    name = plain(shown(target), 24)
+    if state is None or not with_state:
+        return name
+    text = ", ".join(map(str, state)) if isinstance(state, tuple) else state
+    return f"{name}: {plain(text, 16)}"
+
+
+def verdict(estimate: Estimate) -> str:
+    """What the intervals are worth, in a few words."""
+    if not estimate.is_certified:
+        return f"NOT CERTIFIED: bias unknown, confidence {estimate.confidence:g}"
+    if estimate.confidence == 1:
+        return "exact, but for rounding"
+    return f"certified at confidence {estimate.confidence:g}"
