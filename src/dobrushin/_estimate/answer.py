@@ -6,20 +6,22 @@ import json
 import math
 import os
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.query import Plan
-from dobrushin._estimate.questions import Mean, Question
-from dobrushin._estimate.targets import Joint, Statistic, shown
+from dobrushin._estimate.method import Plan
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.targets import Target, shown
 from dobrushin._models import Model
+from dobrushin._models.near import Part
 from dobrushin._sampling import Samples
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.extras import require
-from dobrushin._variation.certificate import Variation
+from dobrushin._shared.seeds import kept_seed
+from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 # Rows that are printed; of more, the first and last ones.
@@ -100,23 +102,62 @@ class Estimate:
     certificate: Variation | None = None
     seed: Any = None
 
+    @classmethod
+    def from_rows(
+        cls, query: Query, plan: Plan, rows: list[Rows], confidence: float, assumptions: tuple[str, ...],
+        *, samples: Samples | None = None, certificate: Variation | None = None,
+        seed: np.random.SeedSequence | None = None,
+    ) -> Estimate:  # fmt: skip
+        """Put the rows of all questions together."""
+        targets = [target for question in query.questions for target in question.targets]
+        states = [state for question in query.questions for state in question.states]
+        columns = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
+        kept = None if seed is None else kept_seed(seed)
+        return cls(targets, states, *columns, confidence, assumptions, plan, samples, certificate, kept)
+
+    def lift(self, part: Part) -> Estimate:
+        """The same with plan and certificate by positions in the whole model that the part belongs to."""
+        certificate = None if self.certificate is None else self.certificate.lift(part)
+        return replace(self, plan=self.plan.lift(part), certificate=certificate)
+
     @property
     def is_certified(self) -> bool:
         """Whether the intervals are guaranteed."""
         return self.plan.is_certified
 
     @property
+    def steps(self) -> int:
+        """Length of the scan; 0 where nothing was sampled."""
+        return 0 if self.plan.scan is None else len(self.plan.scan)
+
+    @property
+    def chains(self) -> int:
+        """How many chains or runs there were."""
+        return self.plan.chains if self.samples is None else self.samples.chains
+
+    @property
+    def bias_text(self) -> str:
+        """The largest bias bound of all rows, rounded upwards, for people."""
+        largest = float(np.max(self.bias_bound))
+        return "unknown" if math.isnan(largest) else rounded_up(largest)
+
+    @property
+    def confidence_text(self) -> str:
+        """The confidence as people say it, such as 99.95%."""
+        return f"{100 * self.confidence:.10g}%"
+
+    @property
     def half_width(self) -> NDArray[np.float64]:
         """Half the width of each interval: at most the tolerance."""
         return (self.upper - self.lower) / 2
 
-    def __getitem__(self, target: Hashable | Joint | Statistic) -> Answer:
+    def __getitem__(self, target: Hashable | Target) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
         rows = [k for k, other in enumerate(self.targets) if other is target or _is_label(other, target)]
         rows = rows or [k for k, other in enumerate(self.targets) if _is_called(other, target)]
         if not rows:
             raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
-        if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Joint | Statistic)}) > 1:
+        if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
             raise ArgumentError("Estimate", "target", "the target itself, where several have the same name", target)
         states = [self.states[k] for k in rows]
         return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
@@ -205,7 +246,6 @@ class Estimate:
     def _about(self) -> dict[str, Any]:
         import dobrushin
 
-        scan = self.plan.scan
         return {
             "library": f"dobrushin {dobrushin.__version__}",
             "method": self.plan.method,
@@ -214,20 +254,32 @@ class Estimate:
             "confidence": self.confidence,
             "reason": self.plan.reason,
             "interval": self.plan.interval,
-            "steps": 0 if scan is None else len(scan),
-            "chains": self.plan.chains if self.samples is None else self.samples.chains,
+            "steps": self.steps,
+            "chains": self.chains,
             "kernel": self.plan.kernel or "none",
             "seed": str(self.seed),
             "assumptions": list(self.assumptions),
         }
 
+    @property
+    def headline(self) -> str:
+        """What was done and how sure it is, in a line."""
+        certified = "certified" if self.is_certified else "NOT CERTIFIED: the bias is unknown and not included"
+        widest, tolerance = float(self.half_width.max()), self.plan.tolerance
+        reached = f"within {tolerance:g}"
+        if widest > tolerance:
+            reached = f"within {widest:.3g} (the tolerance {tolerance:g} was not reached)"
+        return f"Estimate ({self.plan.method}, {certified}) {reached} at confidence {self.confidence:g}"
+
+    @property
+    def footer(self) -> str:
+        """What it took, in a line."""
+        if self.plan.scan is None:
+            return self.plan.reason
+        outcomes = "runs" if self.samples is None else "chains"
+        return f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}, seed {self.seed}"
+
     def __str__(self) -> str:
-        words = "certified" if self.is_certified else "NOT CERTIFIED: the bias is unknown and not included"
-        widest = float(self.half_width.max())
-        reached = f"within {self.plan.tolerance:g}"
-        if widest > self.plan.tolerance:
-            reached = f"within {widest:.3g} (the tolerance {self.plan.tolerance:g} was not reached)"
-        lines = [f"Estimate ({self.plan.method}, {words}) {reached} at confidence {self.confidence:g}"]
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
         visible = list(range(len(self)))
         if len(visible) > _MOST_ROWS:
@@ -241,36 +293,25 @@ class Estimate:
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):
             table.insert(1 + _MOST_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
-        lines += table
-        if self.plan.scan is not None:
-            chains = self.plan.chains if self.samples is None else self.samples.chains
-            work = f"{len(self.plan.scan)} steps x {chains} {'runs' if self.samples is None else 'chains'}"
-            lines.append(f"  {work}, kernel {self.plan.kernel}, seed {self.seed}")
-        else:
-            lines.append(f"  {self.plan.reason}")
-        return "\n".join(lines)
+        return "\n".join([self.headline, *table, f"  {self.footer}"])
 
     __repr__ = __str__
 
 
 def _is_label(other: Any, target: Any) -> bool:
-    plain = not isinstance(other, Joint | Statistic) and isinstance(target, Hashable)
+    plain = not isinstance(other, Target) and isinstance(target, Hashable)
     return plain and bool(other == target) and type(target) is not bool
 
 
-def _is_called(other: Any, target: Any) -> bool:
+def _is_called(other: Any, name: Any) -> bool:
     """A statistic by its name, a joint marginal by its labels."""
-    if isinstance(other, Statistic):
-        return isinstance(target, str) and other.name == target
-    return isinstance(other, Joint) and isinstance(target, tuple) and other.labels == target
+    return isinstance(other, Target) and other.is_called(name)
 
 
 def _plain(value: Any) -> Any:
     """For JSON: tuples as lists, names as they are."""
-    if isinstance(value, Statistic):
-        return value.name
-    if isinstance(value, Joint):
-        value = value.labels
+    if isinstance(value, Target):
+        value = value.plain
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return value if value is None or isinstance(value, int | float | str) else str(value)
@@ -280,26 +321,16 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def answer(
-    questions: list[Question],
-    made: Plan,
-    rows: list[Rows],
-    confidence: float,
-    assumptions: tuple[str, ...],
-    samples: Samples | None = None,
-    certificate: Variation | None = None,
-    seed: Any = None,
-) -> Estimate:
-    """Put the rows of all questions together."""
-    targets = [target for question in questions for target in question.targets]
-    states = [state for question in questions for state in question.states]
-    mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
-    return Estimate(
-        targets, states, mean, lower, upper, bias, confidence, assumptions, made, samples, certificate, seed
-    )
+def rounded_up(value: float, digits: int = 3) -> str:
+    """A few digits, rounded upwards.
 
-
-def stated_weights(questions: list[Question], exact: bool = False) -> tuple[str, ...]:
-    """What is taken from the user without a check."""
-    names = [q.statistic.name for q in questions if isinstance(q, Mean) and not q.is_event and not exact]
-    return (f"the weights of {', '.join(map(repr, names))} were given and not checked",) if names else ()
+    Examples
+    --------
+    >>> rounded_up(0.0014451), rounded_up(0.5), rounded_up(0.0)
+    ('0.00145', '0.5', '0')
+    """
+    text = f"{value:.{digits}g}"
+    if float(text) >= value:
+        return text
+    unit: float = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return f"{value + unit:.{digits}g}"

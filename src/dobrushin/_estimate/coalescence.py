@@ -1,6 +1,10 @@
-"""Coalescence: where Dobrushin's bound says nothing, sets of states are simulated until they have one member.
+"""Coalescence: where Dobrushin's bound says nothing, sets of states are simulated until they have one member. [trusted]
 
-A pilot with random words of its own chooses the scan and its length; the runs that are answered from are fresh.
+In a run that starts with all states and ends with the set S of a target, a trajectory that began in the model's own
+distribution, with the same random bits, ends in S. So P(S = {a}) <= pi(a) <= P(a in S), and both sides are chances
+that independent runs count: no separate bound on the bias is needed.
+
+A pilot with random bits of its own chooses the scan and its length; the runs that are answered from are fresh.
 """
 
 from __future__ import annotations
@@ -8,139 +12,295 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import build_sets
+from dobrushin._coalescence import coalescence
+from dobrushin._coalescence.set_kernels import SetKernel, choose_sets
 from dobrushin._coalescence.set_runs import run_sets
-from dobrushin._estimate.query import Plan, Query, combined, complete, expected_seconds, intervals_of, with_chains
-from dobrushin._estimate.questions import Marginals, Mean, Question
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, expected_seconds, unchecked_weights
+from dobrushin._estimate.targets import shown, variables_of
+from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guided
-from dobrushin._sampling.region import region_of
 from dobrushin._scan import Scan
+from dobrushin._shared.executors import Running
+from dobrushin._shared.intervals import upper_limit
+from dobrushin.errors import CertificateError
 
 # Seconds that a simulation may be expected to take when no budget is given.
-PATIENCE = 30.0
+_PATIENCE = 30.0
+# Another answer that is certified and expected within this time is not beaten by simulation.
+_SOON = 2.0
 _PILOT_RUNS = (128, 1024)
-# Pilots are the same whatever seed the answer is drawn with, and share no words with it.
+# Pilots are the same whatever seed the answer is drawn with, and share no random bits with it.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
 # Chains per interval for the random part of the half-width: the rest is for what the pilot did not see.
 _SHARE = 0.95
+# The first try may use this part of the error probability, the second one, with more runs, the rest.
+_TRIES = ((0.75, 1), (0.25, 4))
+# Marks the random bits of these runs.
+_OWN = (1996, 8)
+# The curve for people: runs, and seconds that they may take.
+_CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
+_CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
-def plan_coalescence(query: Query, patience: float, why: str) -> Plan | None:
-    """The cheapest scan by a pilot; the longest one if none leaves all targets settled; None if it settles nothing."""
-    pilot = _Pilot(query)
-    best: tuple[Scan, float] | None = None
-    longest: tuple[Scan, float, float] | None = None
-    least = math.inf
-    length = max(64, 4 * len(pilot.objective.positions))
-    fewest = _runs(query, query.tolerance)
-    while True:
-        for scan in pilot.scans(length):
-            shares = pilot.unsettled(scan)
-            left = query.tolerance - 0.5 * float(shares.max())
-            if left > 0 and len(scan) * (runs := _runs(query, _SHARE * left)) < least:
-                best, least = (scan, left), len(scan) * runs
-            if longest is None or (len(scan), -shares.mean()) > (len(longest[0]), -longest[2]):
-                longest = (scan, float(shares.min()), float(shares.mean()))
-        spent = best is not None and 2 * length * fewest >= least
-        # Pilots of all lengths together may take half of the time.
-        late = expected_seconds(pilot.kernel, 2 * pilot.spent, pilot.cost) > 0.5 * patience
-        if spent or late or pilot.exhausted or 2 * length * fewest > _most_updates(query, pilot, patience):
-            break
-        length *= 2
-    assert longest is not None
-    reaches = best is not None and least <= _most_updates(query, pilot, patience)
-    if best is not None and reaches:
-        scan, left = best
-        reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
-    elif 0.5 * longest[1] < 0.8 * query.tolerance:
-        scan, left = longest[0], 0.5 * query.tolerance
-        reason = f"{why}; a pilot shows that some targets will not settle"
-        steps = int(_most_updates(query, pilot, patience) // _runs(query, _SHARE * left))
-        if steps < len(pilot.labels):
+class Coalescence(Method):
+    """Runs of one scan on sets of states."""
+
+    name: ClassVar[str] = "coalescence"
+    summary: ClassVar[str] = "simulated sets of states, which need no condition"
+    works_nearby: ClassVar[bool] = True
+    outcomes: ClassVar[str] = "runs of sets of states"
+
+    def __init__(self, query: Query, plan: Plan, kernel: SetKernel) -> None:
+        super().__init__(query, plan)
+        self.kernel = kernel
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        best = choice.best
+        if not choice.by_name and ("dobrushin" not in choice.refusals or (best and best.plan.seconds <= _SOON)):
+            return best
+        patience = _PATIENCE if best is None else min(_PATIENCE, best.plan.seconds)
+        why = "asked for" if choice.by_name else "Dobrushin's bound says nothing"
+        own = _Pilot(query, patience).proposal(why)
+        if own is None:
+            within = "the budget" if query.budget is not None else f"about {patience:.3g} s"
+            raise cls.refuse(f"no target settles in simulations that stay within {within}.")
+        # A pilot that left something open promises nothing, another method does.
+        return own if best is None or own.plan.reaches_tolerance else best
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        """`CertificateError` when some interval stays wider than the tolerance; it carries the intervals."""
+        plan, files = self.plan, 0
+        for k, (share, more) in enumerate(_TRIES):
+            run = _SetRun(self, share, more, k, sequence, running, files)
+            run.draw()
+            estimate = run.estimate()
+            if not (estimate.half_width > self.query.tolerance).any():
+                return estimate
+            too_long = plan.seconds * _TRIES[1][1] > _PATIENCE or plan.updates * 5 > (self.query.budget or math.inf)
+            if too_long or not run.is_worth_more():
+                break
+            files = run.files
+        raise self._too_wide(estimate, run.done)
+
+    def _too_wide(self, estimate: Estimate, runs: int) -> CertificateError:
+        names = [str(shown(target)) for target in estimate.targets]
+        wide = estimate.half_width > self.query.tolerance
+        targets = {name for name, is_wide in zip(names, wide, strict=True) if is_wide}
+        share = 1.0 - len(targets) / len(set(names))
+        widest = names[int(np.argmax(estimate.half_width))]
+        reason = (
+            f"after {estimate.steps} steps and {runs} runs {len(targets)} targets have intervals wider than the "
+            f"tolerance (the widest is {estimate.half_width.max():.3g} at {widest}); {share:.0%} of them are certified."
+        )
+        remedy = (
+            "All the intervals hold, and are attached ('estimate' of this error). What may help: joint variables "
+            "(model.merge with suggest_groups), a larger tolerance, a larger budget."
+        )
+        return CertificateError({self.name: reason}, remedy, estimate)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            f"The answer comes from {estimate.chains:,} or more independent runs of {estimate.steps:,} updates each. A "
+            "run begins with all states of all variables at once, and keeps every state that some start could lead to.",
+            "Where only one state of a target is left, the run has forgotten its start, and this state is an exact "
+            "draw from the model. Where more are left, the run counts for each of them, so that the interval covers "
+            "every case.",
+            f"The share of runs that are left open bounds the bias: at most {estimate.bias_text}. It is counted, as "
+            f"the intervals ({estimate.plan.interval}) are: all of them hold at once with probability "
+            f"{estimate.confidence_text} or more.",
+        ]
+
+    @classmethod
+    def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
+        """From runs made for this picture, if they are quick."""
+        scan = estimate.plan.scan
+        if model is None or scan is None:
             return None
-        scan = complete(scan.order[max(0, len(scan) - steps) :], pilot.objective)
-        if len(scan) > 2 * steps:
-            return None
-    else:
+        known = set(model.labels)
+        labels = list(dict.fromkeys(v for target in estimate.targets for v in variables_of(target) if v in known))
+        kernel = choose_sets(model, scan)
+        for runs in _CURVE_RUNS:  # each run is made twice: once to know the end, once for the curve
+            if expected_seconds(kernel, 2.0 * runs * len(scan)) < _CURVE_SECONDS:
+                certificate = coalescence(model, scan, labels, runs=runs, seed=_CURVE_SEED)
+                return Curve(*certificate.curve(), _curve_words(len(labels), certificate.confidence))
         return None
-    runs = _runs(query, _SHARE * left)
-    seconds = expected_seconds(pilot.kernel, len(scan) * runs, pilot.cost)
-    bias = query.tolerance - left
-    return Plan(
-        "coalescence", reason, query.tolerance, query.confidence, bias, *intervals_of(query), scan, runs, pilot.kernel,
-        seconds, reaches,
-    )  # fmt: skip
 
 
-def _runs(query: Query, half_width: float) -> int:
-    """As many runs as the random error needs, when half of the error probability is for the bias bounds."""
-    strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-    made = Plan("coalescence", "", half_width, strict.confidence, 0.0, *intervals_of(query))
-    return with_chains(made, strict).chains
+def _curve_words(variables: int, confidence: float) -> str:
+    about = "the target" if variables == 1 else f"some of the {variables:,} variables that the answer looks at"
+    return (
+        f"Upper limit on the probability that {about} still depends on the start, from runs made for this picture. All "
+        f"points hold at once at confidence {100 * confidence:.10g}%. The intervals above do not rest on it."
+    )
 
 
-def _most_updates(query: Query, pilot: _Pilot, patience: float) -> float:
-    """What is left to spend on the answer."""
-    if query.budget is not None:
-        return query.budget - pilot.spent
-    return patience / expected_seconds(pilot.kernel, 1e12, pilot.cost) * 1e12
+class _SetRun(Run):
+    """Simulation for a plan; `error` is that of each interval, and the limit on its bias may err as often."""
+
+    def __init__(
+        self, method: Coalescence, share: float, more: int, number: int, sequence: np.random.SeedSequence,
+        running: Running, files: int,
+    ) -> None:  # fmt: skip
+        # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
+        child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
+        super().__init__(method.query, method.plan, method.kernel, child, running)
+        self._prepare(share * self.query.error / 2, self.query.tolerance, sets=True)
+        self.sets = method.kernel
+        self.seed = sequence
+        self.runs = self.plan.chains * more
+        self.files = files  # checkpoints that earlier runs of this call have written
+
+    def draw(self) -> None:
+        while self.done < self.runs:
+            numbers = range(self.done, min(self.done + self.room, self.runs))
+            running = replace(self.running, checkpoint=self.running.file(self.files))
+            block = run_sets(
+                self.query.model, self.sets, self.scan, self.query.labels, numbers, self.sequence, running=running,
+                function="estimate",
+            )  # fmt: skip
+            self.files += 1
+            self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
+            digits = block.settled[:, -1].astype(np.int64)
+            states = 2 * digits - 1 if self.query.model._form.spins else digits
+            for question, tally in zip(self.query.questions, self.tallies, strict=True):
+                columns = self.query.columns(question)
+                tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
+            self.done += len(numbers)
+
+    def is_worth_more(self) -> bool:
+        """Whether more runs could help: not where too many do not settle."""
+        pairs = zip(self.query.questions, self.tallies, strict=True)
+        worst = max(question.span * float(tally.open.max()) for question, tally in pairs) / self.done
+        return 0.5 * worst < 0.8 * self.query.tolerance
+
+    def estimate(self) -> Estimate:
+        biases = [
+            question.span * np.minimum(upper_limit(tally.open, self.done, self.error) + self.wrong, 1.0)
+            for question, tally in zip(self.query.questions, self.tallies, strict=True)
+        ]
+        nothing = [np.zeros(len(question)) for question in self.query.questions]  # the sets hold the bias
+        words = [
+            "the scan was run on sets of states that contain those of every trajectory, from all allowed starts",
+            f"rounding touches a run (kernel {self.plan.kernel}) with probability at most {self.wrong:.2g} (included)",
+            INDEPENDENT_BITS,
+            "a pilot with other random bits chose the scan and the number of runs",
+            f"all intervals and bias bounds hold at once with confidence {self.query.confidence:g}",
+        ]
+        if self.query.model._form.has_zeros:
+            words.append("the model forbids some states: that some state is allowed was checked")
+        words += unchecked_weights(self.query)
+        plan, confidence = replace(self.plan, chains=self.done), self.query.confidence
+        rows = self.rows(biases, nothing)
+        return Estimate.from_rows(self.query, plan, rows, confidence, tuple(words), seed=self.seed)
 
 
 class _Pilot:
-    """Tries scans on few runs."""
+    """Tries scans on few runs, and proposes the cheapest one."""
 
-    def __init__(self, query: Query) -> None:
-        self.query = query
-        self.model = query.space.model
-        self.objective = combined(query.questions)
-        self.labels = self.model._labels_at(self.objective.positions)
-        self.search = BackwardGreedy(guided(query.space.rows), self.objective)
+    def __init__(self, query: Query, patience: float) -> None:
+        self.query, self.patience = query, patience
+        # Half of the error probability is for the bias bounds, and a second try may need a part.
+        self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
+        self.search = BackwardGreedy(guided(query.space.rows), query.objective)
         self.search.extend(0.0, 1)
         self.exhausted = False
         self.spent = 0
-        made = build_sets(self.model, region_of(self.model, Scan(self.objective.positions)))
-        self.kernel, self.cost = made.name, made.cost
-        self.runs = min(_PILOT_RUNS[1], max(_PILOT_RUNS[0], _runs(query, query.tolerance) // 512 * 64))
+        self.kernel = choose_sets(query.model, Scan(query.objective.positions))
+        self.runs = min(_PILOT_RUNS[1], max(_PILOT_RUNS[0], self._runs(query.tolerance) // 512 * 64))
 
-    def scans(self, length: int) -> Iterator[Scan]:
+    def proposal(self, why: str) -> Coalescence | None:
+        """The cheapest scan; the longest one if none leaves all targets settled; None if it settles nothing."""
+        query = self.query
+        best: tuple[Scan, float] | None = None
+        longest: tuple[Scan, float, float] | None = None
+        least = math.inf
+        for length in self._lengths():
+            for scan in self._scans(length):
+                shares = self._unsettled(scan)
+                left = query.tolerance - 0.5 * float(shares.max())
+                if left > 0 and len(scan) * (runs := self._runs(_SHARE * left)) < least:
+                    best, least = (scan, left), len(scan) * runs
+                if longest is None or (len(scan), -shares.mean()) > (len(longest[0]), -longest[2]):
+                    longest = (scan, float(shares.min()), float(shares.mean()))
+            if best is not None and 2 * length * self._runs(query.tolerance) >= least:
+                break
+        if best is not None and least <= self._most_updates():
+            scan, left = best
+            reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
+            return self._method(scan, left, reason, True)
+        if longest is None or not 0.5 * longest[1] < 0.8 * query.tolerance:
+            return None
+        left = 0.5 * query.tolerance
+        shorter = self._affordable(longest[0], left)
+        reason = f"{why}; a pilot shows that some targets will not settle"
+        return None if shorter is None else self._method(shorter, left, reason, False)
+
+    def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> Coalescence:
+        query, runs = self.query, self._runs(_SHARE * left)
+        plan = Coalescence.draft(
+            query, reason, query.tolerance - left, scan=scan, chains=runs, kernel=self.kernel.name,
+            seconds=expected_seconds(self.kernel, len(scan) * runs), reaches_tolerance=reaches,
+        )  # fmt: skip
+        return Coalescence(query, plan, choose_sets(query.model, scan))
+
+    def _affordable(self, scan: Scan, left: float) -> Scan | None:
+        """The end of a scan that is too long; None if too little is left of it."""
+        steps = int(self._most_updates() // self._runs(_SHARE * left))
+        if steps < len(self.query.labels):
+            return None
+        end = self.query.complete(scan.order[max(0, len(scan) - steps) :])
+        return None if len(end) > 2 * steps else end
+
+    def _lengths(self) -> Iterator[int]:
+        """Ever longer scans, as long as there is time for pilots and for what they promise."""
+        length = max(64, 4 * len(self.query.objective.positions))
+        while True:
+            yield length
+            # Pilots of all lengths together may take half of the time.
+            late = expected_seconds(self.kernel, 2 * self.spent) > 0.5 * self.patience
+            too_long = 2 * length * self._runs(self.query.tolerance) > self._most_updates()
+            if late or self.exhausted or too_long:
+                return
+            length *= 2
+
+    def _runs(self, half_width: float) -> int:
+        """As many runs as the random error needs."""
+        return self.strict.most_chains(half_width)
+
+    def _most_updates(self) -> float:
+        """What is left to spend on the answer."""
+        if self.query.budget is not None:
+            return self.query.budget - self.spent
+        return self.patience / expected_seconds(self.kernel, 1e12) * 1e12
+
+    def _scans(self, length: int) -> Iterator[Scan]:
         """Scans of about this length: guided by the influence and, for many targets, systematic."""
         self.search.extend(0.0, length)
         self.exhausted = self.search.steps < length  # the targets depend on nothing more
-        yield complete(self.search.order(min(length, self.search.steps)), self.objective)
-        n = self.model.n_variables
-        if len(self.labels) * 4 >= n:
+        yield self.query.complete(self.search.order(min(length, self.search.steps)))
+        n = self.query.model.n_variables
+        if len(self.query.labels) * 4 >= n:
             yield Scan.systematic(n, max(1, length // n) * n)
 
-    def unsettled(self, scan: Scan) -> NDArray[np.float64]:
+    def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
         """For each interval's variables, about how often they are not settled; times the span of a statistic."""
-        found = run_sets(self.model, scan, self.labels, range(self.runs), _PILOT_SEED)
+        kernel = choose_sets(self.query.model, scan)
+        block = run_sets(self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED)
         self.spent += self.runs * len(scan)
-        open_ = [
-            is_open(question, found.settled[:, -1, np.searchsorted(self.objective.positions, question.positions)])
-            for question in self.query.questions
-        ]
-        shares = [
-            span_of(question) * ((part.sum(axis=0) + 1.0) / (self.runs + 2.0) + found.error)
-            for question, part in zip(self.query.questions, open_, strict=True)
-        ]
+        settled = block.settled[:, -1] >= 0
+        shares = []
+        for question in self.query.questions:
+            unsettled = question.unsettled(settled[:, self.query.columns(question)])
+            shares.append(question.span * ((unsettled.sum(axis=0) + 1.0) / (self.runs + 2.0) + block.error))
         return np.concatenate(shares)
-
-
-def span_of(question: Question) -> float:
-    """How far off the answer can be where it is not settled."""
-    return question.span if isinstance(question, Mean) else 1.0
-
-
-def is_open(question: Question, settled: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which runs do not settle a question: a column for each variable of marginals, one column otherwise."""
-    unsettled: Any = settled < 0
-    if not isinstance(question, Marginals):
-        unsettled = unsettled.any(axis=1, keepdims=True)
-    found: NDArray[np.bool_] = unsettled
-    return found

@@ -1,90 +1,144 @@
-"""Sampling with a bias that Dobrushin's bound certifies beforehand."""
+"""Sampling with a bias that Dobrushin's bound certifies beforehand. [trusted: `_DobrushinRun`]"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.query import (
-    Plan,
-    Query,
-    biases,
-    combined,
-    complete,
-    expected_seconds,
-    intervals_of,
-    with_chains,
-)
-from dobrushin._estimate.questions import Mean
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.runs import ChainRun, expected_seconds
+from dobrushin._influence.rows import THEOREMS
+from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
-from dobrushin._sampling.build import build_kernel, update_error
-from dobrushin._sampling.region import region_of
+from dobrushin._sampling.kernel import Kernel
+from dobrushin._sampling.kernels import choose_kernel, update_error
 from dobrushin._scan import Scan
-from dobrushin._variation.certificate import evaluate
-from dobrushin._variation.objective import Objective
+from dobrushin._shared.executors import Running
+from dobrushin._variation.certificate import Variation, evaluate
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
+_REASON = "certified before sampling: Dobrushin's bound reaches the tolerance"
 
 
-def plan_dobrushin(query: Query) -> Plan | None:
-    """The cheapest scan and number of chains; None when the bias cannot be brought below the tolerance."""
-    objective = combined(query.questions)
-    search = BackwardGreedy(query.space.rows, objective)
+class Dobrushin(Method):
+    """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 
-    def bias(scan: Scan, error: Any = 0.0) -> float:
-        bounds = evaluate(query.space.rows, scan, objective, 1.0, error).target_bounds
-        return max(float(part.max()) for part in biases(query.questions, objective, bounds))
+    name: ClassVar[str] = "dobrushin"
+    summary: ClassVar[str] = "sampling with the bias bounded beforehand by the Dobrushin variation"
+    works_nearby: ClassVar[bool] = True
 
-    scan = _cheapest(search, objective, bias, query)
-    if scan is None:
-        return None
-    made = Plan("dobrushin", _REACHED, query.tolerance, query.confidence, bias(scan), *intervals_of(query), scan)
-    made = with_chains(made, query)
-    # The draws are not exact: the bound that counts includes what the kernel errs.
-    region = region_of(query.space.model, scan)
-    kernel = build_kernel(query.space.model, scan, region, made.chains, None)
-    error = with_rounding(update_error(query.space.model.n_variables, scan, region, kernel), query.space.rounding)
-    certified = bias(scan, error)
-    if certified >= query.tolerance:
-        return None
-    made = with_chains(replace(made, bias=certified, kernel=kernel.name), query)
-    if made.updates > _MOST_UPDATES:
-        return None
-    return replace(made, seconds=expected_seconds(kernel.name, made.updates))
+    def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
+        super().__init__(query, plan)
+        self.kernel = kernel
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method:
+        del choice  # asked first: there is no rival
+        scan = _cheapest_scan(query)
+        if scan is None:
+            raise cls.refuse(_why_not(query))
+        draft = cls.draft(query, _REASON, _largest_bias(query, scan), scan=scan)
+        kernel = choose_kernel(query.model, scan, query.most_chains(draft.monte_carlo))
+        # The draws are not exact: the bound that counts includes what the kernel errs.
+        bias = _largest_bias(query, scan, _drawing_error(query, scan, kernel))
+        plan = replace(draft, bias=bias, kernel=kernel.name)
+        if bias < query.tolerance:
+            plan = replace(plan, chains=query.most_chains(plan.monte_carlo))
+        if bias >= query.tolerance or plan.updates > _MOST_UPDATES:
+            raise cls.refuse(_why_not(query))
+        return cls(query, replace(plan, seconds=expected_seconds(kernel, plan.updates)), kernel)
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        run = _DobrushinRun(self.query, self.plan, self.kernel, sequence, running)
+        run.draw()
+        return run.estimate()
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            f"The answer comes from {estimate.chains:,} independent chains. Each made {estimate.steps:,} updates of "
+            "single variables, in an order that was chosen for these targets.",
+            f"Before anything was drawn, Dobrushin's bound showed how far such a chain can be from the model after so "
+            f"many updates, wherever it starts: the mean of infinitely many such chains is off by its bias bound or "
+            f"less, at most {estimate.bias_text}. This is proven and does not rest on chance.",
+            f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
+            f"hold all at once with probability {estimate.confidence_text} or more.",
+        ]
+
+    @classmethod
+    def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
+        del model
+        if estimate.certificate is None:
+            return None
+        steps, values = estimate.certificate.curve()
+        weights = estimate.certificate._objective.weights
+        about = "the target" if len(weights) == 1 else "a variable that the answer looks at"
+        mean = "" if len(weights) == 1 else f" (the average of {len(weights):,})"
+        words = f"Dobrushin's bound on how much {about} can still depend on the start{mean}."
+        return Curve(steps, values / weights.sum(), f"{words} It is proven: no chance is involved.")
 
 
-def with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.float64]:
+class _DobrushinRun(ChainRun):
+    """Chains whose intervals are widened by the certified bias of the scan as it was drawn."""
+
+    def estimate(self) -> Estimate:
+        samples, space = self.samples(), self.query.space
+        error = _with_rounding(samples.update_error, space.rounding)
+        certificate = _evaluate(self.query, self.scan, error)
+        biases = self.query.biases(certificate.target_bounds)
+        theorems = np.unique(space.rows.rows(samples.scan.updates(self.query.model.n_variables)).theorem)
+        names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
+        words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
+        return Estimate.from_rows(
+            self.query, self.plan, self.rows(biases, biases), self.query.confidence, self.assumptions(words),
+            samples=samples, certificate=certificate, seed=self.sequence,
+        )  # fmt: skip
+
+
+def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
+    return evaluate(query.space.rows, scan, query.objective, 1.0, error)
+
+
+def _largest_bias(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> float:
+    bounds = _evaluate(query, scan, error).target_bounds
+    return max(float(part.max()) for part in query.biases(bounds))
+
+
+def _drawing_error(query: Query, scan: Scan, kernel: Kernel) -> NDArray[np.float64]:
+    return _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
+
+
+def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.float64]:
     """Errors of updates, when the model itself is off by so much."""
     return np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0) if rounding else error
 
 
-_REACHED = "certified before sampling: Dobrushin's bound reaches the tolerance"
-
-
-def _cheapest(search: BackwardGreedy, objective: Objective, bias: Any, query: Query) -> Scan | None:
-    """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2."""
-    tolerance = query.tolerance
+def _cheapest_scan(query: Query) -> Scan | None:
+    """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
+    search = BackwardGreedy(query.space.rows, query.objective)
     length = _first_length(search, query)
     if length is None:
         return None
+    tolerance = query.tolerance
     best, least = None, math.inf
     while True:
         search.extend(0.0, length)
-        scan = complete(search.order(min(length, search.steps)), objective)
-        left = tolerance - bias(scan)
+        scan = query.complete(search.order(min(length, search.steps)))
+        left = tolerance - _largest_bias(query, scan)
         if left > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
         if search.steps < length or length / tolerance**2 >= least:
             return best  # there is nothing more to update, or no longer scan can be cheaper
-        if best is None and (
-            length >= MOST_STEPS or (length > FIRST_LOOK + 4 * len(objective.positions) and stagnates(search.norms))
-        ):
+        enough = length > FIRST_LOOK + 4 * len(query.objective.positions)
+        if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
 
@@ -94,8 +148,8 @@ def _first_length(search: BackwardGreedy, query: Query) -> int | None:
 
     The norm of the search bounds the sum of all biases, which is at most so many times the largest one.
     """
-    sizes = [len(q.positions) if not isinstance(q, Mean) else 1 for q in query.questions]
-    goal, look = query.tolerance * sum(sizes), FIRST_LOOK + 4 * sum(sizes)
+    size = sum(question.norm for question in query.questions)
+    goal, look = query.tolerance * size, FIRST_LOOK + 4 * size
     while not search.extend(goal, look):
         if search.steps < look:
             break
@@ -105,16 +159,13 @@ def _first_length(search: BackwardGreedy, query: Query) -> int | None:
     return max(1, search.steps)
 
 
-def why_not_dobrushin(query: Query) -> str:
+def _why_not(query: Query) -> str:
     """Why the bias has no useful bound."""
     bound = query.space.influence
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     worst = np.argsort(-sums, kind="stable")[:3].tolist()
-    rows = ", ".join(f"{query.space.model.labels[i]!r} ({sums[i]:.3g})" for i in worst)
+    rows = ", ".join(f"{query.model.labels[i]!r} ({sums[i]:.3g})" for i in worst)
     radius = bound.spectral_radius()
-    what = (
-        f"the spectral radius of the influence is {radius:.3g}, not below 1"
-        if radius >= 1
-        else f"the spectral radius of the influence is {radius:.3g}, but no scan of an affordable length was found"
-    )
+    what = f"the spectral radius of the influence is {radius:.3g}, "
+    what += "not below 1" if radius >= 1 else "but no scan of an affordable length was found"
     return f"{what}; the strongest rows are those of {rows}."

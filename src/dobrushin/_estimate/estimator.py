@@ -1,35 +1,31 @@
-"""The public function."""
+"""The public functions: read the query, ask the methods for their plans, take the best, let it answer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.exact import exact_answer
-from dobrushin._estimate.nearby import in_the_whole, whole_positions
-from dobrushin._estimate.planning import make_plan, nearby, planned
-from dobrushin._estimate.query import Query, read_query
-from dobrushin._estimate.runs import SampledRun, allowed_start
-from dobrushin._estimate.set_runs import simulated_answer
+from dobrushin._estimate.method import Method, Plan
+from dobrushin._estimate.methods import choose, is_certain, read_settings
+from dobrushin._estimate.nearby import choose_nearby, is_asked_nearby
+from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
+from dobrushin._models.near import Numbering
 from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Running, read_executor
 from dobrushin._shared.seeds import seed_sequence
 from dobrushin._shared.state_file import read_checkpoint, stored_seed
-from dobrushin._variation.certificate import in_a_larger_model
 from dobrushin.errors import BudgetError, CertificateError
 
 
 def estimate(
-    model: Model | LocalModel,
+    model: Model,
     targets: Any,
     *,
     tolerance: float = 0.01,
@@ -49,7 +45,7 @@ def estimate(
 
     Parameters
     ----------
-    model : Model or LocalModel
+    model : Model
         Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
         Labels ask for the marginal of each variable by itself.
@@ -112,56 +108,76 @@ def estimate(
     if seed is None and file is not None:
         seed = stored_seed(file)
     running = Running(executor, bool(progress), backend, file)
-    return answered(model, targets, tolerance, confidence, evidence, seed_sequence(seed, "estimate"), method, budget,
-                    running)  # fmt: skip
+    settings = read_settings(tolerance, confidence, method, budget, "estimate")
+    return answer_query(model, targets, evidence, settings, seed_sequence(seed, "estimate"), running)
 
 
-def answered(
-    model: Any,
+def plan(
+    model: Model,
     targets: Any,
-    tolerance: Any,
-    confidence: Any,
-    evidence: Any,
-    sequence: np.random.SeedSequence,
-    method: Any,
-    budget: Any,
-    running: Running,
+    *,
+    tolerance: float = 0.01,
+    confidence: float = 0.99,
+    evidence: Mapping[Any, int] | None = None,
+    method: str = "auto",
+    budget: float | None = None,
+) -> Plan:
+    """Say what `estimate` would do with the same arguments, without doing it.
+
+    Parameters
+    ----------
+    model, targets, tolerance, confidence, evidence, method, budget
+        As for `estimate`.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    CertificateError
+        When there is no way to a guarantee.
+    BudgetError
+        When the plan needs more updates than the budget; it carries the plan.
+
+    Notes
+    -----
+    The length T of the scan and the number N of chains are those with the smallest N T for which the bias bound of the
+    scan and the half-width of the interval together are at most the tolerance. Scans are backward greedy, so that
+    shorter ones are ends of longer ones and all lengths are compared in one go.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> plan = db.plan(db.Ising.grid(300, 300, couplings=0.2), targets=[0, 1], tolerance=0.02)
+    >>> plan.method, len(plan.scan), plan.chains
+    ('dobrushin', 208, 6784)
+    """
+    settings = read_settings(tolerance, confidence, method, budget, "estimate")
+    method_chosen, part = _choose(model, targets, evidence, settings)
+    return method_chosen.plan.lift(part)
+
+
+def answer_query(
+    model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running
 ) -> Estimate:
     """`estimate`, once it is known how to run it."""
-    start: Any = "uniform"
-    if nearby(model, targets, evidence, method) is not None:
-        query, made = planned(model, targets, tolerance, confidence, evidence, method, budget)
-    else:
-        query = read_query(model, targets, tolerance, confidence, evidence, method, budget)
-        if query.method != "exact":
-            start = allowed_start(query.space, bool(evidence))  # before all else: the evidence may be impossible
-        made = make_plan(query)
-    if made.method == "exact":
-        return exact_answer(query, made, bool(evidence))
-    if query.local:
-        start = allowed_start(query.space, bool(evidence))
+    method, part = _choose(model, targets, evidence, settings, will_draw=True)
     try:
-        if made.method == "coalescence":
-            found = simulated_answer(query, made, sequence, running)
-        else:
-            run = SampledRun(query, made, sequence, running, start)
-            run.draw()
-            found = run.estimate()
+        return method.answer(sequence, running).lift(part)
     except CertificateError as error:
-        raise error.carrying(error.estimate and _in_the_whole(error.estimate, query, model, evidence)) from None
+        raise error.carrying(error.estimate and error.estimate.lift(part)) from None
     except BudgetError as error:
-        reached = error.estimate and _in_the_whole(error.estimate, query, model, evidence)
-        raise error.carrying(in_the_whole(query, made, evidence), reached) from None
-    return _in_the_whole(found, query, model, evidence)
+        raise error.carrying(method.plan.lift(part), error.estimate and error.estimate.lift(part)) from None
 
 
-def _in_the_whole(found: Estimate, query: Query, model: Any, evidence: Any) -> Estimate:
-    """Plan and certificate by positions in the whole model given the evidence, where only a part of it was made."""
-    if not query.local:
-        return found
-    made = in_the_whole(query, found.plan, evidence)
-    certificate = found.certificate
-    if certificate is not None and made.scan is not None:
-        n = model.n_variables - len(evidence or ())
-        certificate = in_a_larger_model(certificate, made.scan, whole_positions(query, evidence), n)
-    return replace(found, plan=made, certificate=certificate)
+def _choose(
+    model: Any, targets: Any, evidence: Any, settings: Settings, will_draw: bool = False
+) -> tuple[Method, Numbering | None]:
+    """The method for a query, and where the variables that it knows are in the model; None for all of them."""
+    if is_asked_nearby(model, targets, evidence, settings.method):
+        return choose_nearby(model, targets, evidence, settings)
+    query = read_query(model, targets, evidence, settings)
+    if will_draw and not is_certain(settings.method):
+        query.space.start  # noqa: B018 - before all else: the evidence may be impossible
+    return choose(query), None

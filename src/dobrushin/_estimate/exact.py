@@ -1,77 +1,142 @@
-"""Exact answers from clique trees. [trusted]"""
+"""Exact answers from clique trees, where the model is narrow enough. [trusted]"""
 
 from __future__ import annotations
 
-from itertools import product
+import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
-from dobrushin._estimate.exact_plan import is_joint, merged
-from dobrushin._estimate.query import Plan, Query
-from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
-from dobrushin._estimate.workspace import Workspace
-from dobrushin._exact.elimination import Elimination, eliminate
-from dobrushin._models import Model
-from dobrushin.errors import ArgumentError, CertificateError
+from dobrushin._estimate.answer import Estimate, Rows
+from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.query import Query, TreeSearch, Workspace
+from dobrushin._estimate.questions import Question
+from dobrushin._estimate.targets import shown
+from dobrushin._exact.clique_tree import MEMORY_LIMIT, CliqueTree, clique_tree
+from dobrushin._exact.elimination import Elimination, NoAllowedState, eliminate
+from dobrushin._models import FactorGraph, Model
+from dobrushin._shared.executors import Running
+from dobrushin.errors import BudgetError, CertificateError
 
-
-def exact_answer(query: Query, made: Plan, has_evidence: bool) -> Estimate:
-    """The answers of a plan with the method "exact"; intervals hold the rounding errors.
-
-    `CertificateError` when these are larger than the tolerance.
-    """
-    rows, worst = [], 0.0
-    for question in query.questions:
-        tree, tables = _trees(query.space, question, has_evidence)
-        worst = max(worst, tree.error)
-        rows.append(_rows(query.space.model, question, np.concatenate(tables), tree.error))
-    words = (f"the clique tree was summed in floating point, good to {worst:.1g} (included)",)
-    found = answer(query.questions, made, rows, 1.0, (*words, *stated_weights(query.questions, exact=True)))
-    if found.half_width.max() > query.tolerance:
-        reason = f"the clique tree is good to {found.half_width.max():.3g} only, by rounding."
-        raise CertificateError({"exact": reason}, "What was found is attached ('estimate' of this error).", found)
-    return found
+# A clique tree takes about so long per variable to find and per byte to run.
+_SECONDS_PER_VARIABLE, _SECONDS_PER_BYTE = 1e-4, 5e-9
+# Statistics of so few joint states have exact means.
+_MOST_CELLS = 2**14
+# An exact answer that is expected within this time is taken even where sampling would be faster still.
+_QUICK = 0.05
 
 
-def _trees(space: Workspace, question: Question, has_evidence: bool) -> tuple[Elimination, list[np.ndarray]]:
-    """The calibrated tree of a question, and the tables that it asks for; one tree serves all single variables."""
-    if is_joint(question):
-        joined, place = merged(space.model, question)
-        tree = _eliminate(joined, space, has_evidence)
-        return tree, [tree.marginals[place]]
-    if "elimination" not in space.memory:
-        space.memory["elimination"] = _eliminate(space.model, space, has_evidence)
-    tree = space.memory["elimination"]
-    return tree, [tree.marginals[i] for i in question.positions.tolist()]
+class _Tree(NamedTuple):
+    """A clique tree for some questions, of a model in which their variables are one if there are several."""
+
+    model: Model
+    tree: CliqueTree
+    place: int | None  # of the joint variable
 
 
-def _rows(model: Model, question: Question, probabilities: np.ndarray, error: float) -> Rows:
-    if isinstance(question, Marginals | JointMarginal):
-        bias = np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000) if error < np.inf else np.ones(len(question))
-        return Rows(probabilities, np.maximum(probabilities - bias, 0.0), np.minimum(probabilities + bias, 1.0), bias)
-    assert isinstance(question, Mean)
-    states = np.array(list(product(*(model.states(i) for i in question.positions.tolist()))))
-    possible = probabilities > 0
-    values = question.values(states[possible], 0)
-    mean = np.array([float(probabilities[possible] @ values)])
-    # Adding up costs one rounding per term, of numbers no larger than the largest value.
-    bias = np.array([min((2.0 * error + 2.0**-50 * len(values)) * float(np.abs(values).max()), question.span)])
-    least, most = map(float, question.statistic.bounds)
-    return Rows(mean, np.maximum(mean - bias, least), np.minimum(mean + bias, most), bias)
+class Exact(Method):
+    """Sums over all states: one clique tree for the single variables, one more for every question about several."""
+
+    name: ClassVar[str] = "exact"
+    summary: ClassVar[str] = "a clique tree"
+    is_certain: ClassVar[bool] = True
+
+    def __init__(self, query: Query, plan: Plan, trees: list[_Tree]) -> None:
+        super().__init__(query, plan)
+        self.trees = trees
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        best = choice.best
+        # Looking for a clique tree costs time by itself: not worth it where sampling is done sooner.
+        worth = math.inf if best is None else max(best.plan.seconds, _QUICK)
+        search = query.model.n_variables * _SECONDS_PER_VARIABLE
+        if not choice.by_name and (query.is_part or search >= worth):
+            return best
+        reason = "no dearer than sampling" if best is not None else "Dobrushin's bound says nothing"
+        trees = [_tree_for(query, question) for question in query.questions]
+        single = [tree.tree for tree in trees if tree.place is None]
+        distinct = single[:1] + [tree.tree for tree in trees if tree.place is not None]
+        seconds = sum(search + tree.memory * _SECONDS_PER_BYTE for tree in distinct)
+        widest, memory = max(tree.width for tree in distinct), max(tree.memory for tree in distinct)
+        why = "asked for" if choice.by_name else reason
+        words = f"{why}: a clique tree of width {widest} takes {memory / 2**20:.3g} MiB"
+        exact = cls(query, cls.draft(query, words, 0.0, seconds=seconds), trees)
+        return exact if best is None or seconds < worth else best
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        """The sums; intervals hold the rounding errors. `CertificateError` when these are larger than the tolerance."""
+        del sequence, running
+        rows, worst = [], 0.0
+        for question, tree in zip(self.query.questions, self.trees, strict=True):
+            probabilities, error = self._probabilities(question, tree)
+            worst = max(worst, error)
+            value, bias = question.exact(probabilities, error)
+            least, most = question.bounds
+            rows.append(Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
+        words = (f"the clique tree was summed in floating point, good to {worst:.1g} (included)",)
+        estimate = Estimate.from_rows(self.query, self.plan, rows, 1.0, words)
+        if estimate.half_width.max() > self.query.tolerance:
+            reason = f"the clique tree is good to {estimate.half_width.max():.3g} only, by rounding."
+            remedy = "What was found is attached ('estimate' of this error)."
+            raise CertificateError({self.name: reason}, remedy, estimate)
+        return estimate
+
+    def _probabilities(self, question: Question, tree: _Tree) -> tuple[NDArray[np.float64], float]:
+        """Probabilities that a question asks for, and their relative error; one tree serves all single variables."""
+        space = self.query.space
+        if tree.place is not None:
+            joint = _eliminate(tree, space)
+            return joint.marginals[tree.place], joint.error
+        if space.elimination is None:
+            space.elimination = _eliminate(tree, space)
+        parts = [space.elimination.marginals[i] for i in question.positions.tolist()]
+        return np.concatenate(parts), space.elimination.error
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            "The probabilities were added up over all states of the model, in an order (a clique tree) that makes this "
+            "affordable. No chance is involved.",
+            f"Numbers in a computer are rounded. A bound on what this can have done, at most {estimate.bias_text}, is "
+            "inside the intervals.",
+        ]
 
 
-def _eliminate(model: Model, space: Workspace, has_evidence: bool) -> Elimination:
+def _tree_for(query: Query, question: Question) -> _Tree:
+    """The clique tree of a question; `BudgetError` or `CertificateError` where it is too large."""
+    space = query.space
+    if not question.needs_joint_law:
+        return _Tree(space.model, known_tree(space), None)
+    group = question.positions.tolist()
+    cells = math.prod(space.model.cardinalities[group].tolist())
+    if cells > _MOST_CELLS:
+        size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
+        what = f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up"
+        raise CertificateError({Exact.name: f"{what}."}, "Sample instead.")
+    # Without the user's labels, which could collide with that of the joint variable.
+    plain = FactorGraph._of(space.model._form.tables(), None)
+    joined = plain.merge([group])
+    return _Tree(joined, known_tree(space, joined, tuple(group)), joined.index(tuple(group)))
+
+
+def known_tree(space: Workspace, model: Model | None = None, group: tuple[int, ...] = ()) -> CliqueTree:
+    """The clique tree of a model, or of one with a joint variable, looked for once."""
+    if group not in space.trees:
+        try:
+            space.trees[group] = TreeSearch(clique_tree(space.model if model is None else model, MEMORY_LIMIT))
+        except BudgetError as refusal:
+            space.trees[group] = TreeSearch(None, refusal.required, refusal.limit)
+    search = space.trees[group]
+    if search.tree is None:
+        remedy = "Fix some variables (evidence=), or sample."
+        raise BudgetError("A part of the clique tree", search.required, search.limit, "bytes", remedy)
+    return search.tree
+
+
+def _eliminate(tree: _Tree, space: Workspace) -> Elimination:
     try:
-        return eliminate(model, function="estimate", source=space.model, rounding=space.rounding)
-    except ArgumentError as error:
-        if "allows some joint state" in str(error):
-            raise impossible(has_evidence, space.model) from None
-        raise
-
-
-def impossible(has_evidence: bool, model: Model) -> ArgumentError:
-    """No state is allowed."""
-    if has_evidence:
-        return ArgumentError("estimate", "evidence", "possible under the model", "evidence of probability zero")
-    return ArgumentError("estimate", "model", "one that allows some joint state", model)
+        return eliminate(tree.model, tree.tree, "estimate", space.model, space.rounding)
+    except NoAllowedState:
+        raise space.impossible() from None

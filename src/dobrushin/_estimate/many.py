@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.estimator import answered
-from dobrushin._estimate.query import read_settings
+from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.methods import read_settings
+from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
-from dobrushin._sampling.sampler import progress_bar
+from dobrushin._shared.progress import progress_bar
 from dobrushin._shared.executors import (
     Lost,
     Running,
@@ -46,10 +46,8 @@ _PIECE_SECONDS = 2.0
 _NAMED = 3
 _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
 
-Query = tuple[Any, Any]
-# Tolerance, confidence, method and budget.
-Settings = tuple[float, float, str, float | None]
-Found = dict[int, Estimate | Exception]
+Pair = tuple[Any, Any]  # targets and evidence
+Outcomes = dict[int, Estimate | Exception]  # by the number of the query
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,15 +69,15 @@ class Estimates:
     --------
     >>> import dobrushin as db
     >>> model = db.Ising.grid(10, 10, couplings=0.2)
-    >>> found = db.estimate_many(model, [([0], None), ([0], {1: 1, 10: 1}), ([0], {1: 2})], tolerance=0.05, seed=1)
-    >>> found
+    >>> answers = db.estimate_many(model, [([0], None), ([0], {1: 1, 10: 1}), ([0], {1: 2})], tolerance=0.05, seed=1)
+    >>> answers
     Estimates: 2 of 3 queries answered
       query 2: The 'evidence' argument of dobrushin.estimate must be one of the states -1, +1 of 1. Got 2 at label 1.
-    >>> bool(found[1][0].mean[1] > found[0][0].mean[1] + 0.1)
+    >>> bool(answers[1][0].mean[1] > answers[0][0].mean[1] + 0.1)
     True
     """
 
-    queries: list[Query]
+    queries: list[Pair]
     answers: dict[int, Estimate]
     errors: dict[int, Exception]
     seed: Any
@@ -112,8 +110,8 @@ class Estimates:
         --------
         >>> import dobrushin as db
         >>> model = db.Ising({("a", "b"): 0.5}, fields={"a": 1.0})
-        >>> found = db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})])
-        >>> found.to_dataframe()[["query", "target", "state", "mean"]].round(3)
+        >>> answers = db.estimate_many(model, [(["a"], None), (["b"], {"a": -1})])
+        >>> answers.to_dataframe()[["query", "target", "state", "mean"]].round(3)
            query target  state   mean
         0      0      a     -1  0.119
         1      0      a      1  0.881
@@ -140,7 +138,7 @@ class Estimates:
 
 
 def estimate_many(
-    model: Model | LocalModel,
+    model: Model,
     queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],
     *,
     tolerance: float = 0.01,
@@ -156,7 +154,7 @@ def estimate_many(
 
     Parameters
     ----------
-    model : Model or LocalModel
+    model : Model
         Sent to each worker once.
     queries : iterable of (targets, evidence)
         What `estimate` takes; the evidence may be None.
@@ -194,11 +192,11 @@ def estimate_many(
     --------
     >>> import dobrushin as db
     >>> model = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> found = db.estimate_many(model, [([k], {k + 1: 1}) for k in range(5)], tolerance=0.05, seed=1)
-    >>> [round(float(answer.mean[1]), 1) for answer in found]
+    >>> answers = db.estimate_many(model, [([k], {k + 1: 1}) for k in range(5)], tolerance=0.05, seed=1)
+    >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
-    if not isinstance(model, Model | LocalModel):
+    if not isinstance(model, Model):
         raise ArgumentError("estimate_many", "model", "a model", model)
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
@@ -206,24 +204,24 @@ def estimate_many(
     name = fingerprint(model, asked, settings)
     answers: dict[int, Estimate] = {}
     if finished is not None:
-        answers = _taken_over(finished, name, seed)
+        answers = _take_over(finished, name, seed)
         seed = finished.seed
     sequence = seed_sequence(seed, "estimate_many")
-    errors = _unsendable(asked, executor)
+    errors = _find_unsendable(asked, executor)
     with (
         sent((model, settings, sequence), executor, "estimate_many") as shared,
         progress_bar(bool(progress), len(asked), "answering", "queries") as report,
     ):
         work = _Work(asked, shared, report, answers, errors)
         trouble = work.here() if executor is None else work.over(executor)
-    return _unless_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
+    return _raise_if_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
 @dataclass
 class _Work:
     """Queries, what all of them share, and what is known of them; both ways to do them return what ended them early."""
 
-    asked: list[Query]
+    asked: list[Pair]
     shared: Any
     report: Callable[[int], None] | None
     answers: dict[int, Estimate]
@@ -237,7 +235,7 @@ class _Work:
         """One after the other, each of them on all cores."""
         try:
             for k in self.left():
-                self._keep({0: {k: _answered(self.shared, k, self.asked[k])}})
+                self._keep({0: {k: _answer(self.shared, k, self.asked[k])}})
                 self._look({})
         except KeyboardInterrupt as interruption:
             return interruption
@@ -252,7 +250,7 @@ class _Work:
         while left := self.left():
             size = max(1, min(size, -(-len(left) // (4 * workers_of(pool)))))
             pieces = [left[lo : lo + size] for lo in range(0, len(left), size)]
-            done: dict[int, Found] = {}
+            done: dict[int, Outcomes] = {}
 
             def submit(pool: Executor, number: int, pieces: list[list[int]] = pieces) -> Future[Any]:
                 return pool.submit(answer_some, self.shared, {k: self.asked[k] for k in pieces[number]}, whole)
@@ -271,43 +269,43 @@ class _Work:
             size = 1 if inside else int(min(_MOST_AT_ONCE, _PIECE_SECONDS / pace))
         return None
 
-    def _keep(self, done: dict[int, Found]) -> None:
+    def _keep(self, done: dict[int, Outcomes]) -> None:
         for part in done.values():
-            for k, found in part.items():
-                if isinstance(found, Estimate):
-                    self.answers[k] = found
+            for k, outcome in part.items():
+                if isinstance(outcome, Estimate):
+                    self.answers[k] = outcome
                 else:
-                    self.errors[k] = found
+                    self.errors[k] = outcome
 
-    def _look(self, done: dict[int, Found]) -> None:
+    def _look(self, done: dict[int, Outcomes]) -> None:
         if self.report:
             self.report(len(self.answers) + len(self.errors) + sum(map(len, done.values())))
 
 
-def answer_some(shared: Any, queries: dict[int, Query], whole: Within) -> Found:
+def answer_some(shared: Any, queries: dict[int, Pair], whole: Within) -> Outcomes:
     """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
     begin = time.monotonic()
     content = received(shared)
-    found: Found = {}
+    outcomes: Outcomes = {}
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
         for k, query in queries.items():
-            answer = _answered(content, k, query)
+            answer = _answer(content, k, query)
             if whole.is_stopped:
                 break
-            found[k] = answer
+            outcomes[k] = answer
             if time.monotonic() - begin > _PIECE_SECONDS:
                 break
-    return found
+    return outcomes
 
 
-def _answered(content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Query) -> Estimate | Exception:
+def _answer(content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Pair) -> Estimate | Exception:
     """The answer to query number k, or why there is none."""
-    model, (tolerance, confidence, method, budget), sequence = content
+    model, settings, sequence = content
     targets, evidence = query
     # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
     own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
     try:
-        return _light(answered(model, targets, tolerance, confidence, evidence, own, method, budget, Running()))
+        return _light(answer_query(model, targets, evidence, settings, own, Running()))
     except Exception as error:
         return _light_error(error)
 
@@ -325,7 +323,7 @@ def _light_error(error: Exception) -> Exception:
     return error.with_traceback(None)
 
 
-def _read_queries(queries: Any) -> list[Query]:
+def _read_queries(queries: Any) -> list[Pair]:
     if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable):
         raise ArgumentError("estimate_many", "queries", _REQUIREMENT, queries)
     read = []
@@ -343,7 +341,7 @@ def _is_evidence(value: Any) -> bool:
     return value is None or isinstance(value, Mapping)
 
 
-def _unsendable(asked: list[Query], executor: Executor | None) -> dict[int, Exception]:
+def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, Exception]:
     """Errors of queries that a process pool cannot be given."""
     errors: dict[int, Exception] = {}
     if isinstance(executor, ProcessPoolExecutor):
@@ -356,24 +354,24 @@ def _unsendable(asked: list[Query], executor: Executor | None) -> dict[int, Exce
     return errors
 
 
-def _taken_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
+def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     """The answers of an earlier call, if it was the same one."""
     requirement = (
         "what a call with the same model, queries, seed, tolerance, confidence, method and budget had finished"
     )
     if not isinstance(finished, Estimates):
         raise ArgumentError("estimate_many", "finished", requirement, finished)
-    if finished._name != name or (seed is not None and _words(seed) != _words(finished.seed)):
+    if finished._name != name or (seed is not None and _seed_numbers(seed) != _seed_numbers(finished.seed)):
         raise ArgumentError("estimate_many", "finished", requirement, "what another call had finished")
     return dict(finished.answers)
 
 
-def _words(seed: Any) -> list[int]:
+def _seed_numbers(seed: Any) -> list[int]:
     """The same for the same seed."""
-    return [int(word) for word in seed_sequence(seed, "estimate_many").generate_state(4)]
+    return [int(number) for number in seed_sequence(seed, "estimate_many").generate_state(4)]
 
 
-def _unless_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None) -> Estimates:
+def _raise_if_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None) -> Estimates:
     done = len(result.answers) + len(result.errors)
     if isinstance(trouble, KeyboardInterrupt):
         raise EstimatesInterrupted(result, done)

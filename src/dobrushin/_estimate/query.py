@@ -1,120 +1,47 @@
-"""A question to the library, and the plan to answer it: what all methods share."""
+"""A question to the library, read and checked; and what calls on the same model share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from numbers import Real
-from typing import Any
+from threading import RLock
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.questions import Mean, Question, read_targets
-from dobrushin._estimate.workspace import Workspace, workspace
+from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
+from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
+from dobrushin._exact.clique_tree import CliqueTree
+from dobrushin._exact.elimination import Elimination
+from dobrushin._influence.known import KnownInfluence, known_influence
+from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
+from dobrushin._sampling.allowed_state import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import cores
-from dobrushin._shared.intervals import trials_needed, values_needed
 from dobrushin._variation.objective import Objective
 from dobrushin.errors import ArgumentError
 
-METHODS = ("auto", "exact", "dobrushin", "coalescence", "uncertified")
-# Updates per second and core that the kernels make on an ordinary machine, for the expected time.
-_RATES = {
-    "bits": 3e9, "table": 1.5e8, "field": 1e8, "potts": 5e7, "factors": 1e7,
-    "set bits": 1.2e9, "set field": 1e8, "set race": 1.5e6,
-}  # fmt: skip
-_OVERHEAD = 0.005
+# Cells of a joint marginal: more would need as many intervals.
+_MOST_CELLS = 2**16
+# Models given evidence that are kept: so many, and fewer of large ones.
+_MOST_KEPT, _MOST_VARIABLES = 16, 10**6
+_MAKING = RLock()
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What an estimate will do.
+class Settings(NamedTuple):
+    """What does not depend on the model."""
 
-    Attributes
-    ----------
-    method : {"exact", "dobrushin", "coalescence", "uncertified"}
-    reason : str
-        Why this method, in a sentence.
-    tolerance, confidence : float
-        What was asked for.
-    bias : float or None
-        The part of the tolerance that is set aside for the bias of the scan: certified by Dobrushin's bound, or
-        measured by a pilot (coalescence); None where it is unknown.
-    interval : str
-        The confidence interval that will be used, fixed before any data are seen.
-    intervals : int
-        How many of them have to hold at once (Bonferroni).
-    scan : Scan or None
-        None when nothing is sampled.
-    chains : int
-        Number of chains. Means of statistics stop earlier if their variance allows it.
-    kernel : str or None
-        How `sample` will draw.
-    seconds : float
-        About how long it will take.
-    reaches_tolerance : bool
-        False where a pilot (coalescence) has shown that some intervals will be wider.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
-    Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
-      tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
-      interval  Clopper-Pearson, 1 at once
-      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
-      time      about ... s
-    """
-
-    method: str
-    reason: str
     tolerance: float
     confidence: float
-    bias: float | None
-    interval: str
-    intervals: int
-    scan: Scan | None = None
-    chains: int = 0
-    kernel: str | None = None
-    seconds: float = 0.0
-    reaches_tolerance: bool = True
-
-    @property
-    def updates(self) -> int:
-        """Total number of Gibbs updates."""
-        return 0 if self.scan is None else len(self.scan) * self.chains
-
-    @property
-    def monte_carlo(self) -> float:
-        """The part of the tolerance that is left for the random error."""
-        return self.tolerance - (self.bias or 0.0)
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether the estimate will come with a guarantee."""
-        return self.method != "uncertified"
-
-    def __str__(self) -> str:
-        lines = [f"Plan: {self.method} ({self.reason})"]
-        if self.scan is not None:
-            bias = "unknown" if self.bias is None else f"{self.bias:.3g}"
-            split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
-        else:
-            split = ""
-        lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
-        lines.append(f"  interval  {self.interval}, {self.intervals} at once")
-        if self.scan is not None:
-            most = "at most about " if "Bernstein" in self.interval else ""
-            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {self.updates:.3g} updates"
-            lines.append(f"  scan      {work}, kernel {self.kernel}")
-        lines.append(f"  time      about {self.seconds:.2g} s")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+    method: str
+    budget: float | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +54,12 @@ class Query:
     confidence: float
     method: str
     budget: float | None
-    local: bool = False  # the model is a part of a larger one
+    is_part: bool = False  # the model is a part of a larger one
+
+    @property
+    def model(self) -> Model:
+        """The model given the evidence."""
+        return self.space.model
 
     @cached_property
     def intervals(self) -> int:
@@ -139,40 +71,54 @@ class Query:
         """The probability with which each of them may be wrong."""
         return (1.0 - self.confidence) / self.intervals
 
+    @cached_property
+    def objective(self) -> Objective:
+        """The variables that any question looks at, each with its largest weight."""
+        positions = np.unique(np.concatenate([question.positions for question in self.questions]))
+        weights = np.zeros(len(positions))
+        for question in self.questions:
+            np.maximum.at(weights, np.searchsorted(positions, question.positions), question.weights)
+        return Objective(positions, weights, False)
 
-def read_query(
-    model: Any,
-    targets: Any,
-    tolerance: Any,
-    confidence: Any,
-    evidence: Any,
-    method: Any,
-    budget: Any,
-    local: bool = False,
-) -> Query:
-    """Check the arguments that `plan` and `estimate` share."""
+    @cached_property
+    def labels(self) -> list[Hashable]:
+        """Labels of these variables."""
+        return self.model._labels_at(self.objective.positions)
+
+    def columns(self, question: Question) -> NDArray[np.int64]:
+        """Places of a question's variables among those of the objective."""
+        return np.searchsorted(self.objective.positions, question.positions)
+
+    def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Bounds on the bias of each row of each question, from bounds on the variables of the objective."""
+        return [question.biases(bounds[self.columns(question)]) for question in self.questions]
+
+    def complete(self, order: NDArray[np.int64]) -> Scan:
+        """A scan; variables that count for so little that it leaves them out are updated once, at the beginning."""
+        missing = np.setdiff1d(self.objective.positions, order)
+        return Scan(np.concatenate([missing, order]) if len(missing) else order)
+
+    def least_chains(self, half_width: float) -> int:
+        """Chains that have to be drawn, whatever they show."""
+        return max(question.least_chains(half_width, self.error) for question in self.questions)
+
+    def most_chains(self, half_width: float) -> int:
+        """Chains that the random error needs in the worst case."""
+        chains = max(64, *(question.most_chains(half_width, self.error) for question in self.questions))
+        return -(-chains // 64) * 64
+
+
+def read_query(model: Any, targets: Any, evidence: Any, settings: Settings, is_part: bool = False) -> Query:
+    """The query of a call on a model that is there as a whole."""
     if not isinstance(model, Model):
         raise ArgumentError("estimate", "model", "a model", model)
-    settings = read_settings(tolerance, confidence, method, budget, "estimate")
-    given = _read_evidence(model, evidence)
+    given = read_evidence(model, evidence)
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, *settings, local)
+    return Query(space, questions, *settings, is_part)
 
 
-def read_settings(
-    tolerance: Any, confidence: Any, method: Any, budget: Any, function: str
-) -> tuple[float, float, str, float | None]:
-    """Check what does not depend on the model."""
-    for name, value in (("tolerance", tolerance), ("confidence", confidence)):
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-            raise ArgumentError(function, name, "a number between 0 and 1, both excluded", value)
-    check.choice(method, METHODS, function, "method")
-    most = None if budget is None else check.positive(budget, function, "budget")
-    return float(tolerance), float(confidence), method, most
-
-
-def _read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
+def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
     """Labels as the model has them, states as whole numbers; so that equal evidence is recognised."""
     if evidence is None:
         return {}
@@ -192,55 +138,172 @@ def _read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
     return given
 
 
-def combined(questions: list[Question]) -> Objective:
-    """The variables that any question looks at, each with its largest weight."""
-    positions = np.unique(np.concatenate([question.positions for question in questions]))
-    weights = np.zeros(len(positions))
-    for question in questions:
-        np.maximum.at(weights, np.searchsorted(positions, question.positions), question.weights)
-    return Objective(positions, weights, False)
+def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
+    """The questions behind `targets`; positions are those in `rest`, the model given the evidence."""
+    items = _read_items(model, targets, rest)
+    plain = [item for item in items if not isinstance(item, Target)]
+    if plain:
+        check.positions(plain, model.labels, model._lookup, "estimate", "targets")  # known and distinct
+    reader = _Reader(model, evidence, rest)
+    questions: list[Question] = []
+    for compound, group in groupby(items, lambda item: isinstance(item, Target)):
+        if compound:
+            questions += [target.ask(reader) for target in group]
+        else:
+            questions.append(reader.read_labels(list(group)))
+    return questions
 
 
-def biases(questions: list[Question], objective: Objective, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Bounds on the bias of each row of each question, from bounds on the variables of the objective."""
-    return [q.biases(bounds[np.searchsorted(objective.positions, q.positions)]) for q in questions]
+def _read_items(model: Model, targets: Any, rest: Model) -> list[Any]:
+    if isinstance(targets, np.ndarray) and targets.ndim == 0:
+        targets = targets.item()
+    if isinstance(targets, Target) or _is_label(model, targets):
+        return [targets]
+    if isinstance(targets, str) and targets == "all":
+        return list(rest.labels)
+    if isinstance(targets, str) or not isinstance(targets, Iterable):
+        known = check.expected_labels(model.labels)
+        raise ArgumentError("estimate", "targets", f"'all', Joint, Statistic or {known}", targets)
+    items = list(targets)
+    if not items:
+        raise ArgumentError("estimate", "targets", "at least one target", items)
+    return items
 
 
-def intervals_of(query: Query) -> tuple[str, int]:
-    """Which intervals are used, and how many have to hold at once."""
-    counted = any(is_counted(question) for question in query.questions)
-    averaged = not all(is_counted(question) for question in query.questions)
-    names = ["Clopper-Pearson"] * counted + ["empirical Bernstein (stops when narrow enough)"] * averaged
-    return " and ".join(names), query.intervals
+def _is_label(model: Model, value: Any) -> bool:
+    return isinstance(value, Hashable) and check.label_position(value, model.labels, model._lookup) is not None
 
 
-def with_chains(made: Plan, query: Query) -> Plan:
-    """As many chains as the random error needs."""
-    chains = 64
-    if any(is_counted(question) for question in query.questions):
-        chains = chains_for_counts(query, made.monte_carlo)
-    for question in query.questions:
-        if isinstance(question, Mean) and not question.is_event and (aim := made.monte_carlo / question.span) < 0.5:
-            chains = max(chains, values_needed(aim, query.error))
-    return replace(made, chains=-(-chains // 64) * 64)
+@dataclass(frozen=True)
+class _Reader(TargetReader):
+    """Questions about a model given evidence."""
+
+    model: Model
+    evidence: dict[Hashable, int]
+    rest: Model
+
+    def read_labels(self, labels: list[Any]) -> Marginals:
+        """The question behind some labels."""
+        self._refuse_observed(labels)
+        positions = self._positions(labels, self.rest)
+        return Marginals(positions, self.rest._labels_at(positions), self._states(positions))
+
+    def read_joint(self, joint: Joint) -> JointMarginal:
+        self._positions(list(joint.labels), self.model)
+        self._refuse_observed(joint.labels)
+        positions = self._positions(list(joint.labels), self.rest)
+        question = JointMarginal(positions, joint, self._states(positions))
+        if (cells := math.prod(question.shape)) > _MOST_CELLS:
+            requirement = f"joint marginals of at most {_MOST_CELLS} states"
+            raise ArgumentError("estimate", "targets", requirement, cells, repr(joint))
+        return question
+
+    def read_statistic(self, statistic: Statistic) -> Mean:
+        weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
+        order = np.argsort(self._positions(list(weights), self.model))
+        labels = [list(weights)[k] for k in order]
+        template = np.array([int(self.evidence.get(label, 0)) for label in labels], dtype=np.int64)
+        moving = np.array([k for k, label in enumerate(labels) if label not in self.evidence], dtype=np.int64)
+        if not len(moving):
+            raise ArgumentError("estimate", "targets", "statistics of variables outside the evidence", statistic.name)
+        free = [labels[k] for k in moving]
+        positions = self._positions(free, self.rest)
+        own_weights = np.array([weights[label] for label in free])
+        return Mean(positions, statistic, own_weights, template, moving, self._states(positions))
+
+    def _positions(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
+        return check.positions(labels, model.labels, model._lookup, "estimate", "targets")
+
+    def _states(self, positions: NDArray[np.int64]) -> list[range]:
+        return [self.rest.states(i) for i in positions.tolist()]
+
+    def _refuse_observed(self, labels: Iterable[Hashable]) -> None:
+        for label in labels:
+            if label in self.evidence:
+                raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
 
 
-def is_counted(question: Question) -> bool:
-    """Whether chains are counted, not averaged."""
-    return not isinstance(question, Mean) or question.is_event
+class TreeSearch(NamedTuple):
+    """What the search for a clique tree gave: the tree, or the bytes that it would need and may have."""
+
+    tree: CliqueTree | None
+    required: float = 0.0
+    limit: float = 0.0
 
 
-def chains_for_counts(query: Query, half_width: float) -> int:
-    """As many chains as no Clopper-Pearson interval is wider for; whole words of them."""
-    return -(-trials_needed(half_width, query.error) // 64) * 64
+@dataclass(eq=False)
+class Workspace:
+    """A model, perhaps given evidence, with what is known about it. It lives as long as its model.
+
+    Attributes
+    ----------
+    rounding : float
+        Bounds how far the log-density of the model is from that of the model it was made from by evidence (up to a
+        constant), which bounds the error of each of its conditional laws too.
+    trees : dict
+        By the positions of the variables that are made one; the empty key is for the model as it is.
+    elimination : Elimination or None
+        The calibrated tree of the model as it is.
+    """
+
+    model: Model
+    rounding: float = 0.0
+    is_given: bool = False
+    trees: dict[tuple[int, ...], TreeSearch] = field(default_factory=dict)
+    elimination: Elimination | None = None
+    _given: OrderedDict[frozenset[Any], Workspace] = field(default_factory=OrderedDict)
+    _lock: Any = field(default_factory=RLock)
+
+    @property
+    def rows(self) -> KnownInfluence:
+        """Rows of the influence, each computed once."""
+        return known_influence(self.model)
+
+    @property
+    def influence(self) -> Influence:
+        """The whole influence."""
+        return self.rows.whole
+
+    @cached_property
+    def start(self) -> Any:
+        """Where chains start: anywhere, or in a state that the model allows; `ArgumentError` if there is none."""
+        if not self.model._form.has_zeros:
+            return "uniform"
+        state = allowed_state(self.model)
+        if state is None:
+            raise self.impossible()
+        return state
+
+    def impossible(self) -> ArgumentError:
+        """What to raise where no state is allowed."""
+        if self.is_given:
+            return ArgumentError("estimate", "evidence", "possible under the model", "evidence of probability zero")
+        return ArgumentError("estimate", "model", "one that allows some joint state", self.model)
+
+    def given(self, evidence: Mapping[Hashable, int]) -> Workspace:
+        """The workspace of the model given some evidence: labels of the model, and states as whole numbers."""
+        if not evidence:
+            return self
+        key = frozenset(evidence.items())
+        with self._lock:
+            if key in self._given:
+                self._given.move_to_end(key)
+                return self._given[key]
+            rest = self.model.condition(evidence)
+            known = np.array([self.model.index(label) for label in evidence])
+            kept = np.delete(np.arange(self.model.n_variables), known)
+            rest._known_influence = KnownInfluence(rest, self.rows, kept)
+            space = Workspace(rest, self.model._form.condition_error(known), is_given=True)
+            self._given[key] = space
+            while len(self._given) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
+                self._given.popitem(last=False)
+            return space
 
 
-def complete(order: NDArray[np.int64], objective: Objective) -> Scan:
-    """Variables that count for so little that no step was spent on them are updated once, at the beginning."""
-    missing = np.setdiff1d(objective.positions, order)
-    return Scan(np.concatenate([missing, order]) if len(missing) else order)
-
-
-def expected_seconds(kernel: str, updates: float, cost: float = 1.0) -> float:
-    """About how long so many updates take on all cores."""
-    return _OVERHEAD + cost * updates / (_RATES[kernel] * cores())
+def workspace(model: Model) -> Workspace:
+    """The workspace of a model: the same one every time."""
+    with _MAKING:
+        if model._workspace is None:
+            model._workspace = Workspace(model)
+        space: Workspace = model._workspace
+    return space

@@ -1,35 +1,37 @@
-"""The targets of an estimate, read and checked: what is counted or averaged, and how much a bias can move it. [trusted]
+"""The questions of an estimate: what is counted or averaged, and how much a bias can move it. [trusted]
 
-A question knows which variables it looks at, how its bias follows from the disagreement of those variables, and how
-many intervals it needs.
+A question knows which variables it looks at, how its bias follows from the disagreement of those variables, how many
+intervals it needs, and how to count or average outcomes. An outcome is the state of a chain, or the set of states that
+a run on sets has left: a variable of it is *settled* when one state is left.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Joint, Statistic
-from dobrushin._models import Model
-from dobrushin._shared import validate as check
+from dobrushin._shared.intervals import BernsteinMean, lower_limit, trials_needed, upper_limit, values_needed
 from dobrushin._variation.rounding import weighted_sum
-from dobrushin.errors import ArgumentError
 
-# Cells of a joint marginal: more would need as many intervals.
-_MOST_CELLS = 2**16
+# Chains come in groups of 64.
+_LANES = 64
 
 
 class Question(ABC):
     """Some rows of the answer that belong together."""
 
     positions: NDArray[np.int64]  # of the variables that it looks at
+    is_counted: bool = True  # outcomes are counted, not averaged
+    bounds: tuple[float, float] = (0.0, 1.0)  # of every row
+    name: str | None = None  # of a statistic whose weights were given by the user
 
     @property
     @abstractmethod
@@ -51,9 +53,58 @@ class Question(ABC):
     def states(self) -> list[Any]:
         """The state that the row is about; None for a statistic."""
 
+    @property
+    def needs_joint_law(self) -> bool:
+        """Whether the joint law of several variables is needed."""
+        return len(self.positions) > 1
+
+    @property
+    def span(self) -> float:
+        """How far off the answer can be where nothing is known."""
+        return self.bounds[1] - self.bounds[0]
+
+    @property
+    def norm(self) -> int:
+        """The sum of the biases of the variables is at most so many times the largest bias of a row."""
+        return len(self.positions)
+
     @abstractmethod
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bound on the bias of each row, given bounds on the disagreement of the variables at `positions`."""
+
+    @abstractmethod
+    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        """How many outcomes are in each row's state; states are (outcomes, variables), the first has number `first`."""
+
+    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which outcomes leave the question open: (outcomes, columns)."""
+        return ~settled.all(axis=1, keepdims=True)
+
+    def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """What is known for each column of `unsettled`, for each row."""
+        return np.repeat(columns, len(self))
+
+    @property
+    def choices(self) -> NDArray[np.int64]:
+        """For each row, among how many states an open outcome is shared."""
+        return np.full(len(self), max(2, len(self)))
+
+    @abstractmethod
+    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+        """Value and error bound of each row, from probabilities that are off by at most so much, relatively."""
+
+    def least_chains(self, half_width: float, error: float) -> int:
+        """How many chains must be drawn, whatever they show."""
+        return -(-trials_needed(half_width, error) // _LANES) * _LANES
+
+    def most_chains(self, half_width: float, error: float) -> int:
+        """About how many chains are drawn in the worst case."""
+        return self.least_chains(half_width, error)
+
+    def tally(self, error: float, aim: float, sets: bool) -> Tally:
+        """Where outcomes are counted; `aim` is the half-width that is wanted of a mean."""
+        del error, aim, sets
+        return CountTally(self)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -88,12 +139,36 @@ class Marginals(Question):
     def states(self) -> list[Any]:
         return [state for states in self.values for state in states]
 
+    @property
+    def needs_joint_law(self) -> bool:
+        return False
+
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.repeat(disagreement, self.sizes)
 
-    def flat(self, table: NDArray[Any]) -> NDArray[Any]:
-        """Rows of an array (variables, states), without the states that a variable does not have."""
+    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        parts = []
+        for k, values in enumerate(self.values):
+            column = states[:, k] if settled is None else states[settled[:, k], k]
+            parts.append(np.bincount((column.astype(np.int64) - values[0]) // values.step, minlength=len(values)))
+        return np.concatenate(parts)
+
+    def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same from counts (variables, states), without the states that a variable does not have."""
         return table[np.arange(table.shape[1]) < self.sizes[:, None]]
+
+    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return ~settled
+
+    def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
+        return np.repeat(columns, self.sizes)
+
+    @property
+    def choices(self) -> NDArray[np.int64]:
+        return np.repeat(self.sizes, self.sizes)
+
+    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+        return _exact_probabilities(probabilities, error)
 
 
 @dataclass(frozen=True)
@@ -129,12 +204,15 @@ class JointMarginal(Question):
         bound = min(1.0, weighted_sum(self.weights, disagreement, 0))
         return np.full(math.prod(self.shape), bound)
 
-    def cells(self, states: NDArray[Any]) -> NDArray[np.int64]:
-        """Number of the joint state of each chain; states of shape (chains, variables)."""
-        first = np.array([states[0] for states in self.values])
-        step = np.array([states.step for states in self.values])
-        digits = (states.astype(np.int64) - first) // step
-        return np.ravel_multi_index(tuple(digits.T), self.shape).astype(np.int64)
+    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        lowest = np.array([values[0] for values in self.values])
+        step = np.array([values.step for values in self.values])
+        digits = (_settled_rows(states, settled).astype(np.int64) - lowest) // step
+        cells = np.ravel_multi_index(tuple(digits.T), self.shape).astype(np.int64)
+        return np.bincount(cells, minlength=len(self))
+
+    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+        return _exact_probabilities(probabilities, error)
 
 
 @dataclass(frozen=True)
@@ -146,15 +224,23 @@ class Mean(Question):
     own_weights: NDArray[np.float64]
     template: NDArray[np.int64]  # one state per variable of the statistic
     moving: NDArray[np.int64]  # places in the template of the variables at `positions`
+    values_of: list[range]  # the states of the variables at `positions`
+
+    @property
+    def is_counted(self) -> bool:  # type: ignore[override]
+        return self.statistic.is_event
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        return float(self.statistic.bounds[0]), float(self.statistic.bounds[1])
+
+    @property
+    def name(self) -> str | None:  # type: ignore[override]
+        return None if self.statistic.is_event else self.statistic.name
 
     @property
     def weights(self) -> NDArray[np.float64]:
         return self.own_weights
-
-    @property
-    def is_event(self) -> bool:
-        """Whether it only takes the values 0 and 1."""
-        return self.statistic._is_event
 
     @property
     def intervals(self) -> int:
@@ -169,20 +255,45 @@ class Mean(Question):
         return [None]
 
     @property
-    def span(self) -> float:
-        """Largest less least value."""
-        return float(self.statistic.bounds[1]) - float(self.statistic.bounds[0])
+    def norm(self) -> int:
+        return 1
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([min(self.span, weighted_sum(self.own_weights, disagreement, 0))])
 
     def values(self, states: NDArray[Any], first: int) -> NDArray[np.float64]:
-        """The statistic in each chain; states of shape (chains, variables at `positions`)."""
+        """The statistic in each outcome; states of shape (outcomes, variables at `positions`)."""
+        if not len(states):
+            return np.empty(0)
         if len(self.moving) == len(self.template):
             return self.statistic.values(states, first)
         full = np.tile(self.template, (len(states), 1))
         full[:, self.moving] = states
         return self.statistic.values(full, first)
+
+    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        return np.array([int(self.values(_settled_rows(states, settled), first).sum())])
+
+    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+        states = np.array(list(product(*self.values_of)))
+        possible = probabilities > 0
+        values = self.values(states[possible], 0)
+        mean = np.array([float(probabilities[possible] @ values)])
+        # Adding up costs one rounding per term, of numbers no larger than the largest value.
+        bound = min((2.0 * error + 2.0**-50 * len(values)) * float(np.abs(values).max()), self.span)
+        return mean, np.array([bound])
+
+    def least_chains(self, half_width: float, error: float) -> int:
+        return super().least_chains(half_width, error) if self.is_counted else _LANES
+
+    def most_chains(self, half_width: float, error: float) -> int:
+        if self.is_counted:
+            return super().most_chains(half_width, error)
+        aim = half_width / self.span
+        return values_needed(aim, error) if aim < 0.5 else 0
+
+    def tally(self, error: float, aim: float, sets: bool) -> Tally:
+        return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
 
 
 def _intervals(sizes: Any) -> Any:
@@ -190,73 +301,95 @@ def _intervals(sizes: Any) -> Any:
     return np.where(np.asarray(sizes) <= 2, 1, sizes)
 
 
-def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
-    """The questions behind `targets`; positions are those in `rest`, the model given the evidence."""
-    if isinstance(targets, np.ndarray) and targets.ndim == 0:
-        targets = targets.item()
-    if isinstance(targets, str) and targets == "all" and not _is_label(model, targets):
-        targets = list(rest.labels)
-    elif isinstance(targets, Joint | Statistic) or _is_label(model, targets):
-        targets = [targets]
-    elif isinstance(targets, str) or not isinstance(targets, Iterable):
-        raise ArgumentError("estimate", "targets", f"'all', Joint, Statistic or {_known(model)}", targets)
-    items = list(targets)
-    if not items:
-        raise ArgumentError("estimate", "targets", "at least one target", items)
-    plain = [item for item in items if not isinstance(item, Joint | Statistic)]
-    if plain:
-        check.positions(plain, model.labels, model._lookup, "estimate", "targets")  # known and distinct
-    questions: list[Question] = []
-    for kind, group in groupby(items, lambda item: type(item) if isinstance(item, Joint | Statistic) else Hashable):
-        if kind is Hashable:
-            questions.append(_marginals(rest, list(group), evidence))
+def _settled_rows(states: NDArray[Any], settled: NDArray[np.bool_] | None) -> NDArray[Any]:
+    return states if settled is None else states[settled.all(axis=1)]
+
+
+def _exact_probabilities(probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+    if error == np.inf:
+        return probabilities, np.ones(len(probabilities))
+    return probabilities, np.minimum(1.0, probabilities * (2.0 * error) + 2.0**-1000)
+
+
+# -- outcomes, counted and averaged ------------------------------------------------------------
+
+
+class Tally(ABC):
+    """What the outcomes so far say about one question."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.open = np.zeros(len(question), dtype=np.int64)  # for each row, outcomes that leave it open
+
+    def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+        """Take a block of outcomes into account."""
+        if settled is not None:
+            self.open = self.open + self.question.per_row(self.question.unsettled(settled).sum(axis=0))
+        self._add(states, settled, first)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether more outcomes than were planned are not needed."""
+        return True
+
+    @abstractmethod
+    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None: ...
+
+    @abstractmethod
+    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
+        """Value and both limits of each row; an outcome is wrong with probability at most `wrong`."""
+
+
+class CountTally(Tally):
+    """Counts outcomes; those that are open count for every state."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.settled = np.zeros(len(question), dtype=np.int64)
+
+    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+        self.settled = self.settled + self.question.count(states, settled, first)
+
+    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
+        value = (self.settled + self.open / self.question.choices) / outcomes
+        low = lower_limit(self.settled, outcomes, error / 2) - wrong
+        high = upper_limit(self.settled + self.open, outcomes, error / 2) + wrong
+        return value, low, high
+
+
+class MeanTally(Tally):
+    """Averages outcomes; those that are open count as the least value for one limit, as the largest for the other."""
+
+    question: Mean
+
+    def __init__(self, question: Mean, error: float, aim: float, sets: bool) -> None:
+        super().__init__(question)
+        self.aim = aim
+        self.low = BernsteinMean(error, aim / question.span)
+        self.high = BernsteinMean(error, aim / question.span) if sets else self.low
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.low.half_width * self.question.span <= self.aim
+
+    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+        values = self.question.values(_settled_rows(states, settled), first)
+        unit = (values - self.question.bounds[0]) / self.question.span
+        if settled is None:
+            self.low.add(unit)
+            return
+        closed = settled.all(axis=1)
+        for end, fill in ((self.low, 0.0), (self.high, 1.0)):
+            whole = np.full(len(states), fill)
+            whole[closed] = unit
+            end.add(whole)
+
+    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
+        del error  # fixed when the first outcome was added
+        least, span = self.question.bounds[0], self.question.span
+        if self.high is self.low:
+            value = least + span * self.low.total / self.low.count
         else:
-            questions += [_joint(model, item, evidence, rest) if kind is Joint else _mean(model, item, evidence, rest)
-                          for item in group]  # fmt: skip
-    return questions
-
-
-def _marginals(rest: Model, labels: list[Any], evidence: dict[Hashable, int]) -> Marginals:
-    _unobserved(labels, evidence)
-    positions = check.positions(labels, rest.labels, rest._lookup, "estimate", "targets")
-    return Marginals(positions, rest._labels_at(positions), [rest.states(i) for i in positions.tolist()])
-
-
-def _joint(model: Model, joint: Joint, evidence: dict[Hashable, int], rest: Model) -> JointMarginal:
-    check.positions(list(joint.labels), model.labels, model._lookup, "estimate", "targets")
-    _unobserved(joint.labels, evidence)
-    positions = check.positions(list(joint.labels), rest.labels, rest._lookup, "estimate", "targets")
-    question = JointMarginal(positions, joint, [rest.states(i) for i in positions.tolist()])
-    if (cells := math.prod(question.shape)) > _MOST_CELLS:
-        raise ArgumentError(
-            "estimate", "targets", f"joint marginals of at most {_MOST_CELLS} states", cells, repr(joint)
-        )
-    return question
-
-
-def _mean(model: Model, statistic: Statistic, evidence: dict[Hashable, int], rest: Model) -> Mean:
-    weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
-    everywhere = check.positions(list(weights), model.labels, model._lookup, "estimate", "targets")
-    order = np.argsort(everywhere)
-    labels = [list(weights)[k] for k in order]
-    template = np.array([int(evidence.get(label, 0)) for label in labels], dtype=np.int64)
-    moving = np.array([k for k, label in enumerate(labels) if label not in evidence], dtype=np.int64)
-    if not len(moving):
-        raise ArgumentError("estimate", "targets", "statistics of variables outside the evidence", statistic.name)
-    free = [labels[k] for k in moving]
-    positions = check.positions(free, rest.labels, rest._lookup, "estimate", "targets")
-    return Mean(positions, statistic, np.array([weights[label] for label in free]), template, moving)
-
-
-def _unobserved(labels: Iterable[Hashable], evidence: dict[Hashable, int]) -> None:
-    for label in labels:
-        if label in evidence:
-            raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
-
-
-def _is_label(model: Model, value: Any) -> bool:
-    return isinstance(value, Hashable) and check.label_position(value, model.labels, model._lookup) is not None
-
-
-def _known(model: Model) -> str:
-    return check.expected_labels(model.labels)
+            value = least + span * (0.5 * (self.low.total + self.high.total) / outcomes)
+        low, high = self.low.interval()[0] - wrong, self.high.interval()[1] + wrong
+        return np.array([value]), np.array([least + span * low]), np.array([least + span * high])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -15,7 +16,46 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 
-class Joint:
+class Target(ABC):
+    """What can be asked besides the marginal of one variable, which is asked for by its label."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> str:
+        """How tables call it."""
+
+    @property
+    @abstractmethod
+    def plain(self) -> Any:
+        """What JSON calls it."""
+
+    @property
+    @abstractmethod
+    def variables(self) -> list[Hashable]:
+        """Labels of the variables that it depends on."""
+
+    @abstractmethod
+    def is_called(self, name: object) -> bool:
+        """Whether it goes by this name."""
+
+    @abstractmethod
+    def ask(self, reader: TargetReader) -> Any:
+        """The question behind it, from the reader's method for this kind of target."""
+
+
+class TargetReader(ABC):
+    """Turns targets into questions."""
+
+    @abstractmethod
+    def read_joint(self, joint: Joint) -> Any:
+        """The question behind a joint marginal."""
+
+    @abstractmethod
+    def read_statistic(self, statistic: Statistic) -> Any:
+        """The question behind the mean of a statistic."""
+
+
+class Joint(Target):
     """The joint marginal of some variables, as a target of `estimate`.
 
     Parameters
@@ -38,12 +78,30 @@ class Joint:
             raise ArgumentError("Joint", "labels", "at least two labels", labels)
         self.labels = labels
 
+    @property
+    def shown(self) -> str:
+        return ", ".join(map(str, self.labels))
+
+    @property
+    def plain(self) -> Any:
+        return self.labels
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return list(self.labels)
+
+    def is_called(self, name: object) -> bool:
+        return self.labels == name
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_joint(self)
+
     def __repr__(self) -> str:
         return f"Joint({', '.join(map(repr, self.labels))})"
 
 
 @dataclass(frozen=True, eq=False)
-class Statistic:
+class Statistic(Target):
     """A function of the states whose mean is wanted, as a target of `estimate`.
 
     Ready ones: `magnetisation`, `energy`, `total` and `event`.
@@ -95,6 +153,29 @@ class Statistic:
         fine = fine and all(isinstance(bound, Real) and np.isfinite(float(bound)) for bound in self.bounds)
         if not fine or not 0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf:
             raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
+
+    @property
+    def shown(self) -> str:
+        return self.name
+
+    @property
+    def plain(self) -> Any:
+        return self.name
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return list(self.weights)
+
+    def is_called(self, name: object) -> bool:
+        return self.name == name
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_statistic(self)
+
+    @property
+    def is_event(self) -> bool:
+        """Whether it only takes the values 0 and 1."""
+        return self._is_event
 
     @classmethod
     def magnetisation(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
@@ -242,10 +323,13 @@ class _Energy:
 
 
 def shown(target: Any) -> Any:
-    """How a target is called in tables."""
-    if isinstance(target, Statistic):
-        return target.name
-    return ", ".join(map(str, target.labels)) if isinstance(target, Joint) else target
+    """How tables call a target; labels are called by themselves."""
+    return target.shown if isinstance(target, Target) else target
+
+
+def variables_of(target: Any) -> list[Hashable]:
+    """Labels of the variables that a target depends on."""
+    return target.variables if isinstance(target, Target) else [target]
 
 
 def _labels(model: Any, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:

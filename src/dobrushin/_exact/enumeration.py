@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._exact import elimination
+from dobrushin._exact.clique_tree import MEMORY_LIMIT, clique_tree
+from dobrushin._exact.elimination import NoAllowedState, collect, eliminate
 from dobrushin._models import FactorGraph, Model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
@@ -63,13 +64,13 @@ def distribution(model: Model) -> NDArray[np.float64]:
         log_weights[rows] = model.log_density(2 * labels - 1 if model._spins else labels)
     top = log_weights.max()
     if np.isneginf(top):
-        raise ArgumentError("exact.distribution", "model", "one that allows some joint state", model)
+        raise NoAllowedState("exact.distribution", "model", "one that allows some joint state", model)
     log_weights -= top
     weights = np.exp(log_weights, out=log_weights).reshape(shape)
     return weights / weights.sum()
 
 
-def marginals(model: Model, *, memory_limit: float = elimination.MEMORY_LIMIT) -> list[NDArray[np.float64]]:
+def marginals(model: Model, *, memory_limit: float = MEMORY_LIMIT) -> list[NDArray[np.float64]]:
     """Exact marginals of all variables, by variable elimination.
 
     Parameters
@@ -100,10 +101,10 @@ def marginals(model: Model, *, memory_limit: float = elimination.MEMORY_LIMIT) -
     """
     _check_model(model, "exact.marginals")
     limit = check.positive(memory_limit, "exact.marginals", "memory_limit")
-    return elimination.eliminate(model, limit, "exact.marginals").marginals
+    return eliminate(model, clique_tree(model, limit), "exact.marginals").marginals
 
 
-def log_partition(model: Model, *, memory_limit: float = elimination.MEMORY_LIMIT) -> float:
+def log_partition(model: Model, *, memory_limit: float = MEMORY_LIMIT) -> float:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
 
     Parameters
@@ -133,7 +134,7 @@ def log_partition(model: Model, *, memory_limit: float = elimination.MEMORY_LIMI
     """
     _check_model(model, "exact.log_partition")
     limit = check.positive(memory_limit, "exact.log_partition", "memory_limit")
-    return elimination.log_partition(model, limit, "exact.log_partition")
+    return collect(model, clique_tree(model, limit), "exact.log_partition")[2]
 
 
 def influence(model: Model) -> NDArray[np.float64]:
