@@ -487,7 +487,7 @@ def test_what_cannot_be_written(folder):
         ((model, "a.xml"), r"'path' .* extensions \.uai, \.bqm"),
         ((model, "a.bif"), r"'path' .* extensions \.uai, \.bqm"),
         ((model, folder / "kept.mc"), "without fields"),
-        ((model.to_factor_graph(), "a.bqm"), "an Ising model, for a .bqm file. Got 'FactorGraph'"),
+        ((model.to_factor_graph(), "a.bqm"), "an Ising model, for a .bqm file. Got FactorGraph"),
         ((db.Ising({("a", "b"): 1.0}), "a.coo"), "whole numbers, for a .coo file. Got 'a'"),
         ((db.Ising({(0, 1): 800.0}), "a.uai"), "UAI holds weights"),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,20 +20,25 @@ class ArgumentError(ValueError):
     argument : str
         Name of the argument.
     value : object
-        The offending value.
+        The offending value; None where the message describes it instead (``got``: "shape (2,)").
     """
 
-    def __init__(self, function: str, argument: str, requirement: str, value: object, where: str = "") -> None:
+    def __init__(
+        self, function: str, argument: str, requirement: str, value: object = None, where: str = "", *, got: str = ""
+    ) -> None:
         self.argument = argument
         self.value = value
         self._arguments = (function, argument, requirement, value, where)
-        place = f" at {where}" if where else ""
-        super().__init__(
-            f"The '{argument}' argument of dobrushin.{function} must be {requirement}. Got {_short(value)}{place}."
-        )
+        self._got = _short(got) if got else _short(_shown(value))
+        super().__init__(self.sentence(f"The '{argument}' argument of dobrushin.{function}"))
+
+    def sentence(self, subject: str) -> str:
+        """The message about another subject, such as an option of the command line."""
+        _, _, requirement, _, where = self._arguments
+        return f"{subject} must be {requirement}. Got {self._got}{f' at {where}' if where else ''}."
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        return partial(type(self), got=self._got), self._arguments
 
 
 class BudgetError(RuntimeError):
@@ -302,8 +308,11 @@ class VacuousBoundWarning(UserWarning):
     """A bound that holds but says nothing, because it is not below the trivial one."""
 
 
-def _short(value: Any) -> str:
-    text = repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
+def _shown(value: Any) -> str:
+    return repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -73,5 +73,5 @@ def _eliminate(model: Model, space: Workspace, has_evidence: bool) -> Eliminatio
 def impossible(has_evidence: bool, model: Model) -> ArgumentError:
     """No state is allowed."""
     if has_evidence:
-        return ArgumentError("estimate", "evidence", "possible under the model", "evidence of probability zero")
+        return ArgumentError("estimate", "evidence", "possible under the model", got="evidence of probability zero")
     return ArgumentError("estimate", "model", "one that allows some joint state", model)

@@ -364,7 +364,7 @@ def _taken_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     if not isinstance(finished, Estimates):
         raise ArgumentError("estimate_many", "finished", requirement, finished)
     if finished._name != name or (seed is not None and _words(seed) != _words(finished.seed)):
-        raise ArgumentError("estimate_many", "finished", requirement, "what another call had finished")
+        raise ArgumentError("estimate_many", "finished", requirement, got="what another call had finished")
     return dict(finished.answers)
 
 

@@ -98,5 +98,5 @@ def _read_evidence(model: LocalModel, evidence: Any) -> dict[int, int]:
         own = model.potentials(known)[np.arange(len(known)), [int(state) for state in evidence.values()]]
         if np.isneginf(own).any():  # of Potts models nothing else can be forbidden
             label = list(evidence)[int(np.argmax(np.isneginf(own)))]
-            raise ArgumentError("estimate", "evidence", "possible", "a forbidden state", f"label {label!r}")
+            raise ArgumentError("estimate", "evidence", "possible", got="a forbidden state", where=f"label {label!r}")
     return dict(zip(known.tolist(), (int(state) for state in evidence.values()), strict=True))

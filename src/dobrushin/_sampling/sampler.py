@@ -173,7 +173,7 @@ def make_job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Recor
     every = len(scan) if keep.every is None else keep.every
     stops = np.arange(every, len(scan) + 1, every)
     if not len(stops):
-        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", f"every={every}")
+        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", got=f"every={every}")
     largest = int(model.cardinalities[region.positions[rows]].max())
     return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 

@@ -40,7 +40,7 @@ def sparse_matrix(value: Any, function: str, argument: str) -> Any:
     from scipy import sparse
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
-        raise ArgumentError(function, argument, "a matrix of real numbers", f"shape {value.shape}, {value.dtype}")
+        raise ArgumentError(function, argument, "a matrix of real numbers", got=f"shape {value.shape}, {value.dtype}")
     matrix = sparse.csr_array(value).astype(np.float64)
     matrix.sum_duplicates()
     return matrix
@@ -93,7 +93,7 @@ def read_labels(labels: Any, n: int, function: str) -> Labels:
     except TypeError:
         raise ArgumentError(function, "labels", "hashable names", labels) from None
     if len(names) != n:
-        raise ArgumentError(function, "labels", f"one label for each of {n} variables", f"{len(names)} labels")
+        raise ArgumentError(function, "labels", f"one label for each of {n} variables", got=f"{len(names)} labels")
     if distinct < n:
         raise ArgumentError(function, "labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
     return range(n) if all(type(name) is int and name == i for i, name in enumerate(names)) else names
