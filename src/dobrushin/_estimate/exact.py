@@ -30,7 +30,7 @@ def exact_answer(query: Query, made: Plan, has_evidence: bool) -> Estimate:
     found = answer(query.questions, made, rows, 1.0, (*words, *stated_weights(query.questions, exact=True)))
     if found.half_width.max() > query.tolerance:
         reason = f"the clique tree is good to {found.half_width.max():.3g} only, by rounding."
-        raise CertificateError({"exact": reason}, "What was found is attached ('estimate' of this error).", found)
+        raise CertificateError({"exact": reason}, "", found)
     return found
 
 

@@ -378,6 +378,6 @@ def _unless_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None) -
     if isinstance(trouble, KeyboardInterrupt):
         raise EstimatesInterrupted(result, done)
     if trouble is not None:
-        remedy = "They are attached ('estimates' of this error): the same call with finished=error.estimates goes on."
+        remedy = "The same call with finished=error.estimates goes on from there."
         raise WorkerError(str(trouble), done, len(result), "queries", remedy, estimates=result)
     return result

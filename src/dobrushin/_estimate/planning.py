@@ -131,7 +131,7 @@ def _choose(query: Query) -> Plan:
                 query, "Dobrushin's bound says nothing" if sampled is None else "no dearer than sampling"
             )
         except (BudgetError, CertificateError) as refusal:
-            reasons["exact"] = str(refusal)
+            reasons["exact"] = refusal.message
     if sampled is not None:
         return sampled if exact is None or exact.seconds >= worth else exact
     if exact is not None and exact.seconds <= _SOON:

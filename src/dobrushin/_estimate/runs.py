@@ -74,7 +74,7 @@ class SampledRun:
             if self.query.budget is not None:
                 size = min(size, (int(self.query.budget // len(self.scan)) - done) // 64 * 64)
             if size <= 0:
-                remedy = "Allow more, or ask for a larger tolerance. What was reached is attached ('estimate')."
+                remedy = "Allow more, or ask for a larger tolerance."
                 needed = float(max(self.plan.updates, (done + 64) * len(self.scan)))
                 reached = self.estimate()
                 raise BudgetError(

@@ -66,8 +66,8 @@ def simulated_answer(query: Query, made: Plan, sequence: np.random.SeedSequence,
         f"tolerance (the widest is {found.half_width.max():.3g} at {widest}); {share_of:.0%} of them are certified."
     )
     remedy = (
-        "All the intervals hold, and are attached ('estimate' of this error). What may help: joint variables "
-        "(model.merge with suggest_groups), a larger tolerance, a larger budget."
+        "All the intervals hold. What may help: joint variables (model.merge with suggest_groups), a larger tolerance, "
+        "a larger budget."
     )
     raise CertificateError({"coalescence": reason}, remedy, found)
 

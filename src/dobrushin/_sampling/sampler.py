@@ -154,8 +154,8 @@ def draw(
         which = np.concatenate([np.empty(0, dtype=np.int64), *ended])
         if isinstance(trouble, KeyboardInterrupt):
             raise SamplingInterrupted(samples, chains, which)
-        remedy = f"They are attached ('samples' of this error). {how_to_go_on(saved is not None)}"
-        raise WorkerError(str(trouble), samples.chains, chains, "chains", remedy, samples, which)
+        hint = f"They are the attribute 'samples' of this error. {how_to_go_on(saved is not None)}"
+        raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples, chain_numbers=which)
     return samples
 
 

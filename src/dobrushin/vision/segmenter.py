@@ -264,7 +264,7 @@ class Segmenter:
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
-            remedy = "They are attached: the same call with finished=error.segmentations goes on."
+            remedy = "The same call with finished=error.segmentations goes on from there."
             raise WorkerError(str(trouble), len(found), len(images), "images", remedy, segmentations=found)
         return [found[number] for number in range(len(images))]
 
