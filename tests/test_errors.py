@@ -1,5 +1,6 @@
 """Bad input: one sentence with the argument, the value and the place."""
 
+import pickle
 import re
 
 import numpy as np
@@ -21,33 +22,33 @@ CASES = {
     "both orders": (lambda: db.Ising({(0, 1): 1, (1, 0): 1}), "'couplings' .* once for each unordered pair. Got (0, 1)"),
     "a key that is no pair": (lambda: db.Ising({(0, 1, 2): 1}), "'couplings' .* pairs of distinct labels. Got (0, 1, 2)"),
     "text as strength": (lambda: db.Ising({(0, 1): "x"}), "'couplings' .* finite, at most 1e100 in size. Got 'x' at key (0, 1)"),
-    "fields of another size": (lambda: db.Ising([[0, 1], [1, 0]], fields=[1, 2, 3]), "'fields' .* (2,). Got 'shape (3,)'"),
+    "fields of another size": (lambda: db.Ising([[0, 1], [1, 0]], fields=[1, 2, 3]), "'fields' .* (2,). Got shape (3,)"),
     "field of an unknown label": (lambda: db.Ising([[0, 1], [1, 0]], fields={"q": 1}), "'fields' .* labels of the model (0 to 1). Got 'q'"),
     "infinite field": (lambda: db.Ising([[0, 1], [1, 0]], fields=[0, INF]), "'fields' .* finite, at most 1e100 in size. Got inf at index 1"),
     "empty model": (lambda: db.Ising({}), "'couplings' .* at least one variable. Got 0"),
     "empty factor graph": (lambda: db.FactorGraph([], []), "'cardinalities' .* at least one variable"),
     "empty spins": (lambda: db.SpinMRF({}), "'terms' .* at least one variable"),
     "zero rows": (lambda: db.Ising.grid(0, 3), "'rows' .* a whole number, at least 1. Got 0"),
-    "grid edges": (lambda: db.Ising.grid(2, 2, couplings=[1, 2, 3]), "'couplings' .* 4 edges .* 'shape (3,)'"),
+    "grid edges": (lambda: db.Ising.grid(2, 2, couplings=[1, 2, 3]), "'couplings' .* 4 edges .* shape (3,)"),
     "double edges": (lambda: db.Ising.grid(2, 5, couplings=0.1, periodic=True), "'periodic' .* double. Got (2, 5)"),
     "one state": (lambda: db.Potts({(0, 1): 1.0}, states=1), "'states' .* at least 2. Got 1"),
     "no state": (lambda: db.Potts.grid(2, 2, states=0), "'states' .* at least 2. Got 0"),
     "cardinality 1": (lambda: db.FactorGraph([2, 1], []), "'cardinalities' .* at least 2. Got 1 at index 1"),
     "cardinality 0": (lambda: db.FactorGraph([0], []), "'cardinalities' .* at least 2. Got 0 at index 0"),
-    "unary of one state": (lambda: db.PairwiseMRF([[0.0], [0, 0]], [], []), "'unaries' .* at least 2 .* 'shape (1,)' at index 0"),
-    "shape against scope": (lambda: db.FactorGraph([2, 3], [((0, 1), np.zeros((3, 2)))]), "'factors' .* shape (2, 3) of their scope (0, 1). Got 'shape (3, 2)' at factor 0"),
+    "unary of one state": (lambda: db.PairwiseMRF([[0.0], [0, 0]], [], []), "'unaries' .* at least 2 .* shape (1,) at index 0"),
+    "shape against scope": (lambda: db.FactorGraph([2, 3], [((0, 1), np.zeros((3, 2)))]), "'factors' .* shape (2, 3) of their scope (0, 1). Got shape (3, 2) at factor 0"),
     "scope out of range": (lambda: db.FactorGraph([2, 3], [((0, 2), np.zeros((2, 2)))]), "'factors' .* 0 to 1. Got (0, 2) at factor 0"),
     "scope twice": (lambda: db.FactorGraph([2, 3], [((0, 0), np.zeros((2, 2)))]), "'factors' .* distinct .* (0, 0) at factor 0"),
     "infinite potential": (lambda: db.FactorGraph([2], [((0,), [0, INF])]), "'factors' .* finite, at most 1e100 in size, or -inf .* inf at factor 0"),
     "edge twice": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 0)], np.zeros((2, 2))), "'edges' .* distinct unordered pairs"),
     "edge out of range": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 3)], np.zeros((2, 2))), "'edges' .* 0 to 2. Got 3 at index (0, 1)"),
-    "table of another shape": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [np.zeros((2, 3))]), "'tables' .* (2, 2) for edge (0, 1). Got 'shape (2, 3)' at index 0"),
+    "table of another shape": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [np.zeros((2, 3))]), "'tables' .* (2, 2) for edge (0, 1). Got shape (2, 3) at index 0"),
     "NaN in a table": (lambda: db.PairwiseMRF(np.zeros((3, 2)), [(0, 1)], [[[0, NAN], [0, 0]]]), "'tables' .* Got nan at index 0"),
     "single term": (lambda: db.SpinMRF({(0,): 1.0}), "'terms' .* two or more distinct labels .* (0,)"),
     "same set twice": (lambda: db.SpinMRF({(0, 1): 1.0, (1, 0): 1.0}), "'terms' .* once for each set"),
     "unknown label": (lambda: MODEL.index(9), "'label' .* labels of the model (0 to 8). Got 9"),
     "state of another kind": (lambda: MODEL.log_density([0] * 9), "'states' .* -1 or +1. Got 0.0 at index 0"),
-    "states of another size": (lambda: MODEL.log_density([1, 1]), "'states' .* (..., 9). Got 'shape (2,)'"),
+    "states of another size": (lambda: MODEL.log_density([1, 1]), "'states' .* (..., 9). Got shape (2,)"),
     "evidence off the states": (lambda: MODEL.condition({2: 0}), "'evidence' .* -1, +1 of 2. Got 0 at label 2"),
     "evidence on a stranger": (lambda: MODEL.condition({"x": 1}), "'evidence' .* labels of the model .* 'x'"),
     "overlapping groups": (lambda: MODEL.merge([[0, 1], [1, 2]]), "'groups' .* disjoint. Got 1 at group 1"),
@@ -63,7 +64,7 @@ CASES = {
     "probabilities": (lambda: db.Scan.random([0.5, 0.6], 3), "'probabilities' .* sum to 1"),
     "order of a random scan": (lambda: db.Scan.uniform(3, 3).order, "'scan' .* a fixed order"),
     "index in the scan": (lambda: db.variation(MODEL, db.Scan([0, 9])), "'scan' .* 0 to 8. Got 9 at step 1"),
-    "scan of a larger model": (lambda: db.variation(MODEL, db.Scan.uniform(10, 3)), "'scan' .* over 9 variables. Got '10 variables'"),
+    "scan of a larger model": (lambda: db.variation(MODEL, db.Scan.uniform(10, 3)), "'scan' .* over 9 variables. Got 10 variables"),
     "scan in the wrong place": (lambda: db.variation(SCAN, MODEL), "'influence' .* an Influence or a model"),
     "order as a scan": (lambda: db.variation(MODEL, [0, 1]), "'scan' .* a Scan or a ScanResult. Got [0, 1]"),
     "target out of range": (lambda: db.variation(MODEL, SCAN, targets=[3, 9]), "'targets' .* 0 to 8). Got 9 at index 1"),
@@ -133,3 +134,11 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match=r"pip install 'dobrushin\[plots\]'"):
         _extras.require("matplotlib.figure", "plots")
+
+
+def test_descriptions_stand_without_quotes_and_values_with_them():
+    described = db.ArgumentError("fit", "data", "a matrix", got="shape (2,)", where="index 3")
+    assert str(described) == "The 'data' argument of dobrushin.fit must be a matrix. Got shape (2,) at index 3."
+    assert str(db.ArgumentError("fit", "data", "a matrix", "shape")).endswith("Got 'shape'.")
+    again = pickle.loads(pickle.dumps(described))
+    assert (str(again), again.argument, again.value) == (str(described), "data", None)

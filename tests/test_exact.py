@@ -311,7 +311,7 @@ def test_total_variation_is_the_largest_difference_of_an_event():
 @pytest.mark.parametrize(
     ("q", "targets", "message"),
     [
-        (np.ones((2, 3)) / 6, None, r"the shape \(2, 2\) of 'p'. Got 'shape \(2, 3\)'"),
+        (np.ones((2, 3)) / 6, None, r"the shape \(2, 2\) of 'p'. Got shape \(2, 3\)"),
         (np.ones((2, 2)) / 4, [2], "'targets' argument of dobrushin.exact.total_variation must be labels"),
         (np.ones((2, 2)) / 4, [0, 0], "distinct"),
         (np.ones((2, 2)) / 4, [], "at least one"),

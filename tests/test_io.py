@@ -18,6 +18,7 @@ import dobrushin as db
 import fuzz_io
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io import (
+    formats,
     read,
     read_evidence,
     read_marginals,
@@ -487,7 +488,7 @@ def test_what_cannot_be_written(folder):
         ((model, "a.xml"), r"'path' .* extensions \.uai, \.bqm"),
         ((model, "a.bif"), r"'path' .* extensions \.uai, \.bqm"),
         ((model, folder / "kept.mc"), "without fields"),
-        ((model.to_factor_graph(), "a.bqm"), "an Ising model, for a .bqm file. Got 'FactorGraph'"),
+        ((model.to_factor_graph(), "a.bqm"), "an Ising model, for a .bqm file. Got FactorGraph"),
         ((db.Ising({("a", "b"): 1.0}), "a.coo"), "whole numbers, for a .coo file. Got 'a'"),
         ((db.Ising({(0, 1): 800.0}), "a.uai"), "UAI holds weights"),
     ):
@@ -810,3 +811,11 @@ def test_real_files_are_written_and_read_again(folder):
     energies = x @ [0, 6, 12, 18, 24] + np.einsum("si,ij,sj->s", x, weights, x)
     offset = read_offset(Path(DATA) / "ising/5x5_v1.bqm")
     assert offset - bits.log_density(all_states(bits)) == pytest.approx(energies)
+
+
+def test_the_docs_list_the_formats_of_the_registry():
+    page = (Path(__file__).parents[1] / "docs" / "formats.md").read_text(encoding="utf-8")
+    rows = ["| " + " | ".join(row) + " |" for row in formats.table()]
+    assert "\n".join(rows) in page
+    for extensions, *_ in formats.table():
+        assert f"* {extensions}: " in db.read.__doc__

@@ -490,9 +490,9 @@ def test_wide_models_have_no_exact_gradient():
 NAN = float("nan")
 GRID = db.Ising.grid(2, 2, couplings=0.1)
 BAD = {
-    "too few columns": (lambda: db.fit(GRID, np.ones((3, 3))), "'data' .* a column for each of 4 variables, in the order of the labels. Got '3 columns'"),
-    "one row only": (lambda: db.fit(GRID, np.ones(4)), "'data' .* a row for each observation, at least one, .* Got 'shape (4,)'"),
-    "no rows": (lambda: db.fit(GRID, np.ones((0, 4))), "'data' .* at least one, .* Got 'shape (0, 4)'"),
+    "too few columns": (lambda: db.fit(GRID, np.ones((3, 3))), "'data' .* a column for each of 4 variables, in the order of the labels. Got 3 columns"),
+    "one row only": (lambda: db.fit(GRID, np.ones(4)), "'data' .* a row for each observation, at least one, .* Got shape (4,)"),
+    "no rows": (lambda: db.fit(GRID, np.ones((0, 4))), "'data' .* at least one, .* Got shape (0, 4)"),
     "NaN": (lambda: db.fit(GRID, [[1, 1, NAN, 1]]), "'data' .* -1 or +1 everywhere .* Got nan at index (0, 2)"),
     "zeros and ones": (lambda: db.fit(GRID, [[1, 1, 1, 1], [1, 0, 1, 1]]), "'data' .* (of 0/1 data take 2 * x - 1). Got 0.0 at index (1, 1)"),
     "text": (lambda: db.fit(GRID, [["a", "b", "c", "d"]]), "'data' .* an array of real numbers"),
@@ -517,7 +517,7 @@ BAD = {
     "an edge that is a number": (lambda: db.fit([3], SPINS), "'model' .* pairs of distinct labels. Got 3 at edge 0"),
     "an edge twice": (lambda: db.fit([(0, 1), (1, 0)], SPINS), "'model' .* without repetition. Got (1, 0) at edge 1"),
     "an edge off the data": (lambda: db.fit([(0, 4)], SPINS), "'model' .* the 4 columns of the data. Got 4"),
-    "names without columns": (lambda: db.fit([("a", "b")], SPINS), "'data' .* each of 2 variables, in the order of the labels. Got '4 columns'"),
+    "names without columns": (lambda: db.fit([("a", "b")], SPINS), "'data' .* each of 2 variables, in the order of the labels. Got 4 columns"),
     "tolerance 0": (lambda: db.fit(GRID, SPINS, tolerance=0), "'tolerance' .* a positive finite number. Got 0"),
     "tolerance beyond the range": (lambda: db.fit(GRID, SPINS, tolerance=2.0), "'tolerance' .* below 2, the range of the statistics. Got 2.0"),
     "no chains": (lambda: db.fit(GRID, SPINS, chains=0), "'chains' .* at least 1. Got 0"),
@@ -529,9 +529,9 @@ BAD = {
     "negative ridge": (lambda: db.fit(GRID, SPINS, ridge=-0.1), "'ridge' .* non-negative and finite. Got -0.1"),
     "box upside down": (lambda: db.fit(GRID, SPINS, box=(1, 0)), "'box' .* not above the upper one .* Got (1.0, 0.0) at index 0"),
     "box of three": (lambda: db.fit(GRID, SPINS, box=(1, 2, 3)), "'box' .* a pair of a lower and an upper bound. Got (1, 2, 3)"),
-    "box of another size": (lambda: db.fit(GRID, SPINS, box=([0, 0], 1)), "'box' .* one for each of 8 parameters. Got 'shape (2,)'"),
+    "box of another size": (lambda: db.fit(GRID, SPINS, box=([0, 0], 1)), "'box' .* one for each of 8 parameters. Got shape (2,)"),
     "box of NaN": (lambda: db.fit(GRID, SPINS, box=NAN), "'box' .* not NaN. Got nan"),
-    "start of another size": (lambda: db.fit(GRID, SPINS, initial=[0, 0]), "'initial' .* one for each of 8 parameters. Got 'shape (2,)'"),
+    "start of another size": (lambda: db.fit(GRID, SPINS, initial=[0, 0]), "'initial' .* one for each of 8 parameters. Got shape (2,)"),
     "infinite start": (lambda: db.fit(GRID, SPINS, initial=np.inf), "'initial' .* finite"),
     "stop 0": (lambda: db.fit(GRID, SPINS, stop=0), "'stop' .* a positive finite number. Got 0"),
     "callback": (lambda: db.fit(GRID, SPINS, callback=3), "'callback' .* a function. Got 3"),

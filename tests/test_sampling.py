@@ -385,7 +385,7 @@ def test_starts():
         assert np.abs(uniform.mean(axis=0)).max() < 6.5 / np.sqrt(20_000)
     with pytest.raises(db.ArgumentError, match="'initial'"):
         db.sample(model, scan, initial="best")
-    with pytest.raises(db.ArgumentError, match=r"\(3, 4\). Got 'shape \(2, 4\)'"):
+    with pytest.raises(db.ArgumentError, match=r"\(3, 4\). Got shape \(2, 4\)"):
         db.sample(model, scan, chains=3, initial=own[:2])
 
 

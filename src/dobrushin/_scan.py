@@ -161,7 +161,7 @@ class Scan:
             raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
         check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
         if abs(q.sum() - 1) > 1e-9:
-            raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", f"the sum {q.sum()!r}")
+            raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
         return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "Scan.random", "steps")),))
 
     @classmethod
@@ -276,7 +276,9 @@ class Scan:
             if isinstance(segment, Draw):
                 if segment.n > n:
                     requirement = f"over {n} variables"
-                    raise ArgumentError(function, "scan", requirement, f"{segment.n} variables", f"step {step}")
+                    raise ArgumentError(
+                        function, "scan", requirement, got=f"{segment.n} variables", where=f"step {step}"
+                    )
             elif segment.size() > n:
                 order = segment.cut(0, min(segment.steps, len(segment.cycle))).order()
                 if (over := order >= n).any():

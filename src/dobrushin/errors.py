@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +13,26 @@ if TYPE_CHECKING:
     from dobrushin._sampling import Samples
 
 
-class ArgumentError(ValueError):
+class _Told:
+    """What errors share: a message, a hint for callers from Python, and pickling by the arguments of the error.
+
+    The hint speaks of arguments and attributes. The command line leaves it out and has hints of its own.
+    """
+
+    args: tuple[Any, ...]
+    message: str
+    hint: str
+    _arguments: tuple[Any, ...]
+
+    def _tell(self, arguments: tuple[Any, ...], message: str, hint: str = "") -> None:
+        self._arguments, self.message, self.hint = arguments, message, hint.strip()
+        self.args = (f"{message} {self.hint}".rstrip(),)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class ArgumentError(_Told, ValueError):
     """An argument that cannot be used: which one, why, and the first offending value.
 
     Attributes
@@ -19,23 +40,24 @@ class ArgumentError(ValueError):
     argument : str
         Name of the argument.
     value : object
-        The offending value.
+        The offending value; None where the message describes it instead (``got``: "shape (2,)").
     """
 
-    def __init__(self, function: str, argument: str, requirement: str, value: object, where: str = "") -> None:
+    def __init__(
+        self, function: str, argument: str, requirement: str, value: object = None, where: str = "", got: str = ""
+    ) -> None:
         self.argument = argument
         self.value = value
-        self._arguments = (function, argument, requirement, value, where)
-        place = f" at {where}" if where else ""
-        super().__init__(
-            f"The '{argument}' argument of dobrushin.{function} must be {requirement}. Got {_short(value)}{place}."
-        )
+        self._fault = f"must be {requirement}. Got {_short(got or _shown(value))}{f' at {where}' if where else ''}."
+        arguments = (function, argument, requirement, value, where, got)
+        self._tell(arguments, self.about(f"The '{argument}' argument of dobrushin.{function}"))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+    def about(self, subject: str) -> str:
+        """The same message about another subject, such as an option of the command line."""
+        return f"{subject} {self._fault}"
 
 
-class BudgetError(RuntimeError):
+class BudgetError(_Told, RuntimeError):
     """An exact computation that would need more than its stated limit.
 
     Attributes
@@ -65,18 +87,17 @@ class BudgetError(RuntimeError):
         self.unit = unit
         self.plan = plan
         self.estimate = estimate
-        self._arguments = (what, required, limit, unit, remedy, plan, estimate)
-        super().__init__(f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}. {remedy}")
+        message = f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}."
+        reached = "" if estimate is None else " What was reached is the attribute 'estimate' of this error."
+        self._tell((what, required, limit, unit, remedy, plan, estimate), message, remedy + reached)
 
     def carrying(self, plan: Plan | None, estimate: Estimate | None) -> BudgetError:
         """The same with another plan and another estimate."""
-        return BudgetError(*self._arguments[:5], plan, estimate)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        what, required, limit, unit, remedy, *_ = self._arguments
+        return BudgetError(what, required, limit, unit, remedy, plan, estimate)
 
 
-class ToleranceError(RuntimeError):
+class ToleranceError(_Told, RuntimeError):
     """No scan that meets the tolerance was found.
 
     Attributes
@@ -90,21 +111,18 @@ class ToleranceError(RuntimeError):
     def __init__(self, tolerance: float, reached: float, best: ScanResult, why: str) -> None:
         self.tolerance = tolerance
         self.best = best
-        self._arguments = (tolerance, reached, best, why)
-        super().__init__(
+        message = (
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
-            f"in {len(best.scan)} steps (attribute 'best' of this error). {why}"
+            f"in {len(best.scan)} steps."
         )
+        self._tell((tolerance, reached, best, why), message, f"It is the attribute 'best' of this error. {why}")
 
     def carrying(self, best: ScanResult, reached: float) -> ToleranceError:
         """The same with another scan."""
         return ToleranceError(self.tolerance, reached, best, self._arguments[3])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
 
-
-class CertificateError(RuntimeError):
+class CertificateError(_Told, RuntimeError):
     """No certificate is available for what was asked.
 
     Attributes
@@ -118,16 +136,13 @@ class CertificateError(RuntimeError):
     def __init__(self, reasons: dict[str, str], remedy: str, estimate: Estimate | None = None) -> None:
         self.reasons = reasons
         self.estimate = estimate
-        self._arguments = (reasons, remedy, estimate)
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
-        super().__init__(f"No certificate is available. {tried} {remedy}")
+        reached = "" if estimate is None else " What was reached is the attribute 'estimate' of this error."
+        self._tell((reasons, remedy, estimate), f"No certificate is available. {tried}", remedy + reached)
 
     def carrying(self, estimate: Estimate | None) -> CertificateError:
         """The same with another estimate."""
-        return CertificateError(*self._arguments[:2], estimate)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        return CertificateError(self.reasons, self._arguments[1], estimate)
 
 
 class UncertifiedStep(CertificateError):
@@ -142,18 +157,16 @@ class UncertifiedStep(CertificateError):
     def __init__(self, fit: Fit, tolerance: float, reason: str) -> None:
         self.fit = fit
         remedy = (
-            f"After {len(fit.history)} iterations (attribute 'fit'): keep the parameters smaller with box "
-            "or ridge, raise the tolerance, or use scan='systematic', which needs no certificate and gives none."
+            "Keep the parameters smaller with box or ridge, raise the tolerance, or use scan='systematic', which needs "
+            "no certificate and gives none. The attribute 'fit' of this error has what was reached."
         )
-        words = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}."
-        super().__init__({"dobrushin": words}, remedy)
-        self._reduced = (fit, tolerance, reason)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._reduced
+        iterations = len(fit.history)
+        fault = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}, after {iterations} iterations."
+        super().__init__({"dobrushin": fault}, remedy)
+        self._arguments = (fit, tolerance, reason)
 
 
-class CoalescenceError(RuntimeError):
+class CoalescenceError(_Told, RuntimeError):
     """Exact draws that did not settle in time.
 
     Attributes
@@ -168,23 +181,20 @@ class CoalescenceError(RuntimeError):
         self.draws = draws
         self.open_draws = open_draws
         self.steps = steps
-        self._arguments = (draws, open_draws, steps, stuck)
+        message = (
+            f"After {steps} steps into the past {open_draws} of {draws} draws were not settled. The others are not "
+            "returned: draws that settle soon differ from those that do not, and would be biased."
+        )
         remedy = (
             "The targets depend on nothing more, so that going further back does not help: try joint variables "
             "(model.merge, suggest_groups)."
             if stuck
             else "Allow more with max_steps, or try joint variables (model.merge, suggest_groups)."
         )
-        super().__init__(
-            f"After {steps} steps into the past {open_draws} of {draws} draws were not settled. The others are not "
-            f"returned: draws that settle soon differ from those that do not, and would be biased. {remedy}"
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        self._tell((draws, open_draws, steps, stuck), message, remedy)
 
 
-class SamplingInterrupted(KeyboardInterrupt):
+class SamplingInterrupted(_Told, KeyboardInterrupt):
     """A run that was interrupted (Ctrl-C).
 
     Attributes
@@ -199,20 +209,15 @@ class SamplingInterrupted(KeyboardInterrupt):
         self.samples = samples
         self.wanted = wanted
         self.chain_numbers = chain_numbers
-        self._arguments = (samples, wanted, chain_numbers)
-        super().__init__(
-            f"Interrupted: {samples.chains} of {wanted} chains had finished (attribute 'samples' of this error)."
-        )
+        message = f"Interrupted: {samples.chains} of {wanted} chains had finished."
+        self._tell((samples, wanted, chain_numbers), message, "They are the attribute 'samples' of this error.")
 
     def after(self, samples: Samples, done: int) -> SamplingInterrupted:
         """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
         return SamplingInterrupted(samples, done + self.wanted, [*range(done), *self.chain_numbers])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
 
-
-class EstimatesInterrupted(KeyboardInterrupt):
+class EstimatesInterrupted(_Told, KeyboardInterrupt):
     """Many queries that were interrupted (Ctrl-C).
 
     Attributes
@@ -223,17 +228,11 @@ class EstimatesInterrupted(KeyboardInterrupt):
 
     def __init__(self, estimates: Estimates, done: int) -> None:
         self.estimates = estimates
-        self._arguments = (estimates, done)
-        super().__init__(
-            f"Interrupted: {done} of {len(estimates)} queries were done (attribute 'estimates' of this error): the "
-            f"same call with finished=error.estimates goes on."
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        message = f"Interrupted: {done} of {len(estimates)} queries were done."
+        self._tell((estimates, done), message, "The same call with finished=error.estimates goes on from there.")
 
 
-class FitInterrupted(KeyboardInterrupt):
+class FitInterrupted(_Told, KeyboardInterrupt):
     """A fit that was interrupted (Ctrl-C).
 
     Attributes
@@ -244,15 +243,11 @@ class FitInterrupted(KeyboardInterrupt):
 
     def __init__(self, fit: Fit, iterations: int) -> None:
         self.fit = fit
-        self._arguments = (fit, iterations)
-        done = len(fit.history)
-        super().__init__(f"Interrupted: {done} of {iterations} iterations had finished (attribute 'fit').")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        message = f"Interrupted: {len(fit.history)} of {iterations} iterations had finished."
+        self._tell((fit, iterations), message, "What was reached is the attribute 'fit' of this error.")
 
 
-class WorkerError(RuntimeError):
+class WorkerError(_Told, RuntimeError):
     """An executor that ended before the work did: a worker died, or it was shut down.
 
     Attributes
@@ -267,24 +262,25 @@ class WorkerError(RuntimeError):
         Of many images: those that were labelled, by number.
     """
 
-    def __init__(self, why: str, done: int, wanted: int, what: str, remedy: str, samples: Any = None,
-                 chain_numbers: Any = (), estimates: Any = None, segmentations: Any = None) -> None:  # fmt: skip
-        self.samples: Samples | None = samples
-        self.chain_numbers = chain_numbers
-        self.estimates: Estimates | None = estimates
-        self.segmentations: dict[int, Any] = segmentations or {}
-        self._arguments = (why, done, wanted, what, remedy, samples, chain_numbers, estimates, segmentations)
-        super().__init__(
-            f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')}). {remedy}"
-        )
+    samples: Samples | None = None
+    chain_numbers: Any = ()
+    estimates: Estimates | None = None
+    segmentations: Any = MappingProxyType({})
+
+    def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, **finished: Any) -> None:
+        vars(self).update(finished)
+        self._finished = finished
+        message = f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')})."
+        self._tell((why, done, wanted, what, hint), message, hint)
 
     def after(self, samples: Samples, done: int) -> WorkerError:
         """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
-        why, here, wanted, what, remedy, _, numbers, *_ = self._arguments
-        return WorkerError(why, done + here, done + wanted, what, remedy, samples, [*range(done), *numbers])
+        why, here, wanted, what, hint = self._arguments
+        numbers = [*range(done), *self.chain_numbers]
+        return WorkerError(why, done + here, done + wanted, what, hint, samples=samples, chain_numbers=numbers)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+        return partial(type(self), **self._finished), self._arguments
 
 
 def how_to_go_on(saved: bool) -> str:
@@ -302,12 +298,7 @@ class VacuousBoundWarning(UserWarning):
     """A bound that holds but says nothing, because it is not below the trivial one."""
 
 
-def _short(value: Any) -> str:
-    text = repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-class FormatError(ValueError):
+class FormatError(_Told, ValueError):
     """A file that cannot be read: where, what was expected there and what was found.
 
     Attributes
@@ -325,10 +316,14 @@ class FormatError(ValueError):
         self.line = line
         self.expected = expected
         self.found = found
-        self._arguments = (path, expected, found, line)
         place = "" if line is None else f", line {line}"
         name = path if path.isprintable() else repr(path)
-        super().__init__(f"Cannot read {name}{place}: expected {expected}, found {found}.")
+        self._tell((path, expected, found, line), f"Cannot read {name}{place}: expected {expected}, found {found}.")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments
+
+def _shown(value: Any) -> str:
+    return repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."

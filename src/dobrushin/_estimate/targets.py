@@ -283,7 +283,7 @@ class Statistic(Target):
             raise ArgumentError("Statistic", "f", requirement, self.name) from error
         if result.shape != states.shape[:1]:
             requirement = f"a function that returns an array of shape {states.shape[:1]}"
-            raise ArgumentError("Statistic", "f", requirement, f"shape {result.shape}")
+            raise ArgumentError("Statistic", "f", requirement, got=f"shape {result.shape}")
         values = check.real_array(result, "Statistic", "f")
         low, high = map(float, self.bounds)
         wrong = ~((values >= low) & (values <= high))

@@ -266,7 +266,7 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
     second = check.real_array(q, "exact.total_variation", "q")
     if first.shape != second.shape:
         raise ArgumentError(
-            "exact.total_variation", "q", f"an array of the shape {first.shape} of 'p'", f"shape {second.shape}"
+            "exact.total_variation", "q", f"an array of the shape {first.shape} of 'p'", got=f"shape {second.shape}"
         )
     axes = range(first.ndim)
     kept = axes if targets is None else check.positions(targets, axes, None, "exact.total_variation", "targets")
@@ -362,7 +362,7 @@ def _read_initial(model: Model, initial: Any) -> NDArray[np.float64]:
         return p
     if array.shape != shape:
         requirement = f"'uniform', one state of shape {(len(shape),)} or a law of shape {shape}"
-        raise ArgumentError("exact.law", "initial", requirement, f"shape {array.shape}")
+        raise ArgumentError("exact.law", "initial", requirement, got=f"shape {array.shape}")
     check.all_entries((array >= 0) & (array < np.inf), array, "exact.law", "initial", "non-negative and finite")
     if abs(array.sum() - 1.0) > 1e-9:
         raise ArgumentError("exact.law", "initial", "probabilities that sum to 1", float(array.sum()))

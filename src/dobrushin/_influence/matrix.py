@@ -51,10 +51,10 @@ class Influence:
         else:
             dense = check.real_array(matrix, "Influence", "matrix")
             if dense.ndim != 2:
-                raise ArgumentError("Influence", "matrix", "a square matrix", f"shape {dense.shape}")
+                raise ArgumentError("Influence", "matrix", "a square matrix", got=f"shape {dense.shape}")
             array = sparse.csr_array(dense)
         if array.shape[0] != array.shape[1] or not array.shape[0]:
-            raise ArgumentError("Influence", "matrix", "a square matrix", f"shape {array.shape}")
+            raise ArgumentError("Influence", "matrix", "a square matrix", got=f"shape {array.shape}")
         bad = ~((array.data >= 0) & (array.data < np.inf))
         if bad.any():
             k = int(np.argmax(bad))
@@ -201,7 +201,7 @@ class Influence:
 
     def _whole(self, method: str) -> None:
         if self._computed is not None:
-            raise ArgumentError("influence", "rows", f"None for Influence.{method}", f"{len(self._computed)} rows")
+            raise ArgumentError("influence", "rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
 
     def __repr__(self) -> str:
         sources = ", ".join(f"{count} by {name}" for name, count in self.theorems.items())

@@ -53,14 +53,14 @@ def read_problem(
     array = check.real_array(data, "fit", "data")
     if array.ndim != 2 or not len(array):
         requirement = "an array with a row for each observation, at least one, and a column for each variable"
-        raise ArgumentError("fit", "data", requirement, f"shape {array.shape}")
+        raise ArgumentError("fit", "data", requirement, got=f"shape {array.shape}")
     if isinstance(source, Model):
         structure = _from_model(source, family, states, learn)
     else:
         structure = _from_edges(source, array, names, family, states, learn)
     if array.shape[1] != structure.n:
         requirement = f"an array with a column for each of {structure.n} variables, in the order of the labels"
-        raise ArgumentError("fit", "data", requirement, f"{array.shape[1]} columns")
+        raise ArgumentError("fit", "data", requirement, got=f"{array.shape[1]} columns")
     if names is not None:
         array = array[:, _columns(names, structure.labels)]
     _check_states(array, structure)
@@ -196,6 +196,6 @@ def _vector(value: Any, count: int, argument: str) -> NDArray[np.float64]:
     array = check.real_array(value, "fit", argument)
     if array.ndim and array.shape != (count,):
         requirement = f"a number or one for each of {count} parameters"
-        raise ArgumentError("fit", argument, requirement, f"shape {array.shape}")
+        raise ArgumentError("fit", argument, requirement, got=f"shape {array.shape}")
     check.all_entries(~np.isnan(array), array, "fit", argument, "a number, not NaN")
     return np.broadcast_to(array, (count,)).astype(np.float64)

@@ -87,7 +87,7 @@ def per_label(value: Mapping[Any, Any], model_labels: Sequence[Hashable], fill: 
     for i, entry in zip(found, value.values(), strict=True):
         row = check.real_array(entry, function, name)
         if row.shape != array[i].shape:
-            raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", f"shape {row.shape}")
+            raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", got=f"shape {row.shape}")
         array[i] = row
     return array
 
@@ -110,7 +110,7 @@ def _read_mapping(value: Mapping[Any, Any], function: str, per_variable: Any) ->
 
 def _read_graph(graph: Any, function: str, weight: str) -> Couplings:
     if graph.is_directed() or graph.is_multigraph():
-        raise ArgumentError(function, "couplings", "an undirected simple graph", type(graph).__name__)
+        raise ArgumentError(function, "couplings", "an undirected simple graph", got=type(graph).__name__)
     labels = list(graph.nodes)
     position = {label: i for i, label in enumerate(labels)}
     ends, weights = [], []
@@ -133,11 +133,14 @@ def _read_matrix(value: ArrayLike, function: str) -> Any:
         dense = check.real_array(value, function, "couplings")
         if dense.ndim != 2:
             raise ArgumentError(
-                function, "couplings", "a square matrix, a dict of edges or a networkx graph", f"shape {dense.shape}"
+                function,
+                "couplings",
+                "a square matrix, a dict of edges or a networkx graph",
+                got=f"shape {dense.shape}",
             )
         matrix = sparse.csr_array(dense)
     if matrix.shape[0] != matrix.shape[1]:
-        raise ArgumentError(function, "couplings", "a square matrix", f"shape {matrix.shape}")
+        raise ArgumentError(function, "couplings", "a square matrix", got=f"shape {matrix.shape}")
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     bad = ~(np.abs(matrix.data) <= check.LARGEST)
     if bad.any():

@@ -75,7 +75,7 @@ class FactorGraph(Model):
             shape = tuple(int(c) for c in sizes[scope_array])
             if array.shape != shape:
                 requirement = f"tables of the shape {shape} of their scope {tuple(scope_array.tolist())}"
-                raise ArgumentError("FactorGraph", "factors", requirement, f"shape {array.shape}", where)
+                raise ArgumentError("FactorGraph", "factors", requirement, got=f"shape {array.shape}", where=where)
             if not (fine := check.is_log_potential(array)).all():
                 raise ArgumentError("FactorGraph", "factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
             scopes.append(scope_array)
@@ -194,8 +194,8 @@ class FactorGraph(Model):
                     "FactorGraph.condition",
                     "evidence",
                     requirement,
-                    f"a combination that factor {k} forbids",
-                    f"label {label!r}",
+                    got=f"a combination that factor {k} forbids",
+                    where=f"label {label!r}",
                 )
             free = tuple(int(renumber[v]) for v in scope if not fixed[v])
             if free or not known:

@@ -41,7 +41,9 @@ def site_values(values: Any, rows: int, cols: int, function: str, argument: str)
     """One number per site, from a number or an array over the grid."""
     array = check.real_array(values, function, argument)
     if array.ndim and array.shape not in ((rows, cols), (rows * cols,)):
-        raise ArgumentError(function, argument, f"a number or an array of shape {(rows, cols)}", f"shape {array.shape}")
+        raise ArgumentError(
+            function, argument, f"a number or an array of shape {(rows, cols)}", got=f"shape {array.shape}"
+        )
     return np.broadcast_to(array, (rows, cols) if array.ndim != 1 else array.shape).ravel()
 
 
@@ -51,12 +53,12 @@ def _edge_values(couplings: Any, shapes: list[Any], edges: int, function: str) -
         for part, shape in zip(parts, shapes, strict=True):
             if part.shape != shape:
                 raise ArgumentError(
-                    function, "couplings", f"(right, down) of shapes {tuple(shapes)}", f"shape {part.shape}"
+                    function, "couplings", f"(right, down) of shapes {tuple(shapes)}", got=f"shape {part.shape}"
                 )
         array = np.concatenate([part.ravel() for part in parts])
     else:
         array = check.real_array(couplings, function, "couplings")
     if array.ndim and array.shape != (edges,):
         requirement = f"a number, an array over the {edges} edges or (right, down) of shapes {tuple(shapes)}"
-        raise ArgumentError(function, "couplings", requirement, f"shape {array.shape}")
+        raise ArgumentError(function, "couplings", requirement, got=f"shape {array.shape}")
     return np.broadcast_to(check.finite(array, function, "couplings"), (edges,)).astype(np.float64)

@@ -122,7 +122,7 @@ class Ising(Model):
             fields = per_label(fields, self._labels, 0.0, "Ising", "fields")
         array = check.real_array(0.0 if fields is None else fields, "Ising", "fields")
         if array.ndim and array.shape != (n,):
-            raise ArgumentError("Ising", "fields", f"a number or an array of shape {(n,)}", f"shape {array.shape}")
+            raise ArgumentError("Ising", "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
         self._couplings = matrix
         self._fields = frozen(np.broadcast_to(check.finite(array, "Ising", "fields"), (n,)).copy())
 

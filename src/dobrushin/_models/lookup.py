@@ -101,7 +101,7 @@ class Lookup:
         for part, choices in zip(value, allowed, strict=True):
             array = part if isinstance(part, np.ndarray) else check.real_array(part, function, argument)
             if array.dtype.kind not in "biuf":
-                raise ArgumentError(function, argument, "an array of real numbers", f"an array of {array.dtype}")
+                raise ArgumentError(function, argument, "an array of real numbers", got=f"an array of {array.dtype}")
             if array.ndim == 0 and not states and len(value) == 1:
                 self._constant = float(check.finite(np.asarray(array, dtype=np.float64), function, argument))
             elif array.shape not in [(*choice, *self._row) for choice in choices]:
@@ -109,7 +109,7 @@ class Lookup:
                 ways = f"a function or an array of shape {shape}"
                 pair = f", or (right, down) of shapes {tuple(shapes)}" if len(shapes) == 2 else ""
                 requirement = ways + pair if states else f"a number, {ways}{pair}"
-                raise ArgumentError(function, argument, requirement, f"shape {array.shape}")
+                raise ArgumentError(function, argument, requirement, got=f"shape {array.shape}")
             else:
                 self._arrays.append(array)
 
@@ -144,13 +144,13 @@ class Lookup:
         except Exception as error:
             requirement = f"a function of an array of {self._what} numbers"
             got = f"{type(error).__name__}: {error}"
-            raise ArgumentError(self._function, self._argument, requirement, got, where) from error
+            raise ArgumentError(self._function, self._argument, requirement, got=got, where=where) from error
         if found.dtype.kind not in "biuf":
             requirement = "a function that returns an array of real numbers"
-            raise ArgumentError(self._function, self._argument, requirement, f"{found.dtype}", where)
+            raise ArgumentError(self._function, self._argument, requirement, got=f"{found.dtype}", where=where)
         if found.shape != shape:
             requirement = f"a function that returns an array of shape {shape}"
-            raise ArgumentError(self._function, self._argument, requirement, f"shape {found.shape}", where)
+            raise ArgumentError(self._function, self._argument, requirement, got=f"shape {found.shape}", where=where)
         return found.astype(np.float64)
 
 

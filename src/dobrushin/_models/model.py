@@ -197,7 +197,7 @@ class Model(ABC):
                 )
             values[k] = int(value)
         if len(known) == self.n_variables:
-            raise ArgumentError(where, "evidence", "on fewer than all variables", f"{len(known)} values")
+            raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
         state = np.zeros(self.n_variables, dtype=np.int64)
@@ -260,7 +260,7 @@ class Model(ABC):
         where = f"{type(self).__name__}.{method}"
         array = check.real_array(states, where, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
-            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", f"shape {array.shape}")
+            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
         if self._spins:
             check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
         else:

@@ -54,7 +54,7 @@ class PairwiseMRF(Model):
             if row.ndim != 1 or len(row) < 2:
                 raise ArgumentError(
                     "PairwiseMRF", "unaries", "one array of at least 2 log-potentials per variable",
-                    f"shape {row.shape}", f"index {i}",
+                    got=f"shape {row.shape}", where=f"index {i}",
                 )  # fmt: skip
             if not check.is_log_potential(row).all() or np.isneginf(row).all():
                 requirement = check.LOG_POTENTIAL + ", and not -inf for every state"
@@ -210,14 +210,16 @@ def _read_tables(tables: Any, pairs: NDArray[np.int64], sizes: NDArray[np.int64]
         parts = [check.real_array(table, "PairwiseMRF", "tables") for table in tables]
         if len(parts) != len(pairs):
             requirement = f"one table for each of {len(pairs)} edges"
-            raise ArgumentError("PairwiseMRF", "tables", requirement, f"{len(parts)} tables")
+            raise ArgumentError("PairwiseMRF", "tables", requirement, got=f"{len(parts)} tables")
         got = np.array([part.shape if part.ndim == 2 else (-1, -1) for part in parts]).reshape(-1, 2)
         wrong = (shapes != got).any(axis=1)
         flat = None
     if wrong.any():
         k = int(np.argmax(wrong))
         requirement = f"of shape {tuple(shapes[k].tolist())} for edge {tuple(pairs[k].tolist())}"
-        raise ArgumentError("PairwiseMRF", "tables", requirement, f"shape {tuple(got[k].tolist())}", f"index {k}")
+        raise ArgumentError(
+            "PairwiseMRF", "tables", requirement, got=f"shape {tuple(got[k].tolist())}", where=f"index {k}"
+        )
     joined = np.concatenate([*(part.ravel() for part in parts), np.empty(0)]) if flat is None else flat.ravel()
     if (bad := ~check.is_log_potential(joined)).any():
         k = int(np.argmax(bad))

@@ -85,7 +85,7 @@ class Potts(Model):
             array = check.real_array(unaries, "Potts.grid", "unaries")
             if array.shape != (rows, cols, states):
                 requirement = f"an array of shape {(rows, cols, states)}"
-                raise ArgumentError("Potts.grid", "unaries", requirement, f"shape {array.shape}")
+                raise ArgumentError("Potts.grid", "unaries", requirement, got=f"shape {array.shape}")
             unaries = array.reshape(rows * cols, states)
         return cls._make(matrix, states, unaries, None)
 
@@ -106,7 +106,7 @@ class Potts(Model):
         if unaries is not None:
             array = check.log_potential(check.real_array(unaries, "Potts", "unaries"), "Potts", "unaries")
             if array.shape != (n, states):
-                raise ArgumentError("Potts", "unaries", f"an array of shape {(n, states)}", f"shape {array.shape}")
+                raise ArgumentError("Potts", "unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
             none = np.flatnonzero(np.isneginf(array).all(axis=1))
             if len(none):
                 requirement = "above -inf for some state of each variable"
@@ -178,4 +178,6 @@ def allowed_evidence(
     """Fail if the log-potential of an observed state is -inf."""
     if (bad := np.isneginf(values)).any():
         label = labels[int(positions[int(np.argmax(bad))])]
-        raise ArgumentError(f"{family}.condition", "evidence", "possible", "a forbidden state", f"label {label!r}")
+        raise ArgumentError(
+            f"{family}.condition", "evidence", "possible", got="a forbidden state", where=f"label {label!r}"
+        )

@@ -92,7 +92,9 @@ class SpinMRF(Model):
             fields = per_label(fields, self._labels, 0.0, "SpinMRF", "fields")
         array = check.real_array(0.0 if fields is None else fields, "SpinMRF", "fields")
         if array.ndim and array.shape != (n,):
-            raise ArgumentError("SpinMRF", "fields", f"a number or an array of shape {(n,)}", f"shape {array.shape}")
+            raise ArgumentError(
+                "SpinMRF", "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}"
+            )
         self._fields = frozen(np.broadcast_to(check.finite(array, "SpinMRF", "fields"), (n,)).copy())
         self._scope_start = frozen(np.asarray(start, dtype=np.int64))
         self._scope = frozen(scope)

@@ -85,7 +85,7 @@ def possible_kernels(model: Model, scan: Scan, region: Region) -> list[str]:
     """The kernels that can run this scan on this model."""
     if isinstance(model, SpinMRF) and model.order > TABLE_ORDER:
         requirement = f"without terms of more than {TABLE_ORDER} variables"
-        raise ArgumentError("sample", "model", requirement, f"a term of {model.order}")
+        raise ArgumentError("sample", "model", requirement, got=f"a term of {model.order}")
     possible = ["factors"]
     if isinstance(model, Ising):
         possible.insert(0, "field")

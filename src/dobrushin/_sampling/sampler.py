@@ -154,8 +154,8 @@ def draw(
         which = np.concatenate([np.empty(0, dtype=np.int64), *ended])
         if isinstance(trouble, KeyboardInterrupt):
             raise SamplingInterrupted(samples, chains, which)
-        remedy = f"They are attached ('samples' of this error). {how_to_go_on(saved is not None)}"
-        raise WorkerError(str(trouble), samples.chains, chains, "chains", remedy, samples, which)
+        hint = f"They are the attribute 'samples' of this error. {how_to_go_on(saved is not None)}"
+        raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples, chain_numbers=which)
     return samples
 
 
@@ -173,7 +173,7 @@ def make_job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Recor
     every = len(scan) if keep.every is None else keep.every
     stops = np.arange(every, len(scan) + 1, every)
     if not len(stops):
-        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", f"every={every}")
+        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", got=f"every={every}")
     largest = int(model.cardinalities[region.positions[rows]].max())
     return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
 

@@ -181,9 +181,9 @@ class Samples:
 
     def _need_states(self, method: str) -> NDArray[Any]:
         if self.states is None:
-            raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", "counts only")
+            raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", got="counts only")
         if not self.chains:
-            raise ArgumentError(f"Samples.{method}", "samples", "of at least one chain", "0 chains")
+            raise ArgumentError(f"Samples.{method}", "samples", "of at least one chain", got="0 chains")
         return self.states
 
     def _draws(self, method: str) -> NDArray[Any]:

@@ -86,7 +86,7 @@ class Guard:
         words = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
         raise ArgumentError(
-            "sample", "initial", requirement, f"forbidden: {', '.join(words)}", f"chain {first + chain}"
+            "sample", "initial", requirement, got=f"forbidden: {', '.join(words)}", where=f"chain {first + chain}"
         )
 
 
@@ -103,7 +103,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         got = array.shape[1:] if len(array) == 1 == chains else array.shape
-        raise ArgumentError("sample", "initial", requirement, f"shape {got}")
+        raise ArgumentError("sample", "initial", requirement, got=f"shape {got}")
     # Only what is simulated is looked at.
     seen = check.real_array(array[:, region.positions], "sample", "initial").T
     if model._spins:

@@ -308,11 +308,11 @@ def _leave(pending: dict[Future[Any], int], finished: dict[int, Any], stop: Call
 
 def _unsendable(function: str, error: Exception) -> ArgumentError:
     requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
-    return ArgumentError(function, "executor", requirement, f"a process pool ({error})")
+    return ArgumentError(function, "executor", requirement, got=f"a process pool ({error})")
 
 
 def _closed(function: str, error: Exception) -> ArgumentError:
-    return ArgumentError(function, "executor", "one that takes work", f"one that refuses it ({error})")
+    return ArgumentError(function, "executor", "one that takes work", got=f"one that refuses it ({error})")
 
 
 def _dask_client(executor: Any) -> Any:

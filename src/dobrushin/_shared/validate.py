@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +41,7 @@ def sparse_matrix(value: Any, function: str, argument: str) -> Any:
     from scipy import sparse
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
-        raise ArgumentError(function, argument, "a matrix of real numbers", f"shape {value.shape}, {value.dtype}")
+        raise ArgumentError(function, argument, "a matrix of real numbers", got=f"shape {value.shape}, {value.dtype}")
     matrix = sparse.csr_array(value).astype(np.float64)
     matrix.sum_duplicates()
     return matrix
@@ -76,11 +77,70 @@ def log_potential(array: NDArray[np.float64], function: str, argument: str) -> N
     return array
 
 
+def instance(value: object, kind: type | UnionType, function: str, argument: str, requirement: str) -> None:
+    """An object of this class; `requirement` says it in English ("a model")."""
+    if not isinstance(value, kind):
+        raise ArgumentError(function, argument, requirement, value)
+
+
+def evidence(value: object, function: str) -> None:
+    """A dict from labels to states; what is in it is checked against a model."""
+    instance(value, Mapping, function, "evidence", "a dict from labels to states")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether this is a whole number; booleans are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether this is a real number; booleans are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
+    """Whether this can be gone through, item by item; text is one item."""
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def is_text(value: object, *options: str) -> TypeGuard[str]:
+    """Whether this is one of a few words; arrays, which compare item by item, are not."""
+    return isinstance(value, str) and value in options
+
+
 def count(value: object, function: str, argument: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= 2**60:
+    if is_whole(value) and least <= int(value) <= 2**60:
         return int(value)
     raise ArgumentError(function, argument, f"a whole number, at least {least}", value)
+
+
+def positive(value: object, function: str, argument: str) -> float:
+    """A positive finite number."""
+    if is_real(value) and 0 < float(value) < np.inf:
+        return float(value)
+    raise ArgumentError(function, argument, "a positive finite number", value)
+
+
+def non_negative(value: object, function: str, argument: str) -> float:
+    """A finite number, at least zero."""
+    if is_real(value) and 0 <= float(value) < np.inf:
+        return float(value)
+    raise ArgumentError(function, argument, "non-negative and finite", value)
+
+
+def fraction(value: object, function: str, argument: str) -> float:
+    """A number between 0 and 1, such as a confidence."""
+    if is_real(value) and 0 < float(value) < 1:
+        return float(value)
+    raise ArgumentError(function, argument, "a number between 0 and 1, both excluded", value)
+
+
+def choice(value: object, options: Sequence[str], function: str, argument: str) -> str:
+    """One of a few words."""
+    if is_text(value, *options):
+        return value
+    raise ArgumentError(function, argument, "one of " + ", ".join(repr(option) for option in options), value)
 
 
 def read_labels(labels: Any, n: int, function: str) -> Labels:
@@ -93,69 +153,64 @@ def read_labels(labels: Any, n: int, function: str) -> Labels:
     except TypeError:
         raise ArgumentError(function, "labels", "hashable names", labels) from None
     if len(names) != n:
-        raise ArgumentError(function, "labels", f"one label for each of {n} variables", f"{len(names)} labels")
+        raise ArgumentError(function, "labels", f"one label for each of {n} variables", got=f"{len(names)} labels")
     if distinct < n:
         raise ArgumentError(function, "labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
     return range(n) if all(type(name) is int and name == i for i, name in enumerate(names)) else names
 
 
-def positive(value: object, function: str, argument: str) -> float:
-    """A positive finite number."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
-        return float(value)
-    raise ArgumentError(function, argument, "a positive finite number", value)
+def are_positions(labels: Labels) -> bool:
+    """Whether the labels are 0..n-1, that is, no names were given."""
+    return isinstance(labels, range)
 
 
-def choice(value: object, options: Sequence[str], function: str, argument: str) -> str:
-    """One of a few words."""
-    if isinstance(value, str) and value in options:
-        return value
-    raise ArgumentError(function, argument, "one of " + ", ".join(repr(option) for option in options), value)
+def lookup_table(labels: Labels) -> dict[Hashable, int] | None:
+    """Position of each label. Labels 0..n-1 need no table."""
+    return None if are_positions(labels) else {label: position for position, label in enumerate(labels)}
 
 
-def label_position(label: Hashable, labels: Labels, lookup: dict[Hashable, int] | None) -> int | None:
-    """Position of a label, or None. Labels 0..n-1 (a range) need no lookup table."""
-    if lookup is not None:
-        try:
-            return lookup.get(label)
-        except TypeError:  # a tuple of something unhashable
-            return None
-    if isinstance(label, numbers.Integral) and not isinstance(label, bool) and 0 <= int(label) < len(labels):
-        return int(label)
-    return None
+def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | None) -> int | None:
+    """Position of a label, or None; `lookup` is the table of these labels."""
+    if lookup is None:
+        return int(label) if is_whole(label) and 0 <= int(label) < len(labels) else None
+    try:
+        return lookup.get(label)
+    except TypeError:  # unhashable
+        return None
 
 
 def positions(
     labels: Any, known: Labels, lookup: dict[Hashable, int] | None, function: str, argument: str
 ) -> NDArray[np.int64]:
     """Positions of one label or of several distinct ones."""
-    if isinstance(labels, np.ndarray) and labels.ndim == 0:
-        labels = labels.item()
-    if isinstance(labels, Hashable) and label_position(labels, known, lookup) is not None:
-        labels = [labels]
-    elif isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise ArgumentError(function, argument, expected_labels(known), labels)
     array = labels if isinstance(labels, np.ndarray) else None
+    if array is not None and array.ndim == 0:
+        labels = array.item()
+    if label_position(labels, known, lookup) is not None:
+        labels = [labels]
+    elif not is_several(labels):
+        raise ArgumentError(function, argument, expected_labels(known), labels)
     if lookup is None and array is not None and array.ndim == 1 and array.dtype.kind in "iu":
-        found = array.astype(np.int64)
-        all_entries((found >= 0) & (found < len(known)), found, function, argument, expected_labels(known))
+        places = array.astype(np.int64)
+        all_entries((places >= 0) & (places < len(known)), places, function, argument, expected_labels(known))
     else:
-        found = np.empty(len(items := list(labels)), dtype=np.int64)
+        places = np.empty(len(items := list(labels)), dtype=np.int64)
         for k, label in enumerate(items):
-            position = label_position(label, known, lookup) if isinstance(label, Hashable) else None
+            position = label_position(label, known, lookup)
             if position is None:
                 raise ArgumentError(function, argument, expected_labels(known), label, place((k,)))
-            found[k] = position
-    if found.size == 0:
+            places[k] = position
+    if places.size == 0:
         raise ArgumentError(function, argument, "at least one label", labels)
-    values, where, counts = np.unique(found, return_index=True, return_counts=True)
+    values, where, counts = np.unique(places, return_index=True, return_counts=True)
     if (counts > 1).any():
         repeated = int(values[counts > 1][0])
         raise ArgumentError(function, argument, "distinct labels", known[repeated], f"index {where[counts > 1][0]}")
-    return found
+    return places
 
 
 def expected_labels(known: Labels) -> str:
-    if isinstance(known, range):
+    """What labels a model has, in a message."""
+    if are_positions(known):
         return f"labels of the model (0 to {len(known) - 1})"
     return "labels of the model ({}{})".format(", ".join(repr(k) for k in known[:4]), ", ..." if len(known) > 4 else "")

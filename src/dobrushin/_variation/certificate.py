@@ -305,6 +305,8 @@ def _sum(
 def _read_bounds(value: ArrayLike, n: int, argument: str) -> Any:
     array = check.real_array(value, "variation", argument)
     if array.ndim and array.shape != (n,):
-        raise ArgumentError("variation", argument, f"a number or one for each of {n} variables", f"shape {array.shape}")
+        raise ArgumentError(
+            "variation", argument, f"a number or one for each of {n} variables", got=f"shape {array.shape}"
+        )
     check.all_entries((array >= 0) & (array <= 1), array, "variation", argument, "between 0 and 1")
     return array.copy() if array.ndim else float(array)

@@ -51,7 +51,9 @@ def read_objective(source: RowSource, targets: Any, weights: Any, function: str)
     else:
         values = check.real_array(weights, function, "weights")
         if values.shape != (n,):
-            raise ArgumentError(function, "weights", f"one number for each of {n} variables", f"shape {values.shape}")
+            raise ArgumentError(
+                function, "weights", f"one number for each of {n} variables", got=f"shape {values.shape}"
+            )
         positions = np.arange(n)
     check.all_entries((values >= 0) & (values < np.inf), values, function, "weights", "non-negative and finite")
     kept = np.flatnonzero(values > 0)

@@ -286,7 +286,7 @@ def _read(network: Any, where: str) -> _Network:
             raise ArgumentError(where, "network", requirement, value, f"the table of {scope[0]!r}")
         tables.append((scope, weights))
     if missing := [variable for variable, names in states.items() if not names]:
-        raise ArgumentError(where, "network", "one with a table for each variable", f"none for {missing[0]!r}")
+        raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {missing[0]!r}")
     return _Network(states, tables, bayesian)
 
 
@@ -295,7 +295,7 @@ def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:
     tables = {table.variable: table for table in network.get_cpds()}
     for variable in variables:
         if variable not in tables:
-            raise ArgumentError(where, "network", "one with a table for each variable", f"none for {variable!r}")
+            raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {variable!r}")
         scope = list(getattr(tables[variable], "variables", [variable, *network.predecessors(variable)]))
         if scope[0] != variable or set(scope[1:]) != set(network.predecessors(variable)):
             requirement = f"one whose table of {variable!r} is for its parents {list(network.predecessors(variable))}"
@@ -313,4 +313,4 @@ def _agreed(known: list[Any], names: list[Any], variable: Hashable, where: str) 
             if one == numbers and not set(other) & set(numbers):
                 return other
     requirement = f"one whose tables agree on the states of {variable!r}"
-    raise ArgumentError(where, "network", requirement, f"{known} and {names}")
+    raise ArgumentError(where, "network", requirement, got=f"{known} and {names}")

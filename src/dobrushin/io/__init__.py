@@ -4,13 +4,35 @@ Readers take files from strangers: they execute and unpickle nothing, allocate n
 answer a broken file with a `FormatError` that says where, what was expected and what was found.
 """
 
-from dobrushin.io.bif import state_names
-from dobrushin.io.dispatch import FORMATS, read, read_offset, write
-from dobrushin.io.evidence import read_evidence
-from dobrushin.io.folder import build_folder
-from dobrushin.io.marginals import read_marginals, write_marginals
-from dobrushin.io.stored import open_model
-from dobrushin.io.uai import read_sizes
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dobrushin.io.formats import FORMATS
+
+if TYPE_CHECKING:
+    from dobrushin.io.bif import state_names
+    from dobrushin.io.dispatch import read, read_offset, write
+    from dobrushin.io.evidence import read_evidence
+    from dobrushin.io.folder import build_folder
+    from dobrushin.io.marginals import read_marginals, write_marginals
+    from dobrushin.io.stored import open_model
+    from dobrushin.io.uai import read_sizes
+
+# Loaded on first use, so that the command line can list the formats before NumPy is there.
+_HOME = {
+    "build_folder": "folder",
+    "open_model": "stored",
+    "read": "dispatch",
+    "read_evidence": "evidence",
+    "read_marginals": "marginals",
+    "read_offset": "dispatch",
+    "read_sizes": "uai",
+    "state_names": "bif",
+    "write": "dispatch",
+    "write_marginals": "marginals",
+}
 
 __all__ = [
     "FORMATS",
@@ -25,3 +47,14 @@ __all__ = [
     "write",
     "write_marginals",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dobrushin.io' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"dobrushin.io.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
-from dobrushin.io import bif, bqm, coo, maxcut, npz, uai
 from dobrushin.io.folder import write_folder
-from dobrushin.io.source import LIMIT, Path, Source, load, path_name, save
+from dobrushin.io.formats import FORMATS, Format, extensions, table
+from dobrushin.io.source import LIMIT, Path, load, path_name, save
 
-
-@dataclass(frozen=True)
-class Format:
-    """How files of one format are read and written; those of energies need a temperature and have an offset."""
-
-    extensions: tuple[str, ...]
-    read: Callable[[Source], Any]
-    write: Callable[..., bytes] | None
-    energies: bool = False
-
-
-FORMATS = {
-    "uai": Format((".uai",), uai.read, uai.write),
-    "bif": Format((".bif",), bif.read, None),
-    "bqm": Format((".bqm",), bqm.read, bqm.write, energies=True),
-    "coo": Format((".coo",), coo.read, coo.write, energies=True),
-    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), maxcut.read, maxcut.write, energies=True),
-    "npz": Format((".npz",), npz.read, npz.write),
-}
 # Files that hold no model, and what reads them.
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
@@ -45,14 +23,14 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
     Parameters
     ----------
     path : str or path
-        The file. Its extension tells the format, see Notes; with ``.gz`` behind that, the file is unpacked.
+        The file. Its extension tells the format, see Notes; with ``.gz`` after that, the file is unpacked.
     beta : float
         Inverse temperature, for files that hold energies: pi ∝ exp(-beta E).
     limit : int
         Bytes that the file may unpack to, and that the arrays it promises may take. A file that wants more is
         refused before memory is allocated. Default 1 GiB.
-    format : {"uai", "bif", "bqm", "coo", "maxcut", "npz"}, optional
-        The format, where the extension does not tell.
+    format : str, optional
+        The format by its name in `io.FORMATS`, where the extension does not tell.
 
     Returns
     -------
@@ -65,16 +43,7 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
 
     Notes
     -----
-    ========================================  =============  =====================================================
-    extension                                 model          labels
-    ========================================  =============  =====================================================
-    ``.uai``                                  `FactorGraph`  numbers of the file, from 0
-    ``.bif``                                  `FactorGraph`  names of the variables
-    ``.bqm``                                  `Ising`        those of the file
-    ``.coo``                                  `Ising`        numbers of the file
-    ``.mc``, ``.gset``, ``.rud``, ``.txt``    `Ising`        numbers of the file, from 1
-    ``.npz``                                  any            those of the model that was written
-    ========================================  =============  =====================================================
+    {formats}
 
     Nothing in a file is executed, unpickled or guessed.
 
@@ -96,12 +65,18 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
     if kind is None:
         reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
         hint = f" ({reader} reads it)" if reader else " (open_model opens folders)" if os.path.isdir(path) else ""
-        raise FormatError(os.fsdecode(path), f"one of the extensions {_extensions()}, or a 'format'", repr(name) + hint)
+        raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}, or a 'format'", repr(name) + hint)
     beta = _beta(beta, kind, "read")
     source = load(path, limit, "read")
-    found = kind.read(source)
-    model: Model = found.model(source, beta) if kind.energies else found
+    content = kind.read(source)
+    model: Model = content.model(source, beta) if kind.energies else content
     return model
+
+
+# The registry knows the formats; the docstring lists them.
+read.__doc__ = str(read.__doc__).replace(
+    "{formats}", "\n    ".join(f"* {names}: {becomes}; labels: {labels}." for names, _, becomes, labels, _ in table())
+)
 
 
 def write(
@@ -122,8 +97,8 @@ def write(
         Inverse temperature, for files that hold energies: E = -theta / beta.
     offset : float
         Constant of the energy, for ``.bqm`` and ``.coo``; as `read_offset` gives.
-    format : {"uai", "bqm", "coo", "maxcut", "npz", "folder"}, optional
-        The format, where the extension does not tell.
+    format : str, optional
+        The format by its name in `io.FORMATS`, or "folder", where the extension does not tell.
 
     Notes
     -----
@@ -150,8 +125,7 @@ def write(
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
     if format == "folder" or (format is None and _is_folder(path)):
-        if not isinstance(model, Model | LocalModel):
-            raise ArgumentError("write", "model", "a model", model)
+        check.instance(model, Model | LocalModel, "write", "model", "a model")
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
             if isinstance(value, bool) or value != usual:
                 raise ArgumentError("write", argument, f"{usual} for folders, which hold no energies", value)
@@ -161,11 +135,10 @@ def write(
         requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
         raise ArgumentError("write", "model", requirement if isinstance(model, LocalModel) else "a model", model)
     name, kind = _format(path, format, "write")
-    if kind is None or kind.write is None:
-        ways = _extensions(written=True)
+    if kind is None or not kind.written_from:
         requirement = (
-            f"a file name with one of the extensions {ways}, also with .gz behind it (or give 'format'), or that of "
-            "a folder, without an extension"
+            f"a file name with one of the extensions {extensions(written=True)}, also with .gz after it (or give "
+            "'format'), or that of a folder, without an extension"
         )
         raise ArgumentError("write", "path", requirement, name)
     beta = _beta(beta, kind, "write")
@@ -200,7 +173,7 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) ->
     """
     name, kind = _format(path, format, "read_offset")
     if kind is None or not kind.energies:
-        raise ArgumentError("read_offset", "path", "a file of energies (.bqm, .coo or max-cut)", name)
+        raise ArgumentError("read_offset", "path", f"a file of energies ({extensions(energies=True)})", name)
     source = load(path, limit, "read_offset")
     energy = kind.read(source)
     energy.model(source, 1.0)  # fails where the offset is no number
@@ -227,8 +200,3 @@ def _beta(beta: float, kind: Format, function: str) -> float:
     if value != 1.0 and not kind.energies:
         raise ArgumentError(function, "beta", f"1.0 for {kind.extensions[0]} files, which hold no energies", beta)
     return value
-
-
-def _extensions(written: bool = False) -> str:
-    kinds = [kind for kind in FORMATS.values() if kind.write or not written]
-    return ", ".join(extension for kind in kinds for extension in kind.extensions)

@@ -52,7 +52,7 @@ class Energy:
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
         """The energies of an Ising model at this inverse temperature."""
         if not isinstance(model, Ising):
-            raise ArgumentError("write", "model", f"an Ising model, for a {extension} file", type(model).__name__)
+            raise ArgumentError("write", "model", f"an Ising model, for a {extension} file", got=type(model).__name__)
         upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
         J, h = (_per_beta(values, beta) for values in (upper.data, model.fields))
         i, j = upper.coords

@@ -33,7 +33,7 @@ def write_folder(model: Any, path: Path, function: str) -> None:
     if isinstance(model, Ising | Potts):
         model = LocalArrays.of(model)
     if not isinstance(model, LocalModel):
-        raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", type(model).__name__)
+        raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", got=type(model).__name__)
     n, entries = model.n_variables, 2 * model.n_edges
     with _Folder(path, function) as folder:
         start = folder.array("start", np.int64, (n + 1,))
@@ -109,7 +109,7 @@ def build_folder(
     fields = None if potentials is None else _real(potentials, "potentials")
     shape = (n, states) if states else (n,)
     if fields is not None and fields.shape != shape:
-        raise ArgumentError(_BUILD, "potentials", f"an array of shape {shape}", f"shape {fields.shape}")
+        raise ArgumentError(_BUILD, "potentials", f"an array of shape {shape}", got=f"shape {fields.shape}")
     with _Folder(path, _BUILD) as folder:
         if fields is not None:
             potential = folder.array("potential", float, shape)
@@ -192,12 +192,14 @@ def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
         raise ArgumentError(_BUILD, "edges", "chunks (i, j, coupling)", chunk, where) from None
     if not (i.shape == j.shape == values.shape and i.ndim == 1):
         requirement = "chunks of three arrays of the same length"
-        raise ArgumentError(_BUILD, "edges", requirement, f"shapes {i.shape}, {j.shape} and {values.shape}", where)
+        raise ArgumentError(
+            _BUILD, "edges", requirement, got=f"shapes {i.shape}, {j.shape} and {values.shape}", where=where
+        )
     if not len(i):
         return i.astype(np.int64), j.astype(np.int64), values.astype(np.float64)
     if i.dtype.kind not in "iu" or j.dtype.kind not in "iu" or values.dtype.kind not in "biuf":
         requirement = "chunks of positions, positions and real numbers"
-        raise ArgumentError(_BUILD, "edges", requirement, f"{i.dtype}, {j.dtype} and {values.dtype}", where)
+        raise ArgumentError(_BUILD, "edges", requirement, got=f"{i.dtype}, {j.dtype} and {values.dtype}", where=where)
     wrong = (i < 0) | (j < 0) | (i >= n) | (j >= n) | (i == j)
     if wrong.any():
         k = int(np.argmax(wrong))

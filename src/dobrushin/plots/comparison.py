@@ -144,13 +144,13 @@ def _from_marginals(estimate: Estimate, exact: Any) -> Reference:
             marginal = exact[target]
         elif check.label_position(target, range(len(exact)), None) is None:
             requirement = "a dict from labels to marginals, where labels are not 0 to n-1"
-            raise ArgumentError(_NAME, "exact", requirement, f"{len(exact)} marginals", f"label {target!r}")
+            raise ArgumentError(_NAME, "exact", requirement, got=f"{len(exact)} marginals", where=f"label {target!r}")
         else:
             marginal = exact[target]
         where = f"label {target!r}"
         p = check.real_array(marginal, _NAME, "exact")
         if p.shape != (last - first,):
-            raise ArgumentError(_NAME, "exact", f"{last - first} probabilities", f"shape {p.shape}", where)
+            raise ArgumentError(_NAME, "exact", f"{last - first} probabilities", got=f"shape {p.shape}", where=where)
         if not ((p >= -1e-9) & (p <= 1 + 1e-9)).all():
             raise ArgumentError(_NAME, "exact", "probabilities", marginal, where)
         value[first:last] = p

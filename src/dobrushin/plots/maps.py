@@ -77,7 +77,7 @@ def scan_map(
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:
-            raise ArgumentError(_NAME, "model", f"the one of {certificate._problem.n} variables", f"{n} variables")
+            raise ArgumentError(_NAME, "model", f"the one of {certificate._problem.n} variables", got=f"{n} variables")
         n = certificate._problem.n
     cells = _read_shape(shape, n)
     if cells is None and model is None:
@@ -152,7 +152,7 @@ def _draw_graph(
         shown = np.union1d(np.flatnonzero(np.any(counts, axis=0)), marked)
     if len(shown) > MOST_NODES:
         requirement = f"one with at most {MOST_NODES} variables to draw as a graph (for grids give 'shape')"
-        raise ArgumentError(_NAME, "model", requirement, f"{len(shown)} variables")
+        raise ArgumentError(_NAME, "model", requirement, got=f"{len(shown)} variables")
     graph = subgraph(model, shown)
     width, height = np.ptp(graph.places, axis=0)
     axes = _panels(ax, len(counts), float(np.clip((height + 0.5) / (width + 0.5), 0.4, 1.2)), is_grid=False)

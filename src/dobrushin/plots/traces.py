@@ -53,9 +53,9 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     states = samples.states
     if states is None or states.ndim != 3:
         kept = "counts only" if states is None else "the last draw only"
-        raise ArgumentError(_NAME, "samples", "kept every so many steps: record=db.Record(every=...)", kept)
+        raise ArgumentError(_NAME, "samples", "kept every so many steps: record=db.Record(every=...)", got=kept)
     if not samples.chains:
-        raise ArgumentError(_NAME, "samples", "of at least one chain", "0 chains")
+        raise ArgumentError(_NAME, "samples", "of at least one chain", got="0 chains")
     labels = samples.variables
     lookup = None if labels == range(len(labels)) else {label: k for k, label in enumerate(labels)}
     if variables is None:
@@ -63,7 +63,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     else:
         columns = check.positions(variables, labels, lookup, _NAME, "variables")
     if len(columns) > _MOST_PANELS:
-        raise ArgumentError(_NAME, "variables", f"at most {_MOST_PANELS}", f"{len(columns)} variables")
+        raise ArgumentError(_NAME, "variables", f"at most {_MOST_PANELS}", got=f"{len(columns)} variables")
     count = len(columns)
     across = 1 if count == 1 else 2
     size = (6.4, 3.6) if count == 1 else (8.0, 0.4 + 2.2 * -(-count // across))

@@ -136,7 +136,7 @@ def field(unaries: Any, coupling: float = COUPLING) -> Potts:
     """
     array = check.real_array(unaries, "vision.field", "unaries")
     if array.ndim != 3:
-        raise ArgumentError("vision.field", "unaries", "of shape (rows, cols, classes)", f"shape {array.shape}")
+        raise ArgumentError("vision.field", "unaries", "of shape (rows, cols, classes)", got=f"shape {array.shape}")
     # The constant of a patch changes nothing; without it no number is large.
     rows, cols, classes = array.shape
     return Potts.grid(rows, cols, classes, coupling, frozen(array - array.max(axis=2, keepdims=True)))

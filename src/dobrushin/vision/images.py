@@ -51,13 +51,15 @@ class Image:
         pixels = np.asarray(self.pixels)
         if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
             requirement = "an array of uint8 of shape (height, width, 3)"
-            raise ArgumentError("vision.Image", "pixels", requirement, f"{pixels.dtype} of shape {pixels.shape}")
+            raise ArgumentError("vision.Image", "pixels", requirement, got=f"{pixels.dtype} of shape {pixels.shape}")
         object.__setattr__(self, "pixels", frozen(pixels.copy()))
         if self.labels is not None:
             labels = np.asarray(self.labels)
             if labels.shape != pixels.shape[:2] or labels.dtype.kind not in "iu":
                 requirement = f"whole numbers of shape {pixels.shape[:2]}, as the pixels"
-                raise ArgumentError("vision.Image", "labels", requirement, f"{labels.dtype} of shape {labels.shape}")
+                raise ArgumentError(
+                    "vision.Image", "labels", requirement, got=f"{labels.dtype} of shape {labels.shape}"
+                )
             object.__setattr__(self, "labels", frozen(labels.astype(np.int16)))
         if self.keywords is not None:
             if isinstance(self.keywords, str):

@@ -46,7 +46,7 @@ class PatchGrid:
             check.count(getattr(self, name), "vision.PatchGrid", name)
         if min(self.height, self.width) < self.patch:
             least = f"at least {self.patch} x {self.patch} pixels, the size of a patch"
-            raise ArgumentError("vision.PatchGrid", "image", least, f"{self.height} x {self.width}")
+            raise ArgumentError("vision.PatchGrid", "image", least, got=f"{self.height} x {self.width}")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,7 +95,9 @@ class PatchGrid:
             least = f"large enough for the target rectangle of {high} x {wide} patches: at least "
             pixels = [self.patch + self.step * (side - 1) for side in (high, wide)]
             got = f"{self.height} x {self.width} pixels, which are {rows} x {cols} patches"
-            raise ArgumentError("vision.PatchGrid.rectangle", "image", least + "{} x {} pixels".format(*pixels), got)
+            raise ArgumentError(
+                "vision.PatchGrid.rectangle", "image", least + "{} x {} pixels".format(*pixels), got=got
+            )
         top, left = (rows - high) // 2, (cols - wide) // 2
         return slice(top, top + high), slice(left, left + wide)
 

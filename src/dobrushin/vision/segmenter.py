@@ -100,7 +100,7 @@ class Segmenter:
             if (image.grid.patch, image.grid.step) != (self.patch, self.step):
                 requirement = f"described with patches of {self.patch} pixels every {self.step}"
                 got = f"{image.grid.patch} every {image.grid.step}"
-                raise ArgumentError("vision.Segmenter", "image", requirement, got)
+                raise ArgumentError("vision.Segmenter", "image", requirement, got=got)
             return image
         if not isinstance(image, Image):
             raise ArgumentError("vision.Segmenter", "image", "an Image, or one that was described", image)
@@ -126,7 +126,9 @@ class Segmenter:
         allowed = np.zeros((len(known), len(self.classes)), dtype=bool)
         for k, image in enumerate(known):
             if not image.keywords:
-                raise ArgumentError(caller, "images", "with keywords", f"{image.name!r} without any", f"index {k}")
+                raise ArgumentError(
+                    caller, "images", "with keywords", got=f"{image.name!r} without any", where=f"index {k}"
+                )
             for word in image.keywords:
                 if word not in self.classes:
                     requirement = f"with keywords among {', '.join(self.classes)}"
@@ -134,7 +136,9 @@ class Segmenter:
                 allowed[k, self.classes.index(word)] = True
         if not allowed.any(axis=0).all():
             missing = self.classes[int(np.argmin(allowed.any(axis=0)))]
-            raise ArgumentError(caller, "images", "such that each class is a keyword of some", f"none with {missing!r}")
+            raise ArgumentError(
+                caller, "images", "such that each class is a keyword of some", got=f"none with {missing!r}"
+            )
         with one_thread():
             vocabulary = Vocabulary(self.words[0], self.words[1], self.words[2], self.seed).fit(known)
             words = [vocabulary.encode(image) for image in known]
@@ -177,7 +181,7 @@ class Segmenter:
         caller = "vision.Segmenter.segment"
         clock = [time.perf_counter()]
         if self.vocabulary is None or self.aspects is None:
-            raise ArgumentError(caller, "self", "fitted: call fit before", "a segmenter that was not")
+            raise ArgumentError(caller, "self", "fitted: call fit before", got="a segmenter that was not")
         known = self.describe(image)
         region = Region.center(known.grid, len(self.classes), self.coupling, self.target)
         words = self.vocabulary.encode(known)
@@ -260,7 +264,7 @@ class Segmenter:
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
-            remedy = "They are attached: the same call with finished=error.segmentations goes on."
+            remedy = "The same call with finished=error.segmentations goes on from there."
             raise WorkerError(str(trouble), len(found), len(images), "images", remedy, segmentations=found)
         return [found[number] for number in range(len(images))]
 
