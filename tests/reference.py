@@ -97,7 +97,7 @@ def levels(order, adjacency):
     return level
 
 
-# -- sampling: the same random words, one draw at a time ------------------------------------
+# -- sampling: the same random bits, one draw at a time ------------------------------------
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -125,7 +125,7 @@ def word(keys, counter):
 
 
 def sample(model, scan, chains, master, kernel, initial=None):
-    """Final states 0..k-1, shape (chains, n), drawn one by one with the words that belong to each step."""
+    """Final states 0..k-1, shape (chains, n), drawn one by one with the random bits that belong to each step."""
     n = model.n_variables
     spins = -1 in model.states(0)
     out = np.empty((chains, n), dtype=int)
