@@ -14,7 +14,7 @@ def step_matrix(q, C_bar):
 
 
 def disagreement(C_bar, vectors, cap=None, initial=None, error=None, clamp=True):
-    """b_T of the recursion b_t = B(q_t) b_{t-1}, with the clamps of the theory page, "Clamps, caps and update errors"."""
+    """b_T of the recursion b_t = B(q_t) b_{t-1}; clamped as on the theory page, "Clamps, caps and update errors"."""
     n = len(C_bar)
     cap = np.ones(n) if cap is None else cap
     error = np.zeros(n) if error is None else error
@@ -183,7 +183,10 @@ def weight_ranges(graph, sets, i):
 
 
 def race_set(graph, sets, i, times):
-    """Theory page, "More states: the race": labels that can be first when label a arrives between E_a exp(-hi_a) and E_a exp(-lo_a)."""
+    """Labels that can be first, if label a arrives between E_a exp(-hi_a) and E_a exp(-lo_a).
+
+    Theory page, "More states: the race".
+    """
     low, high = weight_ranges(graph, sets, i)
     logs = np.log(times)
     result = set()
