@@ -14,7 +14,7 @@ def step_matrix(q, C_bar):
 
 
 def disagreement(C_bar, vectors, cap=None, initial=None, error=None, clamp=True):
-    """b_T of the recursion b_t = B(q_t) b_{t-1}, with the clamp of MATH section 3."""
+    """b_T of the recursion b_t = B(q_t) b_{t-1}; clamped as on the theory page, "Clamps, caps and update errors"."""
     n = len(C_bar)
     cap = np.ones(n) if cap is None else cap
     error = np.zeros(n) if error is None else error
@@ -97,7 +97,7 @@ def levels(order, adjacency):
     return level
 
 
-# -- sampling: the same random words, one draw at a time ------------------------------------
+# -- sampling: the same random bits, one draw at a time ------------------------------------
 
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -125,7 +125,7 @@ def word(keys, counter):
 
 
 def sample(model, scan, chains, master, kernel, initial=None):
-    """Final states 0..k-1, shape (chains, n), drawn one by one with the words that belong to each step."""
+    """Final states 0..k-1, shape (chains, n), drawn one by one with the random bits that belong to each step."""
     n = model.n_variables
     spins = -1 in model.states(0)
     out = np.empty((chains, n), dtype=int)
@@ -183,7 +183,10 @@ def weight_ranges(graph, sets, i):
 
 
 def race_set(graph, sets, i, times):
-    """MATH section 6: labels that can be first when label a arrives between E_a exp(-hi_a) and E_a exp(-lo_a)."""
+    """Labels that can be first, if label a arrives between E_a exp(-hi_a) and E_a exp(-lo_a).
+
+    Theory page, "More states: the race".
+    """
     low, high = weight_ranges(graph, sets, i)
     logs = np.log(times)
     result = set()

@@ -201,7 +201,7 @@ def test_the_limits_are_above_the_true_distance(seed, family, zeros):
 
 
 def test_a_coupling_that_shares_too_much_is_unsound():
-    """MATH section 6: filtering labels by the inverse of the sampler's distribution function settles without right."""
+    """Theory page, "Two look-alikes that are wrong": one cut of u for a whole set settles without right."""
     # Two labels; their order on the line depends on the neighbour, so that the same u always gives the same label.
     rng = np.random.default_rng(0)
     u = rng.random(4096)
@@ -322,7 +322,7 @@ def test_exact_draws_of_models_with_forbidden_states(family):
 
 
 def partition_draws(draws, rng):
-    """MATH section 6, unsound: coupling from the past with a partition of u by lower bounds, on a Potts triangle."""
+    """Theory page, "Two look-alikes that are wrong": u cut by lower bounds, from the past, on a Potts triangle."""
     model = db.Potts({(0, 1): 1.2, (1, 2): 1.2, (0, 2): 1.2}, states=3, unaries=np.array([[0.8, 1.0, 0.0]] * 3))
     graph = model.to_factor_graph()
     result = np.empty((draws, 3), dtype=int)

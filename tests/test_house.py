@@ -1,7 +1,9 @@
 """How the house is built: who imports whom, who may compile, what each kernel is compiled for."""
 
 import ast
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,53 +12,91 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+import rooms as plan
 from models import FAMILIES, random_model
 
-SOURCE = Path(db.__file__).parent
-FILES = sorted(SOURCE.rglob("*.py"))
-# A stage may import stages to its left only.
-STAGE_LEVEL = {
-    "_models": 0,
-    "_influence": 1,
-    "_scan": 1,
-    "_exact": 2,
-    "_variation": 3,
-    "_optimize": 4,
-    "_sampling": 5,
-    "_coalescence": 6,
-    "_estimate": 7,
-    "_diagnose": 8,
-    "_learning": 8,
-}
-LEAVES = ["experiments", "cli", "plots", "io", "adapters", "report", "vision"]
-# A method of a result may open a leaf when it is called, and adapters share the energies of files.
-LAZY = {("_estimate", "report"), ("adapters", "io")}
+FILES = plan.files()
+by_path = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(plan.SOURCE)))
+ROOT = plan.SOURCE.parent.parent
+HEADINGS = set(re.findall(r"^#+ (.*)$", (ROOT / "docs" / "theory.md").read_text(), re.MULTILINE))
 
 
-def imports(path):
+def test_every_room_has_its_place():
+    """A new room is not free of the rules until somebody says which hold for it."""
+    assert set(plan.rooms()) == {*plan.STAGES, *plan.LEAVES, *plan.SHARED, plan.FRONT}
+
+
+@by_path
+def test_doors_open_along_the_flow(path):
+    for there in plan.doors(path):
+        assert plan.fault(plan.room(path), there) is None, there
+
+
+def test_rooms_do_not_import_each_other_in_a_circle():
+    assert plan.cycle() == []
+
+
+@pytest.mark.parametrize("path", sorted((plan.SOURCE / "_kernels").glob("*.py")), ids=lambda path: path.stem)
+def test_kernels_import_only_what_they_may(path):
+    assert set(plan.imported_modules(path)) <= plan.KERNELS_MAY_IMPORT
+
+
+def test_the_rules_see_faults(monkeypatch, tmp_path):
+    """Negative controls: an unknown room, doors against the flow, a circle, and a kernel that imports too much."""
+    package = tmp_path / "dobrushin"
+    texts = {
+        "_models/deep/down.py": "def later():\n    from dobrushin._estimate.plan import x",
+        "_estimate/plan.py": "import dobrushin\nfrom dobrushin import _models, report, io",
+        "_shared/files.py": "from dobrushin._scan import Scan",
+        "_scan.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dobrushin._estimate import Plan",
+        "attic.py": "",
+        "io/read.py": "from dobrushin import __version__, plots",
+        "plots/draw.py": "",
+        "report/page.py": "import dobrushin._estimate.plan",
+        "_kernels/loop.py": "from dobrushin._kernels import tables",
+    }
+    for name, text in texts.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    monkeypatch.setattr(plan, "SOURCE", package)
+    assert "attic" in plan.rooms()
+    assert [(where, there) for where, there, _ in plan.faults()] == [
+        ("_estimate/plan.py", "__init__"),
+        ("_estimate/plan.py", "io"),
+        ("_models/deep/down.py", "_estimate"),
+        ("_shared/files.py", "_scan"),
+        ("io/read.py", "plots"),
+    ]
+    assert {"_models", "_estimate"} <= set(plan.cycle())
+    assert not set(plan.imported_modules(package / "_kernels" / "loop.py")) <= plan.KERNELS_MAY_IMPORT
+
+
+@by_path
+def test_no_file_guesses_what_an_object_is_or_reads_messages(path):
+    """Kernels say what they can do by their class, errors by their class and fields: nobody asks their text."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dobrushin"):
-            parts = node.module.split(".")
-            yield from ([parts[1]] if len(parts) > 1 else [alias.name for alias in node.names])
-        elif isinstance(node, ast.Import):
-            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("dobrushin."))
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+            for side in node.comparators:
+                assert not ast.unparse(side).startswith("str("), f"line {node.lineno}: control flow by text"
+        if plan.room(path) in ("_sampling", "_coalescence", "_estimate") and isinstance(node, ast.Call):
+            # An optional library may be asked which version of it this is.
+            assert ast.unparse(node.func) != "hasattr" or ast.unparse(node.args[0]) == "arviz", f"line {node.lineno}"
 
 
-def room(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "docs"])
+def test_citations_are_on_the_theory_page(folder):
+    """What code cites can be opened: a heading of docs/theory.md, and no page that is not in the repository."""
+    cited = set()
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.suffix in (".py", ".md"):
+            text = path.read_text()
+            assert not re.search(r"\bMA" + r"TH\b", text), path
+            cited |= set(re.findall(r"""[Tt]heory\s+page,\s+["']([^"']+)["']""", text))
+    assert cited - HEADINGS == set()
+    assert folder not in ("src", "tests") or cited
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_stages_import_only_stages_to_their_left(path):
-    here = room(path)
-    for there in imports(path):
-        if here in STAGE_LEVEL and there in STAGE_LEVEL and here != there:
-            assert STAGE_LEVEL[there] < STAGE_LEVEL[here], f"{path.name} imports {there}"
-        if here != there and here not in ("__init__", "cli", "experiments"):
-            assert there not in LEAVES or (here, there) in LAZY, f"{path.name} imports {there}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@by_path
 def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
     text = path.read_text()
     assert path.name == "compile.py" or "numba" not in {
@@ -78,25 +118,6 @@ def test_kernels_are_compiled_for_one_type_each():
 
 def count_signatures():
     """Use everything once; every kernel must have been compiled for one set of types only."""
-    from dobrushin import _kernels
-    from dobrushin._kernels import (
-        binary,
-        bits,
-        chain,
-        descent,
-        generator,
-        greedy,
-        influence,
-        labels,
-        levels,
-        moves,
-        reorder,
-        sets,
-        tables,
-        variation,
-    )  # fmt: skip
-
-    assert _kernels.__doc__
     for family in FAMILIES:
         model = random_model(np.random.default_rng(1), family, n=5, strength=0.1)
         db.Scan.systematic(5, 10).levels(model)
@@ -116,10 +137,8 @@ def count_signatures():
             for chains in (1, 100):
                 db.sample(model, scan, chains=chains, record=db.Record(counts=True))
                 db.sample(model, scan, chains=chains, initial="mode")
-    for module in (
-        binary, bits, chain, descent, generator, greedy, influence, labels, levels, moves, reorder, sets,
-        tables, variation,
-    ):  # fmt: skip
+    for path in (plan.SOURCE / "_kernels").glob("*.py"):
+        module = importlib.import_module(f"dobrushin._kernels.{path.stem}")
         for name, function in vars(module).items():
             if hasattr(function, "signatures"):
                 assert len(function.signatures) <= 1, f"{name} was compiled for {function.signatures}"

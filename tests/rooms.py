@@ -1,0 +1,119 @@
+"""The plan of the house: its rooms, which room may open a door to which, and how to read the doors from the source."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "dobrushin"
+# A room is an entry at the top of the package; folders inside it belong to it. A stage may import lower stages only.
+STAGES = {
+    "_models": 0,
+    "_influence": 1,
+    "_scan": 1,
+    "_exact": 2,
+    "_variation": 3,
+    "_optimize": 4,
+    "_sampling": 5,
+    "_coalescence": 6,
+    "_estimate": 7,
+    "_diagnose": 8,
+    "_learning": 8,
+}
+# Nothing but the front door and the leaves named here imports a leaf.
+LEAVES = {"adapters", "cli", "experiments", "exact", "io", "plots", "report", "vision"}
+MAY_IMPORT_LEAVES = {("cli", leaf) for leaf in LEAVES} | {("experiments", "vision"), ("adapters", "io")}
+# A method of a result opens this leaf when it is called.
+LAZY = {("_estimate", "report")}
+# Everybody's: they import no stage and no leaf.
+SHARED = {"_shared", "_kernels", "errors"}
+# The front door: the public names. Only leaves may come in through it.
+FRONT = "__init__"
+# Kernels share these two, and each is otherwise self-contained: a cached kernel does not notice changes elsewhere.
+KERNELS_MAY_IMPORT = {"numpy", "math", "dobrushin._shared.compile", "dobrushin._kernels.generator", "dobrushin._kernels.exponential"}  # fmt: skip  # noqa: E501
+
+
+def files():
+    """The Python files of the package."""
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def rooms():
+    """The entries at the top of the package that hold code."""
+    return sorted({room(path) for path in files()})
+
+
+def room(path):
+    """The room that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path):
+    """Names of the modules that a file imports; those that only annotations need are left out."""
+    tree = ast.parse(path.read_text())
+    for_annotations = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_annotations:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            whole_package = node.module == "dobrushin"
+            yield from (f"dobrushin.{alias.name}" for alias in node.names) if whole_package else [node.module]
+
+
+def doors(path):
+    """The rooms that a file imports from, without its own."""
+    known = set(rooms())
+    for module in imported_modules(path):
+        parts = module.split(".")
+        if parts[0] == "dobrushin":
+            there = parts[1] if len(parts) > 1 and parts[1] in known else FRONT
+            # The version is no way into the house.
+            if there != room(path) and module != "dobrushin.__version__":
+                yield there
+
+
+def fault(here, there):
+    """Why no file of room `here` may import room `there`, or None if it may."""
+    if there in SHARED or here == FRONT or (here, there) in MAY_IMPORT_LEAVES | LAZY:
+        return None
+    if here in SHARED:
+        return "what is shared imports nothing else"
+    if there == FRONT:
+        return None if here in LEAVES else "a stage uses rooms, not the public names"
+    if there in LEAVES:
+        return "nothing depends on a leaf"
+    if here in STAGES and STAGES[there] >= STAGES[here]:
+        return "a stage imports only stages to its left"
+    return None
+
+
+def faults():
+    """Doors against the flow: (file, room, why)."""
+    return [
+        (str(path.relative_to(SOURCE)), there, why)
+        for path in files()
+        for there in sorted(set(doors(path)))
+        if (why := fault(room(path), there))
+    ]
+
+
+def cycle():
+    """Rooms that import each other in a circle; empty if there are none. The front door and lazy doors are left out."""
+    graph = {name: set() for name in rooms()}
+    for path in files():
+        graph[room(path)] |= {there for there in doors(path) if (room(path), there) not in LAZY}
+    graph = {here: theres - {FRONT} for here, theres in graph.items() if here != FRONT}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
