@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import build_sets
-from dobrushin._coalescence.set_runs import run_sets
+from dobrushin._coalescence.build import build_sets, run_sets
 from dobrushin._estimate.query import Plan, Query, combined, complete, expected_seconds, intervals_of, with_chains
 from dobrushin._estimate.questions import Marginals, Mean, Question
 from dobrushin._optimize.greedy import BackwardGreedy

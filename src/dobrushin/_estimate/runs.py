@@ -17,8 +17,7 @@ from dobrushin._estimate.workspace import Workspace
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.allowed_state import allowed_state
-from dobrushin._sampling.build import has_hard_zeros
-from dobrushin._sampling.sampler import draw
+from dobrushin._sampling.build import draw, has_hard_zeros
 from dobrushin._shared.executors import Running
 from dobrushin._shared.intervals import BernsteinMean, clopper_pearson
 from dobrushin._shared.seeds import kept_seed

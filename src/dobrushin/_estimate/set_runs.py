@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_runs import run_sets
+from dobrushin._coalescence.build import run_sets
 from dobrushin._estimate.answer import Estimate, Rows, answer, stated_weights
 from dobrushin._estimate.coalescence import PATIENCE, is_open, span_of
 from dobrushin._estimate.query import Plan, Query, combined, is_counted
