@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,26 +20,49 @@ from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cycle:
     """`steps` steps through a cycle of positions, from its place `first`."""
 
-    cycle: range | NDArray[np.int64]
+    cycle: range | NDArray[np.int64]  # a range is 0..n-1
     first: int
     steps: int
+    is_random: ClassVar[Literal[False]] = False
+
+    @property
+    def is_systematic(self) -> bool:
+        """Whether the cycle is 0..n-1."""
+        return isinstance(self.cycle, range)
+
+    @property
+    def period(self) -> int:
+        """Steps after which the positions come again."""
+        return len(self.cycle)
 
     def array(self) -> NDArray[np.int64]:
         """The cycle as an array."""
         return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
 
+    def at(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The positions that these steps update."""
+        place = (self.first + steps) % len(self.cycle)
+        return place if self.is_systematic else self.array()[place]
+
     def order(self) -> NDArray[np.int64]:
         """The positions, step by step."""
-        place = np.arange(self.first, self.first + self.steps) % len(self.cycle)
-        return place if isinstance(self.cycle, range) else self.cycle[place]
+        return self.at(np.arange(self.steps))
 
     def cut(self, lo: int, hi: int) -> Cycle:
         """Steps lo to hi."""
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
+
+    def trim(self) -> Cycle:
+        """The same steps, without the part of the cycle that they do not reach."""
+        return self if self.steps >= len(self.cycle) else Cycle(self.order(), 0, self.steps)
+
+    def updates(self) -> NDArray[np.int64]:
+        """Positions that some step updates, perhaps more than once."""
+        return self.trim().array()
 
     def counts(self) -> NDArray[Any]:
         """How often each position occurs."""
@@ -50,18 +73,59 @@ class Cycle:
 
     def size(self) -> int:
         """One more than the largest position."""
-        if self.steps < len(self.cycle):
-            return 1 + int(self.order().max(initial=-1))
-        return len(self.cycle) if isinstance(self.cycle, range) else 1 + int(self.cycle.max())
+        if self.is_systematic and self.steps >= len(self.cycle):
+            return len(self.cycle)
+        return 1 + int(self.updates().max(initial=-1))
+
+    def probabilities_at(self, step: int, n: int) -> NDArray[np.float64]:
+        """The vector q of one step over `n` variables."""
+        q = np.zeros(n)
+        q[self.cycle[(self.first + step) % len(self.cycle)]] = 1.0
+        return q
+
+    def roundings(self, width: int) -> int:
+        """Roundings of one entry on the way through all steps, for rows of so many influences."""
+        return (width + 1) * self.steps
+
+    def check_fits(self, n: int, function: str, step: int) -> None:
+        """Fail at the first step that updates a variable beyond `n`; the steps are counted from `step`."""
+        if self.size() > n:
+            order = self.cut(0, min(self.steps, len(self.cycle))).order()
+            k = int(np.argmax(order >= n))
+            requirement = f"of positions from 0 to {n - 1}"
+            raise ArgumentError(function, "scan", requirement, int(order[k]), f"step {step + k}")
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The segment as arrays by name."""
+        order = np.array(len(self.cycle)) if self.is_systematic else self.cycle
+        return {"cycle": np.array([self.first, self.steps], dtype=np.int64), "order": order}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> Cycle:
+        """The inverse of `to_arrays`."""
+        first, steps = (int(v) for v in arrays["cycle"])
+        order = arrays["order"]
+        cycle = range(check.count(int(order), "Scan", "order")) if order.ndim == 0 else _read_order(order)
+        if not 0 <= first < len(cycle) or steps < 1:
+            raise ValueError
+        return cls(cycle, first, steps)
+
+    def __str__(self) -> str:
+        if self.is_systematic:
+            return f"systematic over {len(self.cycle)}{f' from {self.first}' if self.first else ''}"
+        shown = self.cut(0, min(self.steps, 8)).order()
+        return f"order=[{' '.join(map(str, shown))}{' ...' if self.steps > 8 else ''}]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draw:
     """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
 
     n: int
     probabilities: NDArray[np.float64] | None
     steps: int
+    is_random: ClassVar[Literal[True]] = True
+    period: ClassVar[int] = 1
 
     def vector(self) -> NDArray[np.float64]:
         """Probability of each position."""
@@ -71,6 +135,10 @@ class Draw:
         """Steps lo to hi."""
         return Draw(self.n, self.probabilities, hi - lo)
 
+    def updates(self) -> NDArray[np.int64]:
+        """Positions that some step can update."""
+        return np.flatnonzero(self.vector())
+
     def counts(self) -> NDArray[np.float64]:
         """Expected number of occurrences of each position."""
         return self.steps * self.vector()
@@ -79,8 +147,69 @@ class Draw:
         """Number of positions."""
         return self.n
 
+    def probabilities_at(self, step: int, n: int) -> NDArray[np.float64]:
+        """The vector q of one step over `n` variables."""
+        del step
+        q = np.zeros(n)
+        q[: self.n] = self.vector()
+        return q
 
+    def roundings(self, width: int) -> int:
+        """Roundings of one entry on the way through all steps, for rows of so many influences."""
+        return (width + 5) * self.steps
+
+    def check_fits(self, n: int, function: str, step: int) -> None:
+        """Fail if the steps, of which the first has number `step`, choose among more than `n` variables."""
+        if self.n > n:
+            raise ArgumentError(function, "scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}")
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The segment as arrays by name."""
+        arrays: dict[str, Any] = {"draw": np.array([self.n, self.steps], dtype=np.int64)}
+        return arrays if self.probabilities is None else {**arrays, "probabilities": self.probabilities}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> Draw:
+        """The inverse of `to_arrays`."""
+        n, steps = (int(v) for v in arrays["draw"])
+        check.count(steps, "Scan", "steps")
+        if (q := arrays.get("probabilities")) is None:
+            return cls(check.count(n, "Scan", "n"), None, steps)
+        _read_probabilities(q)
+        # Normalised before it was written: not again, which would change the last digits.
+        return cls(len(q), frozen(q), steps)
+
+    def __str__(self) -> str:
+        return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
+
+
+# Told apart by `is_random`.
 Segment = Cycle | Draw
+
+
+def _read_order(order: Any) -> NDArray[np.int64]:
+    """Positions, at least one."""
+    try:
+        array = np.asarray(order)
+    except ValueError:
+        array = np.empty(())
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise ArgumentError("Scan", "order", "a sequence of positions", order)
+    check.all_entries((array >= 0) & (array < 2**60), array, "Scan", "order", "non-negative positions")
+    if not array.size:
+        raise ArgumentError("Scan", "order", "at least one step", order)
+    return frozen(array.astype(np.int64))
+
+
+def _read_probabilities(probabilities: Any) -> NDArray[np.float64]:
+    """Numbers that sum to 1, nearly; not normalised."""
+    q = check.real_array(probabilities, "Scan.random", "probabilities")
+    if q.ndim != 1 or not q.size:
+        raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
+    check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
+    if abs(q.sum() - 1) > 1e-9:
+        raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
+    return q
 
 
 class Scan:
@@ -108,16 +237,7 @@ class Scan:
     """
 
     def __init__(self, order: ArrayLike) -> None:
-        try:
-            array = np.asarray(order)
-        except ValueError:
-            array = np.empty(())
-        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise ArgumentError("Scan", "order", "a sequence of positions", order)
-        check.all_entries((array >= 0) & (array < 2**60), array, "Scan", "order", "non-negative positions")
-        if not array.size:
-            raise ArgumentError("Scan", "order", "at least one step", order)
-        cycle = frozen(array.astype(np.int64))
+        cycle = _read_order(order)
         self._segments: tuple[Segment, ...] = (Cycle(cycle, 0, len(cycle)),)
 
     @classmethod
@@ -156,12 +276,7 @@ class Scan:
         >>> db.Scan.random([0.5, 0.25, 0.25], steps=8).counts()
         array([4., 2., 2.])
         """
-        q = check.real_array(probabilities, "Scan.random", "probabilities")
-        if q.ndim != 1 or not q.size:
-            raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
-        check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
-        if abs(q.sum() - 1) > 1e-9:
-            raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
+        q = _read_probabilities(probabilities)
         return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "Scan.random", "steps")),))
 
     @classmethod
@@ -178,7 +293,7 @@ class Scan:
     @property
     def is_random(self) -> bool:
         """Whether some step draws its variable."""
-        return any(isinstance(segment, Draw) for segment in self._segments)
+        return any(segment.is_random for segment in self._segments)
 
     @property
     def size(self) -> int:
@@ -188,27 +303,16 @@ class Scan:
     @property
     def order(self) -> NDArray[np.int64]:
         """Positions of the updated variables, first step first; only for fixed orders."""
-        parts = []
-        for segment in self._segments:
-            if isinstance(segment, Draw):
-                raise ArgumentError("Scan.order", "scan", "a fixed order, not a random one", self)
-            parts.append(segment.order())
-        return np.concatenate(parts)
+        if self.is_random:
+            raise ArgumentError("Scan.order", "scan", "a fixed order, not a random one", self)
+        return np.concatenate([segment.order() for segment in self._segments if not segment.is_random])
 
     def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
             raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
-        q = np.zeros(self.size if n is None else n)
-        for segment in self._segments:
-            if t < segment.steps:
-                if isinstance(segment, Draw):
-                    q[: segment.n] = segment.vector()
-                else:
-                    q[segment.cycle[(segment.first + t) % len(segment.cycle)]] = 1.0
-                return q
-            t -= segment.steps
-        raise AssertionError("the segments are as long as the scan")
+        [segment] = self[t : t + 1]._segments
+        return segment.probabilities_at(0, self.size if n is None else n)
 
     def counts(self, n: int | None = None) -> NDArray[Any]:
         """How often each variable is updated (for random scans: on average).
@@ -227,14 +331,7 @@ class Scan:
 
     def updates(self, n: int) -> NDArray[np.int64]:
         """Positions, among `n`, that some step can update, sorted."""
-        parts: list[NDArray[np.int64]] = []
-        for segment in self._segments:
-            if isinstance(segment, Draw):
-                parts.append(np.flatnonzero(segment.vector()))
-            elif segment.steps < len(segment.cycle):
-                parts.append(segment.order())
-            else:
-                parts.append(segment.array())
+        parts = [segment.updates() for segment in self._segments]
         if sum(map(len, parts)) < n // 8:
             return np.unique(np.concatenate(parts))
         seen = np.zeros(n, dtype=np.bool_)
@@ -273,18 +370,7 @@ class Scan:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
-            if isinstance(segment, Draw):
-                if segment.n > n:
-                    requirement = f"over {n} variables"
-                    raise ArgumentError(
-                        function, "scan", requirement, got=f"{segment.n} variables", where=f"step {step}"
-                    )
-            elif segment.size() > n:
-                order = segment.cut(0, min(segment.steps, len(segment.cycle))).order()
-                if (over := order >= n).any():
-                    k = int(np.argmax(over))
-                    requirement = f"of positions from 0 to {n - 1}"
-                    raise ArgumentError(function, "scan", requirement, int(order[k]), f"step {step + k}")
+            segment.check_fits(n, function, step)
             step += segment.steps
 
     def __len__(self) -> int:
@@ -357,14 +443,7 @@ class Scan:
         """The scan as a dict of arrays, as it is written to files."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
-            if isinstance(segment, Cycle):
-                arrays[f"{k}.cycle"] = np.array([segment.first, segment.steps], dtype=np.int64)
-                systematic = isinstance(segment.cycle, range)
-                arrays[f"{k}.order"] = np.array(len(segment.cycle)) if systematic else segment.cycle
-            else:
-                arrays[f"{k}.draw"] = np.array([segment.n, segment.steps], dtype=np.int64)
-                if segment.probabilities is not None:
-                    arrays[f"{k}.probabilities"] = segment.probabilities
+            arrays |= {f"{k}.{name}": array for name, array in segment.to_arrays().items()}
         return arrays
 
     @classmethod
@@ -376,19 +455,9 @@ class Scan:
         segments: list[Segment] = []
         while arrays:
             k = len(segments)
-            if f"{k}.cycle" in arrays:
-                first, steps = (int(v) for v in arrays.pop(f"{k}.cycle"))
-                order = arrays.pop(f"{k}.order")
-                base = (Scan.systematic(int(order), int(order)) if order.ndim == 0 else cls(order))._segments[0]
-                if not isinstance(base, Cycle) or not 0 <= first < len(base.cycle) or steps < 1:
-                    raise ValueError
-                segments.append(Cycle(base.cycle, first, steps))
-            else:
-                n, steps = (int(v) for v in arrays.pop(f"{k}.draw"))
-                q = arrays.pop(f"{k}.probabilities", None)
-                checked = (cls.uniform(n, steps) if q is None else cls.random(q, steps))._segments[0]
-                # Normalised before it was written: not again, which would change the last digits.
-                segments.append(checked if q is None else Draw(len(q), frozen(q), steps))
+            kind, names = (Cycle, ("cycle", "order")) if f"{k}.cycle" in arrays else (Draw, ("draw", "probabilities"))
+            own = {name: arrays.pop(f"{k}.{name}") for name in names if f"{k}.{name}" in arrays}
+            segments.append(kind.from_arrays(own))
         if not segments:
             raise ValueError
         return cls._of(tuple(segments))
@@ -407,18 +476,8 @@ class Scan:
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
 
     def __repr__(self) -> str:
-        words = []
-        for segment in self._segments[:4]:
-            if isinstance(segment, Draw):
-                words.append(f"{'uniform' if segment.probabilities is None else 'random'} over {segment.n}")
-            elif isinstance(segment.cycle, range):
-                start = f" from {segment.first}" if segment.first else ""
-                words.append(f"systematic over {len(segment.cycle)}{start}")
-            else:
-                shown = segment.cut(0, min(segment.steps, 8)).order()
-                words.append(f"order=[{' '.join(map(str, shown))}{' ...' if segment.steps > 8 else ''}]")
         more = ", ..." if len(self._segments) > 4 else ""
-        return f"Scan(steps={len(self)}, {' + '.join(words)}{more})"
+        return f"Scan(steps={len(self)}, {' + '.join(map(str, self._segments[:4]))}{more})"
 
 
 def as_scan(scan: Any, function: str) -> Scan:

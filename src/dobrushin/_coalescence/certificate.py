@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import check_feasible
+from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._models import Model
 from dobrushin._models.local import LocalModel
 from dobrushin._sampling.sampler import BACKENDS
+from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import read_executor
+from dobrushin._shared.executors import Running, read_executor
 from dobrushin._shared.intervals import upper_limit
 from dobrushin._shared.seeds import kept_seed, seed_sequence
 from dobrushin._shared.state_file import read_checkpoint, stored_seed
@@ -113,8 +114,9 @@ class Coalescence:
         steps = np.unique(np.append(np.arange(0, self.steps + 1, every), self.steps))
         if self.failures == self.runs and self.value >= 1.0:
             return steps, np.ones(len(steps))
-        found = tally_sets(self._model, self.scan, list(self.variables), self.runs, sequence, every=every)
-        limits = upper_limit(found.failures, self.runs, (1.0 - self.confidence) / len(found.failures))
+        kernel = choose_sets(self._model, self.scan)
+        tally = tally_sets(self._model, kernel, self.scan, list(self.variables), self.runs, sequence, every=every)
+        limits = upper_limit(tally.failures, self.runs, (1.0 - self.confidence) / len(tally.failures))
         return steps, np.concatenate([[1.0], np.minimum(limits + self.update_error, 1.0)])
 
     def __float__(self) -> float:
@@ -146,7 +148,7 @@ def coalescence(
     """Certify a scan by simulation: works where Dobrushin's condition fails.
 
     The scan is run on *sets* of states. Every variable starts with all its states; each update keeps those that any
-    trajectory could have, when all of them use the same random words. Once the set of a target is a single state, the
+    trajectory could have, when all of them use the same random bits. Once the set of a target is a single state, the
     target no longer depends on the start.
 
     Parameters
@@ -183,7 +185,7 @@ def coalescence(
 
     Notes
     -----
-    Let Y start from the model's distribution and use the same words as X: then Y_T has that distribution, and
+    Let Y start from the model's distribution and use the same random bits as X: then Y_T has that distribution, and
     P(X_T != Y_T) <= P(some target's set has more than one state). The limit on the latter is that of Clopper and
     Pearson for a number of runs that is fixed beforehand. Spins follow or oppose their neighbours, so that the ends of
     the set see the ends of the local field; labels race, with independent exponential times.
@@ -219,17 +221,17 @@ def coalescence(
     if seed is None and file is not None:
         seed = stored_seed(file)
     sequence = seed_sequence(seed, "coalescence")
-    moved = np.isin(positions, scan.updates(model.n_variables))
+    updated = np.isin(positions, scan.updates(model.n_variables))
     per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
-    if moved.any():
-        wanted = model._labels_at(positions[moved])
-        options = {"executor": executor, "progress": progress, "backend": backend, "checkpoint": file}
-        found = tally_sets(model, scan, wanted, runs, sequence, **options)
-        limits = upper_limit(found.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
-        per_variable[moved] = np.minimum(limits + found.error, 1.0)
-        kernel, error = found.kernel, found.error
-        if moved.all():  # a target that is never updated never settles
-            failures = int(found.failures[-1])
+    if updated.any():
+        wanted = model._labels_at(positions[updated])
+        running = Running(executor, bool(progress), backend, file)
+        tally = tally_sets(model, choose_sets(model, scan), scan, wanted, runs, sequence, running=running)
+        limits = upper_limit(tally.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
+        per_variable[updated] = np.minimum(limits + tally.error, 1.0)
+        kernel, error = tally.kernel, tally.error
+        if updated.all():  # a target that is never updated never settles
+            failures = int(tally.failures[-1])
     value = min(1.0, float(upper_limit(failures, runs, 1.0 - float(confidence))) + error)
     return Coalescence(
         value, per_variable, float(confidence), runs, failures, labels, scan, kernel, error, kept_seed(sequence), model

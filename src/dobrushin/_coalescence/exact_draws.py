@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import build_sets, check_feasible, run_error
+from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guided
-from dobrushin._sampling.region import region_of
+from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
@@ -93,7 +93,7 @@ def exact_sample(
     Notes
     -----
     The scan is run from time -T to 0 on sets of states (see `coalescence`), with T doubled until every target is
-    settled. The variable and the random words of the step at time -k are the same for all T > k, and the map of a step
+    settled. The variable and the random bits of the step at time -k are the same for all T > k, and the map of a step
     does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past.
 
     Examples
@@ -153,8 +153,8 @@ class _Runner:
         if not np.isin(self.positions, order).all():  # a target that is never updated is not settled
             return [np.full((len(block), len(self.positions)), -1) for block in blocks], 0.0
         scan = Scan(order)
-        region = region_of(self.model, scan)
-        kernel = build_sets(self.model, region)
+        kernel = choose_sets(self.model, scan)
+        region = kernel.region
         local = frozen(region.local(order).astype(np.int32))
         rows = region.local(self.positions)
 
@@ -164,9 +164,8 @@ class _Runner:
             kernel.steps(x, local, 0, len(order), len(order) - 1, -1, kernel.keys(self.master, block))
             return kernel.read(x, rows, len(block)).T.astype(np.int64)
 
-        visits = np.asarray(scan.counts(self.model.n_variables))[region.positions]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(one, blocks)), run_error(kernel, visits)
+            return list(pool.map(one, blocks)), kernel.run_error(scan, self.model.n_variables)
 
 
 class _Greedy:

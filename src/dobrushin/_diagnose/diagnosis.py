@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import build_sets
-from dobrushin._coalescence.set_runs import tally_sets
+from dobrushin._coalescence.build import build_sets, tally_sets
 from dobrushin._diagnose.groups import suggest_groups
 from dobrushin._estimate.exact_plan import known_tree
 from dobrushin._estimate.query import expected_seconds

@@ -103,8 +103,8 @@ class Coalescence(Method):
             f"tolerance (the widest is {estimate.half_width.max():.3g} at {widest}); {share:.0%} of them are certified."
         )
         remedy = (
-            "All the intervals hold, and are attached ('estimate' of this error). What may help: joint variables "
-            "(model.merge with suggest_groups), a larger tolerance, a larger budget."
+            "All the intervals hold. What may help: joint variables (model.merge with suggest_groups), a larger "
+            "tolerance, a larger budget."
         )
         return CertificateError({self.name: reason}, remedy, estimate)
 

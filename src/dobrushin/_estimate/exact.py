@@ -79,8 +79,7 @@ class Exact(Method):
         estimate = Estimate.from_rows(self.query, self.plan, rows, 1.0, words)
         if estimate.half_width.max() > self.query.tolerance:
             reason = f"the clique tree is good to {estimate.half_width.max():.3g} only, by rounding."
-            remedy = "What was found is attached ('estimate' of this error)."
-            raise CertificateError({self.name: reason}, remedy, estimate)
+            raise CertificateError({self.name: reason}, "", estimate)
         return estimate
 
     def _probabilities(self, question: Question, tree: _Tree) -> tuple[NDArray[np.float64], float]:

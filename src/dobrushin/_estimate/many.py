@@ -362,7 +362,7 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
     if not isinstance(finished, Estimates):
         raise ArgumentError("estimate_many", "finished", requirement, finished)
     if finished._name != name or (seed is not None and _seed_numbers(seed) != _seed_numbers(finished.seed)):
-        raise ArgumentError("estimate_many", "finished", requirement, "what another call had finished")
+        raise ArgumentError("estimate_many", "finished", requirement, got="what another call had finished")
     return dict(finished.answers)
 
 
@@ -376,6 +376,6 @@ def _raise_if_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None)
     if isinstance(trouble, KeyboardInterrupt):
         raise EstimatesInterrupted(result, done)
     if trouble is not None:
-        remedy = "They are attached ('estimates' of this error): the same call with finished=error.estimates goes on."
+        remedy = "The same call with finished=error.estimates goes on from there."
         raise WorkerError(str(trouble), done, len(result), "queries", remedy, estimates=result)
     return result

@@ -62,9 +62,9 @@ def _ask_all(query: Query) -> Method:
         try:
             choice.best = method.propose(query, choice)
         except CertificateError as refusal:
-            choice.refusals[method.name] = refusal.reasons.get(method.name, str(refusal))
+            choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:
-            choice.refusals[method.name] = str(refusal)
+            choice.refusals[method.name] = refusal.message
     if choice.best is None:
         raise CertificateError(choice.refusals, REMEDY)
     return choice.best

@@ -277,7 +277,7 @@ class Workspace:
     def impossible(self) -> ArgumentError:
         """What to raise where no state is allowed."""
         if self.is_given:
-            return ArgumentError("estimate", "evidence", "possible under the model", "evidence of probability zero")
+            return ArgumentError("estimate", "evidence", "possible under the model", got="evidence of probability zero")
         return ArgumentError("estimate", "model", "one that allows some joint state", self.model)
 
     def given(self, evidence: Mapping[Hashable, int]) -> Workspace:

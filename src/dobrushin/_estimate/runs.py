@@ -128,7 +128,7 @@ class ChainRun(Run):
             yield range(self.done, self.done + size)
 
     def _over_budget(self) -> BudgetError:
-        remedy = "Allow more, or ask for a larger tolerance. What was reached is attached ('estimate')."
+        remedy = "Allow more, or ask for a larger tolerance."
         needed = float(max(self.plan.updates, (self.done + 64) * len(self.scan)))
         limit = self.query.budget or 0
         return BudgetError("This estimate", needed, limit, "Gibbs updates", remedy, self.plan, self.estimate())

@@ -14,8 +14,8 @@ from dobrushin._learning.exact_gradient import Exact
 from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.gibbs_gradient import Gibbs
 from dobrushin._learning.read import read_problem, read_settings, read_start
-from dobrushin._sampling.sampler import progress_bar
 from dobrushin._shared import validate as check
+from dobrushin._shared.progress import progress_bar
 from dobrushin._shared.seeds import kept_seed, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError

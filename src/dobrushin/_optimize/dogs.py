@@ -14,7 +14,7 @@ from dobrushin._kernels import descent
 from dobrushin._models import Model
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.scan_result import ScanResult, whole
-from dobrushin._scan import Cycle, Draw, Scan, as_scan
+from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._variation.certificate import evaluate, warn_vacuous
@@ -135,9 +135,11 @@ def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: fl
     t = 0
     for k, segment in enumerate(scan.segments):
         span = slice(t, t + segment.steps)
-        if isinstance(segment, Draw):
+        if segment.is_random:
             vectors[k, : segment.n] = segment.vector()
-        steps[span] = segment.order() if isinstance(segment, Cycle) else -1 - k
+            steps[span] = -1 - k
+        else:
+            steps[span] = segment.order()
         t += segment.steps
     chosen, kept, value = descent.dogs_random(steps, vectors, *rows, d.copy(), tolerance)
     if kept == len(scan):

@@ -7,36 +7,43 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.checkpoint import Checkpoint
-from dobrushin._sampling.kernels import Kernel, Work
+from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.start import Guard, Start
-from dobrushin._scan import Cycle, Scan
-from dobrushin._shared.executors import Lost, own_executor, received, run_pieces, sent
+from dobrushin._scan import Scan
+from dobrushin._shared.executors import Lost, Running, own_executor, received, run_pieces, sent, workers_of
+from dobrushin._shared.progress import progress_bar
+from dobrushin._shared.state_file import StateFile
 
 # Updates between looks at whether to stop: some tens of milliseconds.
 CHUNK = 10**7
 SWEEPS = 64
+# Batches of a run with a checkpoint must be the same wherever it goes on: as if for so many cores.
+_CORES = 4
+_FORMAT = "dobrushin checkpoint 2"
+_SAME = "model, scan, seed, chains, record and kernel"
+_PARTS = ("x", "states", "counts")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Job:
     """All that a batch needs to know; small enough to be sent to another process."""
 
-    kernel: Kernel
+    runner: Runner
     scan: Scan
     master: NDArray[np.uint64]
     rows: NDArray[np.int64]  # variables to keep, by own number
     stops: NDArray[np.int64]  # steps after which to keep them
-    states: bool
-    counts: bool
-    start: Start | None
-    guard: Guard | None
-    largest: int
+    largest: int  # most states of a variable that is kept
+    states: bool = True  # whether to keep states
+    counts: bool = False  # whether to count them
+    start: Start | None = None  # None: as the runner starts by itself
+    guard: Guard | None = None
 
 
 @dataclass
@@ -82,17 +89,8 @@ class Stopped(Exception):
 def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
     """Take some chains through the scan; `shared` is the job as it was sent."""
     job: Job = received(shared)
-    kernel = job.kernel
-    now = progress or Progress()
-    if now.x is None:
-        now.x = kernel.start(job.master, chains) if job.start is None else kernel.load(job.start(chains))
-        if job.guard is not None:
-            job.guard.check(kernel.read(now.x, np.arange(kernel.region.size), len(chains)), chains.start)
-        if job.states:
-            now.states = np.empty((len(job.stops), len(job.rows), len(chains)), dtype=kernel.dtype)
-        if job.counts:
-            now.counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-    chunk = kernel.look(len(chains)) or max(1, _chunk(job.scan) // len(chains))
+    now = progress or _begin(job, chains)
+    chunk = job.runner.look(len(chains)) or max(1, _chunk(job.scan) // len(chains))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -106,12 +104,23 @@ def run_batch(shared: Any, chains: range, progress: Progress | None, control: Co
     return now
 
 
+def _begin(job: Job, chains: range) -> Progress:
+    runner = job.runner
+    x = runner.start(job.master, chains) if job.start is None else runner.load(job.start(chains))
+    if job.guard is not None:
+        job.guard.check(runner.read(x, np.arange(runner.region.size), len(chains)), chains.start)
+    shape = (len(job.stops), len(job.rows), len(chains))
+    states = np.empty(shape, dtype=runner.dtype) if job.states else None
+    counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
+    return Progress(x=x, states=states, counts=counts)
+
+
 def _chunk(scan: Scan) -> int:
     """Updates between looks at whether to stop."""
     if scan.is_random:
         return CHUNK // 10  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.
-    return max(CHUNK, SWEEPS * max(len(segment.cycle) for segment in scan.segments if isinstance(segment, Cycle)))
+    return max(CHUNK, SWEEPS * max(segment.period for segment in scan.segments))
 
 
 def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
@@ -119,19 +128,59 @@ def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
     for segment in job.scan.segments:
         a, b = max(lo - before, 0), min(hi - before, segment.steps)
         if a < b:
-            job.kernel.run(x, Work(job.master, chains, segment, a, b, before + a))
+            job.runner.run(x, Work(job.master, chains, segment, a, b, before + a))
         before += segment.steps
 
 
 def _keep(job: Job, now: Progress, chains: int) -> None:
     if now.states is not None:
-        now.states[now.kept] = job.kernel.read(now.x, job.rows, chains)
+        now.states[now.kept] = job.runner.read(now.x, job.rows, chains)
     if now.counts is not None:
-        job.kernel.count(now.x, job.rows, chains, now.counts)
+        job.runner.count(now.x, job.rows, chains, now.counts)
     now.kept += 1
 
 
-def run_all(
+@dataclass(frozen=True)
+class Outcome:
+    """The batches of a run that finished, in order, and what ended it before its time (or None)."""
+
+    batches: list[range]
+    parts: list[Progress]
+    trouble: KeyboardInterrupt | Lost | None
+
+    @property
+    def chains(self) -> int:
+        """How many chains finished."""
+        return sum(map(len, self.batches))
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Which ones."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(b.start, b.stop) for b in self.batches)])
+
+    def states(self, job: Job) -> NDArray[Any]:
+        """The kept states of all of them: (kept steps, variables, chains)."""
+        pieces = [part.states for part in self.parts if part.states is not None]
+        if not pieces:
+            return np.empty((len(job.stops), len(job.rows), 0), dtype=job.runner.dtype)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
+
+
+def run_batches(
+    job: Job, numbers: range, sequence: np.random.SeedSequence, running: Running, what: str, function: str
+) -> Outcome:
+    """Run the chains with these numbers; `what` stands beside the progress bar."""
+    batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
+    saved = None
+    if running.checkpoint is not None:
+        saved = Checkpoint(running.checkpoint, sequence, (job, numbers, len(batches)), function)
+    with progress_bar(running.progress, len(job.scan) * len(numbers), what) as report:
+        finished, trouble = _run_all(job, batches, running.executor, saved, report, function)
+    done = sorted(finished)
+    return Outcome([batches[k] for k in done], [finished[k] for k in done], trouble)
+
+
+def _run_all(
     job: Job,
     batches: list[range],
     executor: Executor | None,
@@ -147,7 +196,7 @@ def run_all(
     own = executor is None
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
     told = control if own else None
-    workers = job.kernel.workers or os.cpu_count() or 1
+    workers = job.runner.workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
 
     def save() -> None:
@@ -175,3 +224,39 @@ def run_all(
             pool.shutdown(wait=True, cancel_futures=True)
         save()
     return finished, trouble
+
+
+class Checkpoint:
+    """The batches of a run by number, in a file; read when it is made, if the file exists."""
+
+    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, function: str) -> None:
+        self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME, function)
+        self.finished: dict[int, Progress] = {}
+        self.under_way: dict[int, Progress] = {}
+        stored = self._file.read() or {}
+        for name in [name for name in stored if name.endswith(".at")]:
+            kind, k, _ = name.split(".")
+            step, kept = (int(v) for v in stored[name])
+            arrays = [stored.get(f"{kind}.{k}.{part}") for part in _PARTS]
+            {"finished": self.finished, "under_way": self.under_way}[kind][int(k)] = Progress(step, kept, *arrays)
+        self._file.begin(_arrays(self.finished, self.under_way))
+
+    def is_due(self) -> bool:
+        """Whether the last writing is long ago."""
+        return self._file.is_due()
+
+    def write(self, finished: dict[int, Progress], under_way: dict[int, Progress]) -> None:
+        """Replace the file."""
+        self._file.save(_arrays(finished, under_way))
+
+
+def _arrays(finished: dict[int, Progress], under_way: dict[int, Progress]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for kind, parts in (("finished", finished), ("under_way", under_way)):
+        for k, progress in parts.items():
+            name = f"{kind}.{k}"
+            arrays[f"{name}.at"] = np.array([progress.step, progress.kept], dtype=np.int64)
+            for part in _PARTS:
+                if (value := getattr(progress, part)) is not None:
+                    arrays[f"{name}.{part}"] = value
+    return arrays

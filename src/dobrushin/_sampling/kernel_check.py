@@ -8,7 +8,7 @@ import numpy as np
 
 from dobrushin import exact
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._sampling.build import possible_kernels
+from dobrushin._sampling.kernels import fitting_kernels
 from dobrushin._sampling.region import region_of
 from dobrushin._sampling.sampler import sample
 from dobrushin._scan import Scan
@@ -68,9 +68,9 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = exact.law(model, scan, initial=np.array(start))
-        for kernel in possible_kernels(model, scan, region_of(model, scan)):
-            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel)
-            results.append(_compare(model, law, run.states, kernel))
+        for kernel in fitting_kernels(model, scan, region_of(model, scan)):
+            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel.name)
+            results.append(_compare(model, law, run.states, kernel.name))
     return results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from dobrushin._models import Model
 from dobrushin._scan import Scan
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,32 @@ class Region:
         """Most neighbours of an updated variable."""
         return int(np.diff(self.start).max(initial=0))
 
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """For each entry of `neighbor`, whose neighbour it is."""
+        return np.repeat(np.arange(self.size), np.diff(self.start))
+
+    @property
+    def slot(self) -> NDArray[np.int64]:
+        """For each entry of `neighbor`, its place among the neighbours of the same variable."""
+        return np.arange(len(self.neighbor)) - np.repeat(self.start[:-1], np.diff(self.start))
+
     def local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Own numbers of positions that are in the region."""
         if len(self.positions) and self.positions[-1] == len(self.positions) - 1:
             return positions
         return np.searchsorted(self.positions, positions)
+
+    def rows_of(self, model: Model, labels: Iterable[Hashable] | None, function: str) -> NDArray[np.int64]:
+        """Own numbers of the variables with these labels; None: of all."""
+        if labels is None:
+            return np.arange(self.size)
+        wanted = check.positions(list(labels), model.labels, model._lookup, function, "record")
+        rows = np.minimum(np.searchsorted(self.positions, wanted), self.size - 1)
+        if (missing := self.positions[rows] != wanted).any():
+            label = model.labels[int(wanted[int(np.argmax(missing))])]
+            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
+        return rows
 
 
 def region_of(model: Model, scan: Scan) -> Region:

@@ -1,34 +1,29 @@
-"""The public function."""
+"""Drawing: the public function, and what it does once its arguments are read."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dobrushin._models import Model
-from dobrushin._sampling.batches import Job, Progress, run_all
-from dobrushin._sampling.build import KERNELS, build_kernel, update_error
-from dobrushin._sampling.checkpoint import Checkpoint
-from dobrushin._sampling.kernels import Kernel
-from dobrushin._sampling.record import Record, read_record
-from dobrushin._sampling.region import Region, region_of
-from dobrushin._sampling.samples import Samples
-from dobrushin._sampling.start import make_guard, read_initial
+from dobrushin._sampling.batches import Job, Outcome, run_batches
+from dobrushin._sampling.kernel import Runner
+from dobrushin._sampling.kernels import KERNELS, choose_kernel, update_error
+from dobrushin._sampling.samples import FINAL, Record, Samples, read_record
+from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import read_executor, workers_of
+from dobrushin._shared.executors import PLAIN, Running, read_executor
 from dobrushin._shared.seeds import kept_seed, master_words, seed_sequence
 from dobrushin._shared.state_file import read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
 BACKENDS = ("auto", "cpu", "cuda")
+# A device pays from so many chains and updates on: it is filled, and its start is worth it.
+MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
 
 
 def sample(
@@ -109,136 +104,99 @@ def sample(
     chains = check.count(chains, "sample", "chains")
     executor = read_executor(executor, "sample")
     if kernel is not None:
-        check.choice(kernel, KERNELS, "sample", "kernel")
+        check.choice(kernel, list(KERNELS), "sample", "kernel")
     check.choice(backend, BACKENDS, "sample", "backend")
     file = read_checkpoint(checkpoint, "sample")
     if seed is None and file is not None:
         seed = stored_seed(file)
     sequence = seed_sequence(seed, "sample")
-    return draw(model, scan, range(chains), sequence, initial, record, kernel, executor, progress, file, backend)
+    keep = read_record(record)
+    running = Running(executor, bool(progress), backend, file)
+    drawn_by = choose_kernel(model, scan, chains, kernel)
+    return run_chains(model, drawn_by, scan, range(chains), sequence, start=initial, record=keep, running=running)
 
 
-def draw(
+def run_chains(
     model: Model,
+    kernel: Runner,
     scan: Scan,
     numbers: range,
     sequence: np.random.SeedSequence,
-    initial: Any = "uniform",
-    record: Any = None,
-    kernel: str | None = None,
-    executor: Executor | None = None,
-    progress: bool = False,
-    checkpoint: Path | None = None,
-    backend: str = "cpu",
+    *,
+    start: Any = "uniform",
+    record: Record = FINAL,
+    running: Running = PLAIN,
     function: str = "sample",
 ) -> Samples:
-    """The chains with these numbers (the first one a multiple of 64): `sample` once its arguments are read."""
-    keep = read_record(record)
-    chains = len(numbers)
-    region = region_of(model, scan)
-    made = on_backend(build_kernel(model, scan, region, chains, kernel), scan, chains, backend, function)
-    job = make_job(model, scan, region, made, keep, master_words(sequence), "sample")
-    job.start = read_initial(model, region, initial, chains)
-    job.guard = make_guard(model, region)
-    # Batches of a run with a checkpoint must be the same wherever it goes on.
-    batches = make_batches(made, numbers, workers_of(executor) if checkpoint is None else 4)
-    saved = None
-    if checkpoint is not None:
-        about = (made.name, made, chains, numbers.start, len(batches), scan.to_arrays(), job.rows, job.stops, keep)
-        saved = Checkpoint(checkpoint, sequence, (*about, job.start), function)
-    with progress_bar(bool(progress), len(scan) * chains, "sampling") as report:
-        finished, trouble = run_all(job, batches, executor, saved, report, function)
-    samples = _collect(model, region, job, keep, finished, batches, kept_seed(sequence))
-    if trouble is not None:
-        ended = [np.arange(batches[k].start, batches[k].stop) for k in sorted(finished)]
-        which = np.concatenate([np.empty(0, dtype=np.int64), *ended])
-        if isinstance(trouble, KeyboardInterrupt):
-            raise SamplingInterrupted(samples, chains, which)
-        hint = f"They are the attribute 'samples' of this error. {how_to_go_on(saved is not None)}"
-        raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples, chain_numbers=which)
-    return samples
+    """The chains with these numbers (the first one a multiple of 64) by a kernel that was made for the model and scan.
+
+    `start` is the `initial` of `sample`.
+    """
+    region, chains = kernel.region, len(numbers)
+    rows = region.rows_of(model, record.variables, function)
+    job = Job(
+        on_backend(kernel, scan, chains, running.backend, function),
+        scan,
+        master_words(sequence),
+        rows,
+        record.stops(len(scan), function),
+        int(model.cardinalities[region.positions[rows]].max()),
+        record.states,
+        record.counts,
+        read_start(model, region, start, chains),
+        make_guard(model, region),
+    )
+    outcome = run_batches(job, numbers, sequence, running, "sampling", function)
+    samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))
+    if outcome.trouble is None:
+        return samples
+    if isinstance(outcome.trouble, KeyboardInterrupt):
+        raise SamplingInterrupted(samples, chains, outcome.numbers)
+    remedy = f"They are attached ('samples' of this error). {how_to_go_on(running.checkpoint is not None)}"
+    raise WorkerError(str(outcome.trouble), samples.chains, chains, "chains", remedy, samples, outcome.numbers)
 
 
-def make_job(model: Model, scan: Scan, region: Region, made: Kernel, keep: Record, master: Any, function: str) -> Job:
-    """What the batches of a run need to know, but for the start."""
-    if keep.variables is None:
-        rows = np.arange(region.size)
-    else:
-        wanted = check.positions(list(keep.variables), model.labels, model._lookup, function, "record")
-        place = np.minimum(np.searchsorted(region.positions, wanted), region.size - 1)
-        if (missing := region.positions[place] != wanted).any():
-            label = model.labels[int(wanted[int(np.argmax(missing))])]
-            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
-        rows = place
-    every = len(scan) if keep.every is None else keep.every
-    stops = np.arange(every, len(scan) + 1, every)
-    if not len(stops):
-        raise ArgumentError(function, "record", f"kept at least once in {len(scan)} steps", got=f"every={every}")
-    largest = int(model.cardinalities[region.positions[rows]].max())
-    return Job(made, scan, master, rows, stops, keep.states, keep.counts, None, None, largest)
+def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: str) -> Runner:
+    """The runner itself, or its twin on the GPU if that is asked for, or if it pays and nothing was asked for."""
+    if backend == "cpu" or (backend == "auto" and not _pays_on_gpu(runner, scan, chains)):
+        return runner
+    if scan.is_random:
+        raise ArgumentError(function, "backend", "'cpu' for scans with random steps", "cuda")
+    if not runner.has_twin:
+        raise ArgumentError(function, "backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
+    from dobrushin._sampling.cuda.device import cupy
+
+    cupy()  # says what is missing
+    return runner.twin()
 
 
-def on_backend(made: Kernel, scan: Scan, chains: int, backend: str, caller: str) -> Kernel:
-    """The kernel where it is to run."""
-    if backend == "cpu":
-        return made
-    from dobrushin._sampling.cuda import chosen
+def _pays_on_gpu(runner: Runner, scan: Scan, chains: int) -> bool:
+    """Whether a run is better off on the GPU, if there is one."""
+    if scan.is_random or not runner.has_twin or chains < MANY_CHAINS or chains * len(scan) < MANY_UPDATES:
+        return False
+    from dobrushin._sampling.cuda.device import is_available
 
-    return chosen(made, scan, chains, backend, caller)
-
-
-def make_batches(made: Kernel, numbers: range, cores: int) -> list[range]:
-    """Ranges of chains that are run together: whole words, and enough of them for all cores."""
-    if hasattr(made, "batches"):  # on a device, whose memory counts
-        fitting: list[range] = made.batches(numbers)
-        return fitting
-    size = made.batch
-    while size > made.lanes and len(numbers) < 2 * cores * size:
-        size //= 2
-    return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+    return is_available()
 
 
-def _collect(
-    model: Model, region: Region, job: Job, keep: Record, finished: dict[int, Progress], batches: list[range], seed: Any
-) -> Samples:
-    made = job.kernel
-    parts = [finished[k] for k in sorted(finished)]
-    chains = sum(len(batches[k]) for k in finished)
+def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any) -> Samples:
+    """The result of a run; `several` says whether states were kept more than once."""
     states, counts = None, None
     if job.states:
-        shape = (len(job.stops), len(job.rows), 0)
-        pieces = [part.states for part in parts if part.states is not None] or [np.empty(shape, dtype=made.dtype)]
-        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
+        states = outcome.states(job)
         if model._spins:
-            joined *= 2
-            joined -= 1
+            states *= 2
+            states -= 1
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
-        states = joined[0].T if keep.every is None else joined.transpose(2, 0, 1)
+        states = states.transpose(2, 0, 1) if several else states[0].T
     if job.counts:
         counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-        for part in parts:
+        for part in outcome.parts:
             counts += part.counts if part.counts is not None else 0
-    error = update_error(model.n_variables, job.scan, region, made)
-    kept = region.positions[job.rows]
-    labels = model.labels if len(kept) == model.n_variables and (np.diff(kept) == 1).all() else model._labels_at(kept)
-    return Samples(states, counts, labels, chains, job.scan, seed, made.name, error, model._spins, job.largest)
-
-
-@contextmanager
-def progress_bar(wanted: bool, total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
-    """A function that shows how many of all are done, or None where there is nobody to see it."""
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} " + unit + "/s"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, rate="-")
-
-        def report(done: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, rate=f"{speed:.2g}" if speed else "-")
-
-        yield report
+    n, runner = model.n_variables, job.runner
+    error = update_error(n, job.scan, runner)
+    kept = runner.region.positions[job.rows]
+    labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
+    return Samples(
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest
+    )

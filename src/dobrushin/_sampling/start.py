@@ -1,7 +1,9 @@
-"""Where chains start."""
+"""Where chains start: uniformly, where the caller says, or in a state that no factor forbids."""
 
 from __future__ import annotations
 
+import contextlib
+import heapq
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +13,13 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels.tables import first_forbidden
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._sampling.build import has_hard_zeros, local_factors
+from dobrushin._sampling.local_factors import LocalFactors, local_factors
 from dobrushin._sampling.region import Region
 from dobrushin._shared import validate as check
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, BudgetError
+
+# Choices that are tried before the search for an allowed state gives up.
+MOST_CHOICES = 100_000
 
 Start = Callable[[range], NDArray[np.int64]]
 
@@ -40,8 +45,8 @@ class Each:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A function of the user's makes the states of given chains."""
+class Computed:
+    """A function of the user's gives the states of chains."""
 
     model: Model
     region: Region
@@ -51,14 +56,14 @@ class Made:
         return _digits(self.model, self.region, self.function(np.arange(chains.start, chains.stop)), len(chains))
 
 
-def read_initial(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
+def read_start(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
     """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; None for uniform ones."""
     if isinstance(initial, str) and initial == "uniform":
         return None
     if isinstance(initial, str) and initial == "mode":
         return Same(_mode(model, region.positions)[:, None])
     if callable(initial):
-        return Made(model, region, initial)
+        return Computed(model, region, initial)
     if isinstance(initial, str):
         raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function", initial)
     array = np.asarray(initial)
@@ -71,22 +76,21 @@ def read_initial(model: Model, region: Region, initial: Any, chains: int) -> Sta
 class Guard:
     """Refuses starts that a factor of an updated variable forbids."""
 
-    parts: tuple[NDArray[Any], ...]
-    table: NDArray[np.float64]
+    factors: LocalFactors
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
 
     def check(self, states: NDArray[Any], first: int) -> None:
         """States of shape (variables, chains); `first` is the number of the first chain."""
-        variable, factor, chain = first_forbidden(*self.parts, self.table, np.ascontiguousarray(states, dtype=np.int64))
+        variable, factor, chain = first_forbidden(*self.factors, np.ascontiguousarray(states, dtype=np.int64))
         if variable < 0:
             return
-        _, m_start, member, _, _, _ = self.parts
-        names = [variable, *member[m_start[factor] : m_start[factor + 1]].tolist()]
-        words = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
+        first_member, last = self.factors.m_start[factor : factor + 2]
+        names = [variable, *self.factors.member[first_member:last].tolist()]
+        values = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
         raise ArgumentError(
-            "sample", "initial", requirement, got=f"forbidden: {', '.join(words)}", where=f"chain {first + chain}"
+            "sample", "initial", requirement, f"forbidden: {', '.join(values)}", f"chain {first + chain}"
         )
 
 
@@ -94,8 +98,7 @@ def make_guard(model: Model, region: Region) -> Guard | None:
     """None for models that allow everything."""
     if not has_hard_zeros(model):
         return None
-    graph, parts = local_factors(model, region)
-    return Guard(parts, graph._table, region.positions, model.labels)
+    return Guard(local_factors(model, region), region.positions, model.labels)
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
@@ -134,3 +137,135 @@ def _mode(model: Model, positions: NDArray[np.int64]) -> NDArray[np.int64]:
                 total = total + table
         mode[place] = total.argmax()
     return mode
+
+
+def allowed_state(model: Model, most_choices: int = MOST_CHOICES) -> NDArray[np.int64] | None:
+    """States 0..k-1 of all variables that no factor forbids; None if there are none.
+
+    `BudgetError` if the search gives up.
+    """
+    n = model.n_variables
+    zeros = np.zeros(n, dtype=np.int64)
+    if not has_hard_zeros(model):
+        return zeros
+    graph = model.to_factor_graph()
+    if float(graph.log_density(zeros)) > -np.inf:
+        return zeros
+    return _Search(graph, most_choices).run()
+
+
+def check_feasible(model: Model, function: str) -> None:
+    """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
+    if has_hard_zeros(model):
+        with contextlib.suppress(BudgetError):
+            if allowed_state(model) is None:
+                raise ArgumentError(function, "model", "one that allows some joint state", model)
+
+
+class _Search:
+    """Depth-first search. Changes of the domains are written down, so that they can be taken back."""
+
+    def __init__(self, graph: FactorGraph, most_choices: int) -> None:
+        self.most_choices = most_choices
+        self.domains = [np.ones(k, dtype=np.bool_) for k in graph.cardinalities.tolist()]
+        self.left = graph.cardinalities.tolist()  # how many states are left to each variable
+        self.scopes: list[tuple[int, ...]] = []
+        self.tables: list[NDArray[np.bool_]] = []
+        self.around: list[list[int]] = [[] for _ in range(graph.n_variables)]
+        self.liking = [np.zeros(k) for k in graph.cardinalities.tolist()]
+        entries = np.flatnonzero(np.isneginf(graph._table))
+        for k in np.unique(np.searchsorted(graph._table_start, entries, side="right") - 1).tolist():
+            scope, table = graph.factor(k)
+            for axis, variable in enumerate(scope):
+                others = tuple(a for a in range(len(scope)) if a != axis)
+                self.around[variable].append(len(self.tables))
+                self.liking[variable] += np.exp(np.minimum(table, 0.0)).sum(axis=others)
+            self.scopes.append(tuple(scope))
+            self.tables.append(table > -np.inf)
+        self.trail: list[tuple[int, NDArray[np.bool_]]] = []
+        # Variables by the number of states left; entries that are out of date are skipped.
+        self.heap = [(self.left[v], v) for v in range(graph.n_variables) if self.around[v]]
+        heapq.heapify(self.heap)
+
+    def run(self) -> NDArray[np.int64] | None:
+        """An allowed state, or None."""
+        if not self._propagate(set(range(len(self.tables)))):
+            return None
+        stack: list[tuple[int, list[int], int]] = []  # variable, states to try, length of the trail before
+        descend = True
+        for _ in range(self.most_choices):
+            if descend:
+                variable = self._next()
+                if variable < 0:
+                    return np.array([int(np.argmax(domain)) for domain in self.domains], dtype=np.int64)
+                states = np.flatnonzero(self.domains[variable])
+                order = states[np.argsort(self.liking[variable][states], kind="stable")]
+                stack.append((variable, order.tolist(), len(self.trail)))
+            while stack and not stack[-1][1]:
+                self._undo(stack.pop()[2])
+            if not stack:
+                return None
+            variable, untried, mark = stack[-1]
+            self._undo(mark)
+            self._set(variable, np.arange(len(self.domains[variable])) == untried.pop())
+            descend = self._propagate(set(self.around[variable]))
+        remedy = "Fix some variables with 'condition' to a state that is known to be allowed."
+        raise BudgetError(
+            "The search for an allowed state", self.most_choices + 1, self.most_choices, "choices", remedy
+        )
+
+    def _next(self) -> int:
+        """The variable with the fewest states left, but more than one; -1 if all are settled."""
+        while self.heap:
+            left, variable = self.heap[0]
+            if left == self.left[variable] and left > 1:
+                return variable
+            heapq.heappop(self.heap)
+        return -1
+
+    def _set(self, variable: int, domain: NDArray[np.bool_]) -> None:
+        self.trail.append((variable, self.domains[variable]))
+        self._put(variable, domain)
+
+    def _put(self, variable: int, domain: NDArray[np.bool_]) -> None:
+        self.domains[variable] = domain
+        self.left[variable] = int(domain.sum())
+        heapq.heappush(self.heap, (self.left[variable], variable))
+
+    def _undo(self, mark: int) -> None:
+        while len(self.trail) > mark:
+            self._put(*self.trail.pop())
+
+    def _propagate(self, waiting: set[int]) -> bool:
+        """Drop states that some factor has no allowed combination for; False if a variable has none left."""
+        while waiting:
+            k = waiting.pop()
+            scope, table = self.scopes[k], self.tables[k]
+            if not scope:
+                return False
+            possible = table
+            for axis, variable in enumerate(scope):
+                shape = [1] * len(scope)
+                shape[axis] = -1
+                possible = possible & self.domains[variable].reshape(shape)
+            for axis, variable in enumerate(scope):
+                left: Any = possible.any(axis=tuple(a for a in range(len(scope)) if a != axis))
+                count = int(left.sum())
+                if not count:
+                    return False
+                if count < self.left[variable]:
+                    self._set(variable, left)
+                    waiting.update(other for other in self.around[variable] if other != k)
+        return True
+
+
+def has_hard_zeros(model: Model) -> bool:
+    """Whether some combination of states is forbidden."""
+    if isinstance(model, Ising | SpinMRF):
+        return False
+    if isinstance(model, Potts):
+        return model._unaries is not None and bool(np.isneginf(model._unaries).any())
+    if isinstance(model, PairwiseMRF):
+        return bool(np.isneginf(model._table).any() or np.isneginf(model._unary).any())
+    assert isinstance(model, FactorGraph)
+    return bool(np.isneginf(model._table).any())

@@ -61,6 +61,10 @@ class Running:
         return None if self.checkpoint is None else numbered(self.checkpoint, number)
 
 
+# On this machine, without a bar or a file.
+PLAIN = Running()
+
+
 @dataclass(frozen=True)
 class Within:
     """What a piece of a larger work has to know of it.

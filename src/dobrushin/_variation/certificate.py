@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.variation import forward, forward_random
 from dobrushin._models import Model
-from dobrushin._scan import Cycle, Draw, Scan, as_scan
+from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._variation.objective import Objective, read_objective
@@ -43,20 +43,20 @@ class Problem:
     def roundings(self, scan: Scan) -> int:
         """The number of roundings that one entry of b can suffer on the way through the scan."""
         width = int(np.diff(self.start).max(initial=0))
-        return sum((width + (5 if isinstance(part, Draw) else 1)) * part.steps for part in scan.segments)
+        return sum(segment.roundings(width) for segment in scan.segments)
 
     def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
         """Update b through the scan."""
         for segment in scan.segments:
-            if isinstance(segment, Cycle):
-                used = segment if segment.steps >= len(segment.cycle) else Cycle(segment.order(), 0, segment.steps)
-                order = frozen(self._local(used.array()))
-                forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
-            else:
+            if segment.is_random:
                 q = np.zeros(len(self.positions))
-                support = np.flatnonzero(segment.vector())
+                support = segment.updates()
                 q[self._local(support)] = segment.vector()[support]
                 forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+            else:
+                used = segment.trim()
+                order = frozen(self._local(used.array()))
+                forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
 
     def _local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return positions if len(self.positions) == self.n else np.searchsorted(self.positions, positions)

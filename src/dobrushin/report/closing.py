@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._scan import Draw, Scan
+from dobrushin._scan import Scan
 from dobrushin.report.graph import Grid, Surroundings, as_grid
 
 # Moments of the slider, updates that are shown, cells across and down, and the size of the picture of distances.
@@ -56,13 +56,12 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
     before = 0
     for segment in scan.segments:
         lo, hi = np.searchsorted(times, [before, before + segment.steps])
-        if isinstance(segment, Draw):
+        if segment.is_random:
             share = np.cumsum(segment.vector())
             drawn = np.searchsorted(share, generator.random(hi - lo) * share[-1], side="right")
             found[lo:hi] = np.minimum(drawn, segment.n - 1)
         else:
-            place = (segment.first + times[lo:hi] - before) % len(segment.cycle)
-            found[lo:hi] = place if isinstance(segment.cycle, range) else segment.cycle[place]
+            found[lo:hi] = segment.at(times[lo:hi] - before)
         before += segment.steps
     return found
 

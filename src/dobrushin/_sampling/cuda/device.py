@@ -15,14 +15,14 @@ _LOCK = threading.Lock()
 
 def cupy() -> Any:
     """CuPy, with a GPU that answers."""
-    found = require("cupy", "cuda")
+    cp = require("cupy", "cuda")
     try:
-        count = found.cuda.runtime.getDeviceCount()
+        count = cp.cuda.runtime.getDeviceCount()
     except Exception as error:  # whatever a broken or missing driver makes of it
         raise _no_device(str(error)) from error
     if not count:
         raise _no_device("none was found")
-    return found
+    return cp
 
 
 def _no_device(reason: str) -> RuntimeError:
@@ -44,15 +44,16 @@ def is_available() -> bool:
 
 def function(source: str, name: str, *options: str) -> Any:
     """A compiled kernel of `source`.cu, for the current device; CuPy keeps compiled code on disk."""
+    cp = cupy()
     with _LOCK:
-        return _module(cupy().cuda.runtime.getDevice(), source, options).get_function(name)
+        return _module(cp, cp.cuda.runtime.getDevice(), source, options).get_function(name)
 
 
 @functools.cache
-def _module(device: int, source: str, options: tuple[str, ...]) -> Any:
+def _module(cp: Any, device: int, source: str, options: tuple[str, ...]) -> Any:
     del device  # part of the name of what is kept
     code = "\n".join(source_of(part) for part in ("generator.cuh", f"{source}.cu"))
-    return cupy().RawModule(code=code, options=("-std=c++17", *options))
+    return cp.RawModule(code=code, options=("-std=c++17", *options))
 
 
 def source_of(name: str) -> str:

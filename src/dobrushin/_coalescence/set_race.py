@@ -1,0 +1,82 @@
+"""Sets of labels of any model: labels race, with exponential times. [trusted]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.set_kernel import SetKernel
+from dobrushin._kernels import sets
+from dobrushin._models import Model
+from dobrushin._sampling.kernel import UNIT
+from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
+from dobrushin._sampling.region import Region
+from dobrushin._shared.arrays import frozen
+from dobrushin.errors import ArgumentError
+
+# Cells of tables that an update of an ordinary model looks at.
+_ORDINARY_CELLS = 80.0
+# States are kept in 16 bits, and -1 stands for none.
+_MOST_STATES = 2**15 - 1
+
+
+@dataclass(frozen=True)
+class SetRace(SetKernel):
+    """Any model: labels race."""
+
+    region: Region
+    largest: int  # most states of any variable of the model: random numbers per step
+    states: NDArray[np.int64]
+    first: NDArray[np.int64]  # row of the first label of each variable
+    factors: LocalFactors
+    error: NDArray[np.float64]
+    name: ClassVar[str] = "set race"
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 64
+    rate: ClassVar[float] = 1.5e6
+
+    @classmethod
+    def fits(cls, form: Model) -> bool:
+        del form
+        return True
+
+    @classmethod
+    def make(cls, form: Model, region: Region) -> SetRace:
+        largest = int(form.cardinalities.max())
+        if largest > _MOST_STATES:
+            raise ArgumentError("coalescence", "model", f"of variables with at most {_MOST_STATES} states", largest)
+        factors = local_factors(form, region)
+        k = form.cardinalities[region.positions]
+        # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
+        # than all roundings together; for each of k (k - 1) ordered pairs. The last term is for the grid of the times.
+        near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(form, factors) + 128.0)
+        error = k * (k - 1) * near + 128.0 * k * UNIT
+        first = np.concatenate([[0], np.cumsum(k)[:-1]])
+        return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))
+
+    @property
+    def cost(self) -> float:
+        """By the cells of the tables that an update looks at, when sets have shrunk to some extent."""
+        f_start, m_start, member = self.factors[:3]
+        labels = np.repeat(self.states, np.diff(f_start))
+        logs = np.log(self.states[member])
+        sums = np.concatenate([[0.0], np.cumsum(logs)])
+        cells = labels * np.exp(0.5 * (sums[m_start[1:]] - sums[m_start[:-1]]))
+        return max(1.0, float(cells.sum()) / max(1, len(self.region.updated)) / _ORDINARY_CELLS)
+
+    def begin(self, runs: int) -> NDArray[np.bool_]:
+        return np.ones((int(self.states.sum()), runs), dtype=np.bool_)
+
+    def steps(
+        self, x: NDArray[Any], order: NDArray[np.int32], place: int, steps: int, number: int, stride: int, keys: Any
+    ) -> None:
+        shared = (self.largest, self.states, self.first, *self.factors)
+        sets.set_race(order, place, steps, number, stride, *shared, keys, x)
+
+    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        out = np.empty((len(rows), chains), dtype=np.int16)
+        sets.settled_labels(x, self.first, self.states, rows, out)
+        return out

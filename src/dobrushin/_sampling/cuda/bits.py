@@ -1,0 +1,85 @@
+"""Chains of 64 to a word of memory, on the GPU."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._sampling.cuda.device import cupy, function, launch
+from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel, States
+
+# Bits of thresholds that all chains look at: see bits.cu.
+PLANES = 12
+
+
+class DeviceWords(DeviceKernel):
+    """64 chains in a word."""
+
+    lanes: ClassVar[int] = 64
+    batch: ClassVar[int] = 2**24
+    chunk: ClassVar[int] = 10**11
+    width: ClassVar[Any] = np.uint64
+
+    def _compiled(self, name: str) -> Any:
+        return function("bits", name, f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
+
+    def _choice(self, threshold: Any, degree: int) -> Any:
+        n = threshold.shape[0]
+        choice = cupy().empty((n, PLANES, 2 ** (degree - 2)), dtype=np.uint32)
+        arguments = (threshold, np.uint32(n), np.int32(degree), choice)
+        launch(self._compiled("choose"), choice.size, 256, arguments)
+        return choice
+
+
+class DeviceBits(DeviceWords):
+    """`Bits` on the device."""
+
+    name: ClassVar[str] = "bits"
+
+    @property
+    def rows(self) -> int:
+        return self.region.size + 1
+
+    @property
+    def _degree(self) -> int:
+        return int(self.host.neighbor.shape[1])
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, host = cupy(), self.host
+        threshold = cp.asarray(host.threshold)
+        return (
+            cp.asarray(host.neighbor.astype(np.uint32)), self._choice(threshold, self._degree), threshold,
+            cp.asarray(host.certain.view(np.uint8)),
+        )  # fmt: skip
+
+    def _begin(self, columns: range, keys: Any) -> Any:
+        cp = cupy()
+        x = cp.zeros((self.rows, len(columns)), dtype=np.uint64)
+        arguments = (cp.asarray(self.region.positions), np.uint32(self.region.size), keys, x, np.uint32(len(columns)))
+        launch(self._compiled("start_bits"), len(columns), BLOCK, arguments)
+        return x
+
+    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
+        about = (order, np.int32(len(order)), np.int32(place), np.uint64(step), np.int32(steps))
+        W = x.shape[1]
+        arguments = (*about, *self.tables(), keys, x, np.uint32(W))
+        launch(self._compiled(f"update_bits{self._degree}"), W, BLOCK, arguments)
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        out = cupy().empty((len(rows), chains), dtype=np.int8)
+        arguments = (x, rows, np.uint32(x.shape[1]), np.uint64(chains), out)
+        launch(self._compiled("unpack"), chains, 256, arguments, len(rows))
+        return out
+
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        if not isinstance(x, States):
+            self.host.count(x, rows, chains, counts)
+            return
+        ones = cupy().zeros(len(rows), dtype=np.uint64)
+        arguments = (x.array, cupy().asarray(rows), np.uint32(x.array.shape[1]), np.uint64(chains), ones)
+        launch(self._compiled("count_bits"), 256 * len(rows), 256, arguments)
+        found = ones.get().astype(np.int64)
+        counts[:, 1] += found
+        counts[:, 0] += chains - found

@@ -1,0 +1,199 @@
+"""Kernels whose states are on the GPU: each makes the draws of the kernel of the same name on the CPU.
+
+Their states are (rows, columns), a column being a chain or a word of 64 chains, as on the CPU. Where they do not fit on
+the device, the host holds them and some columns at a time are taken there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._sampling.cuda.device import cupy, free_memory, launch
+from dobrushin._sampling.kernel import Runner, Work
+
+# Threads of a block: see bits.cu.
+BLOCK = 128
+# Share of the free memory that the states of a batch may take: another batch may be on its way.
+SHARE = 0.4
+# Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
+MOST_STEPS = 2**17
+# Blocks in the second dimension of a grid.
+MOST_ROWS = 65535
+
+
+class States:
+    """States on the device."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def copy(self) -> NDArray[Any]:
+        """A copy that the host holds, from which a run can go on too."""
+        copied: NDArray[Any] = self.array.get()
+        return copied
+
+
+@dataclass(eq=False)
+class DeviceKernel(Runner):
+    """What kernels on the device share."""
+
+    host: Any
+    arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # tables, by device
+    workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
+    chunk: ClassVar[int]  # updates between looks at whether to stop, at most
+    width: ClassVar[Any]  # type of a state
+
+    def __post_init__(self) -> None:
+        self.region, self.error = self.host.region, self.host.error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "arranged": {}}
+
+    @property
+    def dtype(self) -> Any:
+        return self.host.dtype
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Rows of the array of states."""
+
+    @abstractmethod
+    def _compiled(self, name: str) -> Any:
+        """A function of the source file that the kernel is in."""
+
+    @abstractmethod
+    def _make_tables(self) -> tuple[Any, ...]:
+        """What the kernel is about, on the device."""
+
+    @abstractmethod
+    def _begin(self, columns: range, keys: Any) -> Any:
+        """Initial states of some columns, on the device."""
+
+    @abstractmethod
+    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
+        """Take all columns through some steps."""
+
+    @abstractmethod
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        """States of some rows, on the device."""
+
+    def batches(self, numbers: range, cores: int) -> list[range]:
+        """Ranges of chains that are run together: as even as can be, and small enough for the memory there is."""
+        del cores
+        bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
+        fit = max(1, int(SHARE * free_memory() / bytes_of_column)) * self.lanes
+        count = -(-len(numbers) // min(self.batch, fit))
+        size = -(-len(numbers) // count // 64) * 64
+        return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+
+    def look(self, chains: int) -> int:
+        """Steps of so many chains between looks at whether to stop: some tenths of a second at most."""
+        return max(1, min(MOST_STEPS, self.chunk // chains))
+
+    def start(self, master: NDArray[np.uint64], chains: range) -> Any:
+        columns = self._columns(chains)
+
+        def begin(some: range) -> Any:
+            return self._begin(some, self._keys(master, some))
+
+        try:
+            return States(begin(columns))
+        except _out_of_memory():
+            x = np.empty((self.rows, len(columns)), dtype=self.width)
+
+        def fill(lo: int, hi: int) -> None:
+            x[:, lo:hi] = begin(columns[lo:hi]).get()
+
+        _in_parts(len(columns), fill)
+        return x
+
+    def load(self, states: NDArray[np.int64]) -> Any:
+        x = self.host.load(states)
+        try:
+            return States(cupy().asarray(x))
+        except _out_of_memory():
+            return x
+
+    def run(self, x: Any, work: Work) -> None:
+        order, place = work.order_in(self.region)
+        on_device = cupy().asarray(order)
+        columns = self._columns(work.chains)
+
+        def advance(some: Any, which: range) -> None:
+            keys = self._keys(work.master, which)
+            for lo in range(work.lo, work.hi, MOST_STEPS):
+                done, steps = lo - work.lo, min(MOST_STEPS, work.hi - lo)
+                self._update(some, on_device, (place + done) % len(order), work.step + done, steps, keys)
+            cupy().cuda.get_current_stream().synchronize()
+
+        if isinstance(x, States):
+            # Memory for keys alone: it was there at the start.
+            advance(x.array, columns)
+            return
+
+        def part(lo: int, hi: int) -> None:
+            some = cupy().asarray(x[:, lo:hi])
+            advance(some, columns[lo:hi])
+            x[:, lo:hi] = some.get()
+
+        _in_parts(x.shape[1], part)
+
+    def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        if not isinstance(x, States):
+            read: NDArray[Any] = self.host.read(x, rows, chains)
+            return read
+        out = np.empty((len(rows), chains), dtype=self.dtype)
+
+        def part(lo: int, hi: int) -> None:
+            self._read(x.array, cupy().asarray(rows[lo:hi]), chains).get(out=out[lo:hi])
+
+        for lo in range(0, len(rows), MOST_ROWS):
+            hi = min(lo + MOST_ROWS, len(rows))
+            _in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
+        return out
+
+    def tables(self) -> tuple[Any, ...]:
+        """What the kernel is about, on the current device; made once."""
+        device = cupy().cuda.runtime.getDevice()
+        if device not in self.arranged:
+            try:
+                self.arranged[device] = self._make_tables()
+            except _out_of_memory() as error:
+                raise MemoryError(f"The GPU cannot hold the tables of this model: use backend='cpu'. {error}") from None
+        return self.arranged[device]
+
+    def _columns(self, chains: range) -> range:
+        return range(chains.start // self.lanes, (chains.stop - 1) // self.lanes + 1)
+
+    def _keys(self, master: NDArray[np.uint64], columns: range) -> Any:
+        keys = cupy().empty((2, len(columns)), dtype=np.uint64)
+        arguments = (master[0], master[1], np.uint64(columns.start), np.uint32(len(columns)), keys)
+        launch(self._compiled("streams"), len(columns), BLOCK, arguments)
+        return keys
+
+
+def _out_of_memory() -> type[Exception]:
+    error: type[Exception] = cupy().cuda.memory.OutOfMemoryError
+    return error
+
+
+def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
+    """Do something for all columns, in as few parts as the device's memory allows."""
+    size, lo = columns, 0
+    while lo < columns:
+        try:
+            act(lo, min(lo + size, columns))
+        except _out_of_memory():
+            cupy().get_default_memory_pool().free_all_blocks()
+            if size <= 1:
+                raise
+            size = -(-size // 2)
+        else:
+            lo += size

@@ -1,0 +1,84 @@
+"""One chain to a thread, of variables with any number of states, on the GPU."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._sampling.cuda.device import cupy, function, launch
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, States
+
+
+class _Labels(DeviceKernel):
+    """One chain a thread."""
+
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 2**22
+    chunk: ClassVar[int] = 10**10
+
+    @property
+    def width(self) -> Any:
+        return self.host.dtype
+
+    @property
+    def rows(self) -> int:
+        return self.region.size + 1
+
+    def _compiled(self, name: str) -> Any:
+        state = "signed char" if self.dtype == np.int8 else "int"
+        return function("labels", name, "-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}")
+
+    def _begin(self, columns: range, keys: Any) -> Any:
+        cp = cupy()
+        x = cp.zeros((self.rows, len(columns)), dtype=self.dtype)
+        states = cp.asarray(self.host.sizes.astype(np.int32))
+        ids = cp.asarray(self.region.positions)
+        arguments = (ids, states, np.uint32(self.region.size), keys, x, np.uint32(len(columns)))
+        launch(self._compiled("start_labels"), len(columns), BLOCK, arguments)
+        return x
+
+    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
+        about = (order, np.int32(len(order)), np.int32(place), np.uint64(step), np.int32(steps))
+        chains = x.shape[1]
+        arguments = (*about, *self.tables(), keys, x, np.uint32(chains))
+        launch(self._compiled(f"update_{self.name}"), chains, BLOCK, arguments)
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        return x[rows, :chains]
+
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        if not isinstance(x, States):
+            self.host.count(x, rows, chains, counts)
+            return
+        found = cupy().zeros(counts.shape, dtype=np.uint64)
+        size, width = np.uint32(x.array.shape[1]), np.int32(counts.shape[1])
+        for lo in range(0, len(rows), MOST_ROWS):
+            some = cupy().asarray(rows[lo : lo + MOST_ROWS])
+            arguments = (x.array, some, size, width, found[lo : lo + MOST_ROWS])
+            launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
+        counts += found.get().astype(np.int64)
+
+
+class DevicePotts(_Labels):
+    """`PottsLanes` on the device."""
+
+    name: ClassVar[str] = "potts"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, region = cupy(), self.region
+        indices = (cp.asarray(part.astype(np.int32)) for part in (region.start, region.neighbor))
+        return (*indices, cp.asarray(self.host.strength), cp.asarray(self.host.unary))
+
+
+class DeviceFactors(_Labels):
+    """`Factors` on the device; its exponentials may differ from the CPU's in the last bit."""
+
+    name: ClassVar[str] = "factors"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, factors = cupy(), self.host.factors
+        narrow = (self.host.states, *factors[:-2])
+        wide = (factors.base.astype(np.int64), factors.table)
+        return (*(cp.asarray(part.astype(np.int32)) for part in narrow), *map(cp.asarray, wide))

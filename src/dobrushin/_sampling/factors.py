@@ -1,0 +1,75 @@
+"""Chains of any model, by the tables of its factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._kernels import labels
+from dobrushin._models import Model
+from dobrushin._sampling.array_kernel import ArrayKernel, Orders
+from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
+from dobrushin._sampling.region import Region
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen
+
+
+@dataclass(frozen=True)
+class Factors(ArrayKernel):
+    """Chains of any model."""
+
+    region: Region
+    states: NDArray[np.int64]
+    factors: LocalFactors
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict)
+    name: ClassVar[str] = "factors"
+    rate: ClassVar[float] = 1e7
+    has_twin: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+        del form, scan, region
+        return True
+
+    @classmethod
+    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+        del form, scan, region, chains
+        return True
+
+    @classmethod
+    def make(cls, form: Model, region: Region) -> Factors:
+        factors = local_factors(form, region)
+        k = form.cardinalities[region.positions]
+        error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(form, factors) + 8.0 * (k + 4))
+        return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.labels import DeviceFactors
+
+        return DeviceFactors(self)
+
+    @property
+    def largest(self) -> int:
+        return int(self.states.max())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.states
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        shared = (self.states, *self.factors)
+        if not work.segment.is_random:
+            for steps in self.steps_of_cycle(work):
+                labels.factor_steps(*steps, *shared, keys, x)
+            return
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            state = x[:, c : c + 1].copy()
+            for steps in lists:
+                labels.factor_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
+            x[:, c : c + 1] = state

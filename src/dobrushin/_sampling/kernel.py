@@ -1,0 +1,144 @@
+"""What a way to draw is: the face that all kernels share, and what a new one has to say about itself.
+
+A kernel holds only arrays, so it can be sent to other processes. It states how exact its draws are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._kernels.generator import streams
+from dobrushin._models import Model
+from dobrushin._sampling.region import Region
+from dobrushin._scan import Cycle, Scan, Segment
+from dobrushin._shared.arrays import frozen
+
+# A double is off by at most this share when it is rounded.
+UNIT = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Work:
+    """Steps lo to hi of a segment, for some chains; the first one is number `step` of the scan."""
+
+    master: NDArray[np.uint64]
+    chains: range
+    segment: Segment
+    lo: int
+    hi: int
+    step: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps."""
+        return self.hi - self.lo
+
+    @property
+    def cycle(self) -> Cycle:
+        """The segment, for kernels that take fixed orders only."""
+        if self.segment.is_random:
+            raise TypeError("random steps have no cycle")
+        return self.segment
+
+    def keys(self, lanes: int) -> NDArray[np.uint64]:
+        """Keys and increments of the chains' streams."""
+        return streams_of(self.master, self.chains, lanes)
+
+    def order_in(self, region: Region) -> tuple[NDArray[np.int32], int]:
+        """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
+        part = self.cycle.cut(self.lo, self.hi).trim()
+        return frozen(region.local(part.array()).astype(np.int32)), part.first
+
+
+def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
+    """Keys and increments of the streams of some chains."""
+    first, last = chains.start // lanes, (chains.stop - 1) // lanes
+    keys: NDArray[np.uint64] = streams(master[0], master[1], first, last - first + 1)
+    return keys
+
+
+class Runner(ABC):
+    """Takes the states of chains through steps: `start`, `run`, and `read` or `count`.
+
+    What is run are states or sets of states, on the host or on a device. Batches and checkpoints treat all alike.
+    """
+
+    name: ClassVar[str]
+    rate: ClassVar[float]  # updates per second and core of an ordinary machine, to tell how long a run will take
+    lanes: ClassVar[int]  # chains that share a stream
+    batch: ClassVar[int]  # chains that are run together at most
+    workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
+    has_twin: ClassVar[bool] = False  # whether there is a runner on the GPU that makes the same draws
+    region: Region
+    error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
+
+    @property
+    def cost(self) -> float:
+        """How many times as long an update takes as `rate` says."""
+        return 1.0
+
+    def twin(self) -> Runner:
+        """The runner on the GPU that makes the same draws."""
+        raise NotImplementedError(f"{self.name} has no twin")
+
+    def look(self, chains: int) -> int | None:
+        """Steps of so many chains between looks at whether to stop, if not the usual number."""
+        del chains
+        return None
+
+    def batches(self, numbers: range, cores: int) -> list[range]:
+        """Ranges of chains that are run together: whole streams, and enough of them for all cores."""
+        size = self.batch
+        while size > self.lanes and len(numbers) < 2 * cores * size:
+            size //= 2
+        return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """Type of the states that `read` gives."""
+
+    @abstractmethod
+    def start(self, master: NDArray[np.uint64], chains: range) -> Any:
+        """Initial states: uniform, or everything for sets."""
+
+    @abstractmethod
+    def load(self, states: NDArray[np.int64]) -> Any:
+        """Given initial states 0..k-1, of shape (variables, chains)."""
+
+    @abstractmethod
+    def run(self, x: Any, work: Work) -> None:
+        """Take the states through some steps."""
+
+    @abstractmethod
+    def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        """States 0..k-1 of some variables, of shape (rows, chains)."""
+
+    @abstractmethod
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        """Add to counts[row, state] the chains in that state."""
+
+
+class Kernel(Runner):
+    """A way to draw states: where it fits, when it is worth taking, and how it is made."""
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+        """Whether it can run this scan."""
+
+    @classmethod
+    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+        """Whether to take it when nobody asks for it, if it fits and none before it in the registry is worth it."""
+        del form, scan, region, chains
+        return False
+
+    @classmethod
+    @abstractmethod
+    def make(cls, form: Model, region: Region) -> Kernel:
+        """Its arrays, for a region of a form that it fits."""
