@@ -152,8 +152,10 @@ def run_chains(
         return samples
     if isinstance(outcome.trouble, KeyboardInterrupt):
         raise SamplingInterrupted(samples, chains, outcome.numbers)
-    remedy = f"They are attached ('samples' of this error). {how_to_go_on(running.checkpoint is not None)}"
-    raise WorkerError(str(outcome.trouble), samples.chains, chains, "chains", remedy, samples, outcome.numbers)
+    hint = f"They are the attribute 'samples' of this error. {how_to_go_on(running.checkpoint is not None)}"
+    raise WorkerError(
+        str(outcome.trouble), samples.chains, chains, "chains", hint, samples=samples, chain_numbers=outcome.numbers
+    )
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: str) -> Runner:
