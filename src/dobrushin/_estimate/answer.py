@@ -21,6 +21,7 @@ from dobrushin._sampling import Samples
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.extras import require
 from dobrushin._shared.seeds import kept_seed
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
@@ -144,7 +145,7 @@ class Estimate:
     @property
     def confidence_text(self) -> str:
         """The confidence as people say it, such as 99.95%."""
-        return f"{100 * self.confidence:.10g}%"
+        return percent(self.confidence)
 
     @property
     def half_width(self) -> NDArray[np.float64]:
@@ -320,17 +321,3 @@ def _plain(value: Any) -> Any:
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
-
-def rounded_up(value: float, digits: int = 3) -> str:
-    """A few digits, rounded upwards.
-
-    Examples
-    --------
-    >>> rounded_up(0.0014451), rounded_up(0.5), rounded_up(0.0)
-    ('0.00145', '0.5', '0')
-    """
-    text = f"{value:.{digits}g}"
-    if float(text) >= value:
-        return text
-    unit: float = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return f"{value + unit:.{digits}g}"

@@ -31,6 +31,7 @@ from dobrushin._optimize.guide import guided
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Running
 from dobrushin._shared.intervals import upper_limit
+from dobrushin._shared.text import percent
 from dobrushin.errors import CertificateError
 
 # Seconds that a simulation may be expected to take when no budget is given.
@@ -58,6 +59,7 @@ class Coalescence(Method):
     summary: ClassVar[str] = "simulated sets of states, which need no condition"
     works_nearby: ClassVar[bool] = True
     outcomes: ClassVar[str] = "runs of sets of states"
+    bias_is_proven: ClassVar[bool] = False
 
     def __init__(self, query: Query, plan: Plan, kernel: SetKernel) -> None:
         super().__init__(query, plan)
@@ -141,7 +143,7 @@ def _curve_words(variables: int, confidence: float) -> str:
     about = "the target" if variables == 1 else f"some of the {variables:,} variables that the answer looks at"
     return (
         f"Upper limit on the probability that {about} still depends on the start, from runs made for this picture. All "
-        f"points hold at once at confidence {100 * confidence:.10g}%. The intervals above do not rest on it."
+        f"points hold at once at confidence {percent(confidence)}. The intervals above do not rest on it."
     )
 
 

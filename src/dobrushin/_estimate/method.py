@@ -169,6 +169,8 @@ class Method(ABC):
         Whether it looks only at what is near the targets, and so works on a part of a larger model.
     outcomes : str
         What is counted: "chains", or what takes their place.
+    bias_is_proven : bool
+        Whether a bound on the bias holds for certain, and not at a confidence.
     """
 
     name: ClassVar[str]
@@ -178,6 +180,7 @@ class Method(ABC):
     in_auto: ClassVar[bool] = True
     works_nearby: ClassVar[bool] = False
     outcomes: ClassVar[str] = "chains"
+    bias_is_proven: ClassVar[bool] = True
 
     def __init__(self, query: Query, plan: Plan) -> None:
         self.query, self.plan = query, plan

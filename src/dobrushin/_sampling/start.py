@@ -90,7 +90,7 @@ class Guard:
         values = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
         raise ArgumentError(
-            "sample", "initial", requirement, f"forbidden: {', '.join(values)}", f"chain {first + chain}"
+            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {first + chain}"
         )
 
 

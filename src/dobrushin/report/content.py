@@ -9,24 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._coalescence import coalescence
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.query import expected_seconds
+from dobrushin._estimate.method import Curve
+from dobrushin._estimate.methods import METHODS
 from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import BudgetError
-from dobrushin.report import sentences as words
+from dobrushin.report import sentences
 from dobrushin.report.closing import picture
-from dobrushin.report.graph import certified_surroundings, surroundings, target_labels
+from dobrushin.report.graph import certified_surroundings, surroundings
 from dobrushin.report.table import distinct_targets, rows_of, short_names
 
 # Names in a sentence, and in a line of code.
 _MOST_NAMES, _MOST_IN_CODE = 100, 8
 _MOST_DIAGNOSED = 20_000
-# The curve of a coalescence: runs, and seconds that they may take.
-_RUNS, _SECONDS = (4096, 512), 2.0
-_CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
 def content(
@@ -43,22 +41,20 @@ def content(
     around = certified_surroundings(estimate)
     if model is not None and sampled is not None:
         around = surroundings(estimate, model, sampled, evidence)
-    scan = estimate.plan.scan
+    scan, method = estimate.plan.scan, METHODS[estimate.plan.method]
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
     return {
         "title": default if title is None else title,
-        "verdict": words.verdict(estimate),
+        "verdict": sentences.verdict(estimate),
         "asked": _asked(estimate, model, evidence),
         "rows": rows_of(estimate),
         "certificate": {
-            "words": words.explained(estimate),
-            "facts": words.facts(estimate),
+            "words": method.explain(estimate),
+            "facts": sentences.facts(estimate),
             "assumptions": list(estimate.assumptions),
-            "bias": f"limit at confidence {words.percent(estimate.confidence)}"
-            if estimate.plan.method == "coalescence"
-            else "",
+            "bias": "" if method.bias_is_proven else f"limit at confidence {estimate.confidence_text}",
         },
-        "curve": _curve(estimate, sampled, evidence),
+        "curve": _points(method.curve(estimate, sampled)),
         "scan": None if scan is None else picture(scan, around, shape),
         "diagnosis": _diagnosis(sampled, diagnosis, bool(evidence)),
         "reproduce": _reproduce(estimate, evidence, command),
@@ -68,38 +64,24 @@ def content(
 def _asked(estimate: Estimate, model: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any]:
     targets = distinct_targets(estimate)[0]
     observed = [f"{label} = {state}" for label, state in list(evidence.items())[:_MOST_NAMES]]
-    exact = estimate.plan.method == "exact"
+    certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
         "targets": short_names([str(shown(target)) for target in targets[:_MOST_NAMES]]),
         "count": len(targets),
         "tolerance": f"plus or minus {estimate.plan.tolerance:g}",
-        "confidence": words.percent(estimate.plan.confidence) + (" (what was found is certain)" if exact else ""),
+        "confidence": percent(estimate.plan.confidence) + certain,
         "evidence": short_names(observed),
         "evidence_count": len(evidence),
     }
 
 
-def _curve(estimate: Estimate, sampled: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any] | None:
-    """The bound against the steps, where there is one."""
-    if estimate.certificate is not None:
-        steps, values = estimate.certificate.curve()
-        weights = estimate.certificate._objective.weights
-        about = words.curve_words("dobrushin", len(weights), None)
-        return _points(steps, values / weights.sum(), about)
-    scan = estimate.plan.scan
-    if estimate.plan.method != "coalescence" or sampled is None or scan is None:
+def _points(curve: Curve | None) -> dict[str, Any] | None:
+    """A curve for the page."""
+    if curve is None:
         return None
-    for runs in _RUNS:  # each run is made twice: once to know the end, once for the curve
-        if expected_seconds(estimate.plan.kernel or "", 2.0 * runs * len(scan)) < _SECONDS:
-            labels = [label for label in target_labels(estimate) if label not in evidence]
-            proof = coalescence(sampled, scan, labels, runs=runs, seed=_CURVE_SEED)
-            return _points(*proof.curve(), words.curve_words("coalescence", len(labels), proof.confidence))
-    return None
-
-
-def _points(steps: Any, values: Any, about: str) -> dict[str, Any]:
-    return {"steps": steps.tolist(), "values": [float(words.rounded_up(value, 4)) for value in values], "words": about}
+    values = [float(rounded_up(value, 4)) for value in curve.values]
+    return {"steps": curve.steps.tolist(), "values": values, "words": curve.words}
 
 
 def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_evidence: bool) -> dict[str, Any]:
