@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.binary import ising_rows, spin_rows
+from dobrushin._influence.binary import spin_pair_rows, spin_term_rows
 from dobrushin._influence.factors import factor_rows
-from dobrushin._influence.pairwise import pairwise_rows, potts_rows
-from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._shared.arrays import frozen
+from dobrushin._influence.pairwise import label_pair_rows, pair_table_rows
+from dobrushin._influence.wanted import Bounds, Wanted
+from dobrushin._models import Model
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, widen
+from dobrushin._models.ising import SpinPairs
+from dobrushin._models.pairwise import PairTables
+from dobrushin._models.potts import LabelPairs
+from dobrushin._models.spins import SpinTerms
+from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin.errors import ArgumentError
 
 METHODS = ("best", "paper", "exact")
@@ -57,12 +64,14 @@ class RowSource(Protocol):
 def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> Rows:
     """The rows at `positions` (increasing), by the smallest bound that `method` allows."""
     positions = frozen(positions)
-    start, columns = (frozen(part) for part in _neighborhoods(model, positions))
-    parts = (np.zeros(len(columns)), np.zeros(len(columns), dtype=np.uint8), np.ones(len(positions)))
-    if len(columns) or method != "paper":
-        family = next(family for family in type(model).__mro__ if family in _BOUNDS)
-        _BOUNDS[family](model, positions, start, columns, method, *parts)
-    return Rows(start, columns, *(frozen(part) for part in parts))
+    start, columns = (frozen(part) for part in _neighborhoods(model._form, positions))
+    wanted = Wanted(positions, start, columns, method, model.labels)
+    if method == "paper" and not len(columns):
+        bounds = wanted.no_bounds()
+    else:
+        form, theorem = widen(model._form, THEOREMS_OF)
+        bounds = theorem(form, wanted)
+    return Rows(start, columns, *(frozen(part) for part in bounds))
 
 
 class ModelRows:
@@ -89,21 +98,20 @@ def row_source(influence: Any, function: str) -> RowSource:
     raise ArgumentError(function, "influence", "an Influence or a model", influence)
 
 
-def _neighborhoods(model: Model, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _neighborhoods(form: Form, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Neighbours of some variables, one after the other."""
-    start, columns = model._adjacency
+    start, columns = form.adjacency
     first, sizes = start[positions].astype(np.int64), (start[positions + 1] - start[positions]).astype(np.int64)
-    out_start = np.zeros(len(positions) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=out_start[1:])
-    if len(positions) < model.n_variables:
-        columns = columns[np.arange(out_start[-1]) + np.repeat(first - out_start[:-1], sizes)]
-    return out_start, columns.astype(np.int32 if model.n_variables < 2**31 else np.int64, copy=False)
+    rows, entry = row_entries(first, sizes)
+    if len(positions) < form.n_variables:
+        columns = columns[entry]
+    return rows, columns.astype(np.int32 if form.n_variables < 2**31 else np.int64, copy=False)
 
 
-_BOUNDS: dict[type[Model], Any] = {
-    Ising: ising_rows,
-    SpinMRF: spin_rows,
-    Potts: potts_rows,
-    PairwiseMRF: pairwise_rows,
-    FactorGraph: factor_rows,
+THEOREMS_OF: dict[type[Form], Callable[[Any, Wanted], Bounds]] = {
+    SpinPairs: spin_pair_rows,
+    SpinTerms: spin_term_rows,
+    LabelPairs: label_pair_rows,
+    PairTables: pair_table_rows,
+    FactorTables: factor_rows,
 }

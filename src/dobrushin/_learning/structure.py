@@ -16,6 +16,7 @@ from scipy import sparse
 
 from dobrushin._models import Ising, Model, PairwiseMRF, Potts
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.pairwise import PairTables
 from dobrushin._shared.arrays import frozen
 
 # Numbers that the temporaries of a statistic hold at once.
@@ -122,9 +123,7 @@ class Structure(ABC):
     def pairwise(self, full: NDArray[np.float64]) -> PairwiseMRF:
         """The same distribution with a table on every edge, also where a coupling is 0."""
         pairs, singles = self.tables(full)
-        model = PairwiseMRF.__new__(PairwiseMRF)
-        model._build(self.sizes, singles, self.edges, pairs, self.labels)
-        return model
+        return PairTables(self.sizes, singles, self.edges, pairs).to_model(self.labels)
 
     def _edge_labels(self) -> list[tuple[Hashable, Hashable]]:
         return [(self.labels[a], self.labels[b]) for a, b in self.edges.tolist()]

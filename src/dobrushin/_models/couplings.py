@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 
@@ -19,6 +20,11 @@ class Couplings(NamedTuple):
 
     matrix: Any
     labels: Sequence[Hashable] | None
+
+    @property
+    def names(self) -> Sequence[Hashable]:
+        """The labels, written out."""
+        return range(self.matrix.shape[0]) if self.labels is None else self.labels
 
 
 def is_graph(value: object) -> bool:
@@ -90,6 +96,14 @@ def per_label(value: Mapping[Any, Any], model_labels: Sequence[Hashable], fill: 
             raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", got=f"shape {row.shape}")
         array[i] = row
     return array
+
+
+def read_fields(fields: Any, n: int, function: str) -> NDArray[np.float64]:
+    """One number per variable, from a number, an array or nothing."""
+    array = check.real_array(0.0 if fields is None else fields, function, "fields")
+    if array.ndim and array.shape != (n,):
+        raise ArgumentError(function, "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
+    return frozen(np.broadcast_to(check.finite(array, function, "fields"), (n,)).copy())
 
 
 def _read_mapping(value: Mapping[Any, Any], function: str, per_variable: Any) -> tuple[Any, Any, Any]:

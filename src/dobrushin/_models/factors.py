@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
+from dobrushin._models.forms import Form, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
 
@@ -45,7 +48,7 @@ class FactorGraph(Model):
     array([0., 1.])
     """
 
-    _first_argument = "cardinalities"
+    _form: FactorTables
 
     def __init__(
         self,
@@ -82,55 +85,93 @@ class FactorGraph(Model):
             tables.append(array.ravel())
         arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
         size = np.array([len(table) for table in tables], dtype=np.int64)
-        self._build(
-            sizes, _starts(arity), _joined(scopes, np.int64), _starts(size), _joined(tables, np.float64), labels
-        )
+        scope, table = _join(scopes, np.int64), _join(tables, np.float64)
+        form = FactorTables(sizes, prefix_sums(arity), scope, prefix_sums(size), table, "FactorGraph")
+        super().__init__(form, labels)
 
-    @classmethod
-    def _from_blocks(
-        cls,
-        cardinalities: NDArray[np.int64],
-        blocks: list[tuple[NDArray[Any], NDArray[np.float64]]],
-        labels: Sequence[Hashable] | None,
-    ) -> FactorGraph:
-        """Build from blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
-        arity = np.concatenate([np.full(len(s), s.shape[1], dtype=np.int64) for s, _ in blocks])
-        size = np.concatenate([np.full(len(t), t.shape[1], dtype=np.int64) for _, t in blocks])
-        scopes = _joined([s.ravel() for s, _ in blocks], np.int64)
-        tables = _joined([t.ravel() for _, t in blocks], np.float64)
-        model = cls.__new__(cls)
-        model._build(cardinalities, _starts(arity), scopes, _starts(size), tables, labels)
-        return model
+    # Other rooms still ask for these.
+    _table: Any = property(attrgetter("_form.table"))
+    _table_start: Any = property(attrgetter("_form.table_start"))
+    _scope: Any = property(attrgetter("_form.scope"))
+    _scope_start: Any = property(attrgetter("_form.scope_start"))
+    _factor_start: Any = property(attrgetter("_form.factor_start"))
+    _factor_of: Any = property(attrgetter("_form.factor_of"))
 
     @classmethod
     def _from_arrays(cls, other: FactorGraph) -> FactorGraph:
         """The same factors on variables that are named by their positions."""
-        model = cls.__new__(cls)
-        model._build(other._cardinalities, other._scope_start, other._scope, other._table_start, other._table, None)
-        return model
+        return other._form.to_model(None)
 
-    def _build(
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return self._form.n_factors
+
+    def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+        """Scope (positions) and log-table of factor `k`."""
+        if not 0 <= k < self.n_factors:
+            raise ArgumentError("FactorGraph.factor", "k", f"from 0 to {self.n_factors - 1}", k)
+        return self._form.factor(k)
+
+    def to_factor_graph(self) -> FactorGraph:
+        """This model itself."""
+        return self
+
+
+class FactorTables(Form):
+    """A log-table for each factor: the widest form.
+
+    The table of factor k is table[table_start[k] : table_start[k + 1]], in C order over the variables
+    scope[scope_start[k] : scope_start[k + 1]], of which `stride` has the strides. The factors of variable i are
+    factor_of[factor_start[i] : factor_start[i + 1]], with its stride in each of them in `factor_stride`.
+
+    Parameters
+    ----------
+    cardinalities : array of int, each at least 2
+    scope_start, scope : arrays of int
+        Distinct positions in each scope.
+    table_start, table : array of int, array of log-potentials
+    function : str
+        Who is named in messages.
+    """
+
+    stored_as = "FactorGraph"
+    stored_arrays: ClassVar = {"cardinalities": WHOLE, "arity": WHOLE, "scope": WHOLE, "tables": FLOAT}
+
+    def __init__(
         self,
         cardinalities: NDArray[np.int64],
         scope_start: NDArray[np.int64],
         scope: NDArray[np.int64],
         table_start: NDArray[np.int64],
         table: NDArray[np.float64],
-        labels: Sequence[Hashable] | None,
+        function: str = "FactorTables",
     ) -> None:
-        super().__init__(len(cardinalities), labels)
+        require_variables(len(cardinalities), function, "cardinalities")
         self._cardinalities = frozen(cardinalities)
-        self._scope_start = frozen(scope_start)
-        self._scope = frozen(scope)
-        self._table_start = frozen(table_start)
-        self._table = frozen(table)
-        self._stride = frozen(_strides(scope_start, cardinalities[scope]))
+        self.scope_start, self.scope = frozen(scope_start), frozen(scope)
+        self.table_start, self.table = frozen(table_start), frozen(check.log_potential(table, function, "factors"))
+        self.stride = frozen(_strides(scope_start, cardinalities[scope]))
         factor = np.repeat(np.arange(len(scope_start) - 1), np.diff(scope_start))
         order = np.argsort(scope, kind="stable")
-        # Factors of each variable, and the stride of the variable in the table of each.
-        self._factor_start = frozen(_starts(np.bincount(scope, minlength=len(cardinalities))))
-        self._factor_of = frozen(factor[order])
-        self._factor_stride = frozen(self._stride[order])
+        self.factor_start = frozen(prefix_sums(np.bincount(scope, minlength=len(cardinalities))))
+        self.factor_of = frozen(factor[order])
+        self.factor_stride = frozen(self.stride[order])
+
+    @classmethod
+    def from_blocks(
+        cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
+    ) -> FactorTables:
+        """Join blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
+        arity = np.concatenate([np.full(len(scopes), scopes.shape[1], dtype=np.int64) for scopes, _ in blocks])
+        size = np.concatenate([np.full(len(tables), tables.shape[1], dtype=np.int64) for _, tables in blocks])
+        scope = _join([scopes.ravel() for scopes, _ in blocks], np.int64)
+        table = _join([tables.ravel() for _, tables in blocks], np.float64)
+        return cls(cardinalities, prefix_sums(arity), scope, prefix_sums(size), table)
+
+    @property
+    def n_variables(self) -> int:
+        return len(self._cardinalities)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
@@ -139,75 +180,108 @@ class FactorGraph(Model):
     @property
     def n_factors(self) -> int:
         """Number of factors."""
-        return len(self._scope_start) - 1
+        return len(self.scope_start) - 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"factors": self.n_factors}
 
     def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-        """Scope (positions) and log-table of factor `k`."""
-        if not 0 <= k < self.n_factors:
-            raise ArgumentError("FactorGraph.factor", "k", f"from 0 to {self.n_factors - 1}", k)
-        scope = self._scope[self._scope_start[k] : self._scope_start[k + 1]]
-        table = self._table[self._table_start[k] : self._table_start[k + 1]]
+        """Scope and log-table of factor `k`."""
+        scope = self.scope[self.scope_start[k] : self.scope_start[k + 1]]
+        table = self.table[self.table_start[k] : self.table_start[k + 1]]
         return tuple(scope.tolist()), table.reshape(self._cardinalities[scope])
 
+    def factors_of(self, i: int) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+        """Scopes and log-tables of the factors of variable `i`."""
+        return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
+
     @cached_property
-    def _adjacency_cached(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return adjacency(self._scope_start, self._scope, self.n_variables)
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return adjacency(self.scope_start, self.scope, self.n_variables)
+
+    @cached_property
+    def has_zeros(self) -> bool:
+        return bool(np.isneginf(self.table).any())
+
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        digits = np.zeros(len(positions), dtype=np.int64)
+        for place, i in enumerate(positions.tolist()):
+            total = np.zeros(int(self._cardinalities[i]))
+            for scope, table in self.factors_of(i):
+                if len(scope) == 1:
+                    total = total + table
+            digits[place] = total.argmax()
+        return digits
+
+    def tables(self) -> FactorTables:
+        return self
+
+    def wider(self) -> None:
+        return None
 
     @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._adjacency_cached
+    def numbers_per_state(self) -> int:
+        return 2 * len(self.scope) + 1
 
-    @property
-    def _numbers_per_state(self) -> int:
-        return 2 * len(self._scope) + 1
-
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         if not self.n_factors:
             return np.zeros(len(states))
-        cell = np.zeros((len(states), len(self._scope) + 1), dtype=np.int64)
-        np.multiply(states[:, self._scope], self._stride, out=cell[:, 1:])
+        cell = np.zeros((len(states), len(self.scope) + 1), dtype=np.int64)
+        np.multiply(states[:, self.scope], self.stride, out=cell[:, 1:])
         np.cumsum(cell, axis=1, out=cell)
-        offset = cell[:, self._scope_start[1:]] - cell[:, self._scope_start[:-1]]
-        return self._table[self._table_start[:-1] + offset].sum(axis=1)
+        offset = cell[:, self.scope_start[1:]] - cell[:, self.scope_start[:-1]]
+        return self.table[self.table_start[:-1] + offset].sum(axis=1)
 
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
         total = np.zeros((*states.shape[:-1], int(self._cardinalities[i])))
-        for k in self._factor_of[self._factor_start[i] : self._factor_start[i + 1]]:
-            scope, table = self.factor(int(k))
+        for scope, table in self.factors_of(i):
             axis = scope.index(i)
             others = tuple(states[..., v] for v in scope if v != i)
             total += np.moveaxis(table, axis, -1)[others]
         return total
 
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorGraph:
-        kept = np.flatnonzero(~fixed)
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
         renumber = np.cumsum(~fixed) - 1
-        factors = []
+        scopes, tables = [], []
         for k in range(self.n_factors):
             scope, table = self.factor(k)
             known = [v for v in scope if fixed[v]]
             rest = table[tuple(state[v] if fixed[v] else slice(None) for v in scope)]
             if known and np.isneginf(rest).all():
-                label = self._labels[known[0]]
-                requirement = "possible"
-                raise ArgumentError(
-                    "FactorGraph.condition",
-                    "evidence",
-                    requirement,
-                    got=f"a combination that factor {k} forbids",
-                    where=f"label {label!r}",
-                )
-            free = tuple(int(renumber[v]) for v in scope if not fixed[v])
+                raise ImpossibleEvidence(known[0], f"a combination that factor {k} forbids")
+            free = [int(renumber[v]) for v in scope if not fixed[v]]
             if free or not known:
-                factors.append((free, rest))
-        return FactorGraph(self._cardinalities[kept], factors, self._labels_at(kept))
+                scopes.append(np.array(free, dtype=np.int64))
+                tables.append(rest.ravel())
+        arity, size = (np.array([len(part) for part in parts], dtype=np.int64) for parts in (scopes, tables))
+        return FactorTables(
+            self._cardinalities[~fixed],
+            prefix_sums(arity), _join(scopes, np.int64),
+            prefix_sums(size), _join(tables, np.float64),
+        )  # fmt: skip
 
-    def to_factor_graph(self) -> FactorGraph:
-        """This model itself."""
-        return self
+    def condition_error(self, known: NDArray[np.int64]) -> float:
+        """Zero: tables are cut, and nothing is added."""
+        del known
+        return 0.0
 
-    def __repr__(self) -> str:
-        return f"FactorGraph(n_variables={self.n_variables}, factors={self.n_factors})"
+    def to_model(self, labels: Sequence[Hashable] | None) -> FactorGraph:
+        return FactorGraph._from_form(self, labels)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        shape = {"arity": np.diff(self.scope_start), "scope": self.scope, "cardinalities": self._cardinalities}
+        return {**shape, "tables": self.table}
+
+    @classmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> FactorTables:
+        sizes = arrays.cardinalities()
+        start, _ = arrays.scopes(len(sizes), least=0)
+        area = np.ones(len(start) - 1)
+        with np.errstate(over="ignore"):
+            np.multiply.at(area, np.repeat(np.arange(len(area)), np.diff(start)), sizes[arrays["scope"]])
+        table = arrays.logs("tables", area)
+        return cls(sizes, start, arrays["scope"], prefix_sums(area).astype(np.int64), table)
 
 
 def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -232,13 +306,7 @@ def read_cardinalities(value: ArrayLike, function: str, argument: str) -> NDArra
     return array.astype(np.int64)
 
 
-def _starts(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    starts = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    return starts
-
-
-def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+def _join(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate([*parts, np.empty(0, dtype=dtype)]).astype(dtype)
 
 

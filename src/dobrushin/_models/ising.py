@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_node_attribute
-from dobrushin._models.factors import FactorGraph
+from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
+from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_fields, read_node_attribute
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import UNIT, Form, require_finite_sums, require_variables
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
-from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._models.spins import SpinTerms
 from dobrushin.errors import ArgumentError
 
 
@@ -47,13 +48,15 @@ class Ising(Model):
     1.1
     """
 
-    _spins = True
+    _form: SpinPairs
 
     def __init__(self, couplings: Any, fields: Any = None) -> None:
         read = read_couplings(couplings, "Ising", fields)
         if fields is None and is_graph(couplings):
             fields = read_node_attribute(couplings, "field", 0.0)
-        self._build(read.matrix, fields, read.labels)
+        if isinstance(fields, Mapping):
+            fields = per_label(fields, read.names, 0.0, "Ising", "fields")
+        super().__init__(SpinPairs(read.matrix, fields, "Ising"), read.labels)
 
     @classmethod
     def from_networkx(cls, graph: Any, coupling: str = "weight", field: str = "field") -> Ising:
@@ -111,68 +114,108 @@ class Ising(Model):
 
     @classmethod
     def _make(cls, matrix: Any, fields: Any, labels: Sequence[Hashable] | None) -> Ising:
-        model = cls.__new__(cls)
-        model._build(matrix, fields, labels)
-        return model
-
-    def _build(self, matrix: Any, fields: Any, labels: Sequence[Hashable] | None) -> None:
-        n = matrix.shape[0]
-        super().__init__(n, labels)
-        if isinstance(fields, Mapping):
-            fields = per_label(fields, self._labels, 0.0, "Ising", "fields")
-        array = check.real_array(0.0 if fields is None else fields, "Ising", "fields")
-        if array.ndim and array.shape != (n,):
-            raise ArgumentError("Ising", "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
-        self._couplings = matrix
-        self._fields = frozen(np.broadcast_to(check.finite(array, "Ising", "fields"), (n,)).copy())
+        return cls._from_form(SpinPairs(matrix, fields, "Ising"), labels)
 
     @property
     def couplings(self) -> Any:
         """Symmetric CSR matrix of the couplings theta_ij."""
-        return self._couplings
+        return self._form.couplings
 
     @property
     def fields(self) -> NDArray[np.float64]:
         """Fields theta_i."""
-        return self._fields
+        return self._form.fields
+
+
+class SpinPairs(Form):
+    """Spins with couplings of pairs and fields.
+
+    Parameters
+    ----------
+    couplings : CSR matrix
+        Symmetric, with an empty diagonal and sorted columns (see `symmetric`).
+    fields : number or array, optional
+    function : str
+        Who is named in messages.
+    """
+
+    spins = True
+    stored_as = "Ising"
+    stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "fields": FLOAT}
+
+    def __init__(self, couplings: Any, fields: Any = None, function: str = "SpinPairs") -> None:
+        require_variables(couplings.shape[0], function, "couplings")
+        self.couplings = couplings
+        self.fields = read_fields(fields, couplings.shape[0], function)
+
+    @property
+    def n_variables(self) -> int:
+        return len(self.fields)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, 2, dtype=np.int64)
 
     @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._couplings.indptr, self._couplings.indices
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.couplings.indptr, self.couplings.indices
 
     @property
-    def _numbers_per_state(self) -> int:
+    def counts(self) -> dict[str, int]:
+        return {"edges": self.couplings.nnz // 2}
+
+    @property
+    def has_zeros(self) -> bool:
+        return False
+
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.fields[positions] >= 0).astype(np.int64)
+
+    def wider(self) -> SpinTerms:
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        scope = np.stack(upper.coords, axis=1).astype(np.int64).ravel()
+        return SpinTerms(2 * np.arange(len(upper.data) + 1), scope, upper.data, self.fields)
+
+    def tables(self) -> FactorTables:
+        return self.wider().tables()
+
+    @property
+    def numbers_per_state(self) -> int:
         return 2 * self.n_variables
 
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         x = states.astype(np.float64)
-        return np.einsum("sn,sn->s", x, 0.5 * (x @ self._couplings) + self._fields)
+        return np.einsum("sn,sn->s", x, 0.5 * (x @ self.couplings) + self.fields)
 
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        span = slice(self._couplings.indptr[i], self._couplings.indptr[i + 1])
-        neighbors, strengths = self._couplings.indices[span], self._couplings.data[span]
-        local_field = self._fields[i] + states[..., neighbors] @ strengths
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        span = slice(self.couplings.indptr[i], self.couplings.indptr[i + 1])
+        neighbors, strengths = self.couplings.indices[span], self.couplings.data[span]
+        local_field = self.fields[i] + states[..., neighbors] @ strengths
         return np.stack([-local_field, local_field], axis=-1)
 
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Ising:
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinPairs:
         kept = np.flatnonzero(~fixed)
-        rows = self._couplings[kept]
-        fields = self._fields[kept] + rows @ state.astype(np.float64)
-        return Ising._make(sparse.csr_array(rows[:, kept]), fields, self._labels_at(kept))
+        rows = self.couplings[kept]
+        fields = self.fields[kept] + rows @ state.astype(np.float64)
+        require_finite_sums(fields, kept)
+        return SpinPairs(sparse.csr_array(rows[:, kept]), fields)
 
-    def to_factor_graph(self) -> FactorGraph:
-        """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
-        upper = sparse.coo_array(sparse.triu(self._couplings, k=1))
-        biased = np.flatnonzero(self._fields)
-        pairs = np.stack([upper.data, -upper.data, -upper.data, upper.data], axis=1)
-        unaries = np.stack([-self._fields[biased], self._fields[biased]], axis=1)
-        return FactorGraph._from_blocks(
-            self.cardinalities, [(biased[:, None], unaries), (np.stack(upper.coords, axis=1), pairs)], self._labels
-        )
+    def condition_error(self, known: NDArray[np.int64]) -> float:
+        rows = abs(self.couplings[known])
+        sizes = np.asarray(rows.sum(axis=0)).ravel()
+        touched = np.flatnonzero(sizes)
+        counts = np.asarray((rows > 0).sum(axis=0)).ravel()[touched]
+        return float(2.0 * UNIT * ((counts + 2) * (sizes[touched] + np.abs(self.fields[touched]))).sum())
 
-    def __repr__(self) -> str:
-        return f"Ising(n_variables={self.n_variables}, edges={self._couplings.nnz // 2})"
+    def to_model(self, labels: Sequence[Hashable] | None) -> Ising:
+        return Ising._from_form(self, labels)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        return {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data, "fields": self.fields}
+
+    @classmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> SpinPairs:
+        fields = arrays.finite("fields")
+        arrays.require_variables(len(fields))
+        return cls(arrays.couplings(len(fields)), fields)

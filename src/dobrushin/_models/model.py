@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dobrushin._models.forms import Form, ImpossibleEvidence
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
@@ -23,24 +24,30 @@ if TYPE_CHECKING:
 _CHUNK_NUMBERS = 8_000_000
 
 
-class Model(ABC):
+class Model:
     """A distribution on finitely many discrete variables, known up to its normalising constant.
 
     Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in
     `Ising` and `SpinMRF` and 0..k-1 in all others; arrays of states have shape ``(..., n_variables)``.
+
+    A family is a constructor that reads its arguments and hands a form up: what the distribution is, without names.
+    All that is asked of a model is then answered by its form.
     """
 
-    _spins: bool = False
     # What later stages remember about the model; not sent to other processes.
     _workspace: Any = None
     _known_influence: Any = None
 
-    def __init__(self, n_variables: int, labels: Sequence[Hashable] | None) -> None:
-        if n_variables < 1:
-            raise ArgumentError(type(self).__name__, self._first_argument, "a model of at least one variable", 0)
-        self._labels = check.read_labels(labels, n_variables, type(self).__name__)
+    def __init__(self, form: Form, labels: Sequence[Hashable] | None = None) -> None:
+        self._form = form
+        self._labels = check.read_labels(labels, form.n_variables, type(self).__name__)
 
-    _first_argument = "couplings"
+    @classmethod
+    def _from_form(cls, form: Form, labels: Sequence[Hashable] | None) -> Self:
+        """A model of this family, without its own constructor."""
+        model = cls.__new__(cls)
+        Model.__init__(model, form, labels)
+        return model
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_workspace", "_known_influence")}
@@ -58,9 +65,9 @@ class Model(ABC):
         return self._labels
 
     @property
-    @abstractmethod
     def cardinalities(self) -> NDArray[np.int64]:
         """Number of states of each variable."""
+        return self._form.cardinalities
 
     @cached_property
     def _lookup(self) -> dict[Hashable, int] | None:
@@ -78,13 +85,15 @@ class Model(ABC):
     def neighbors(self, i: int) -> NDArray[np.intp]:
         """Positions of the variables that share a term with the variable at position `i`."""
         self._check_position(i, "neighbors")
-        start, indices = self._adjacency
-        return indices[start[i] : start[i + 1]].astype(np.intp)
+        start, neighbor = self._form.adjacency
+        return neighbor[start[i] : start[i + 1]].astype(np.intp)
+
+    # Other rooms still ask for these.
+    _spins: Any = property(attrgetter("_form.spins"))
 
     @property
-    @abstractmethod
     def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Neighbours of all variables, CSR: row starts and sorted column positions."""
+        return self._form.adjacency
 
     # -- probabilities ---------------------------------------------------------------------
 
@@ -108,8 +117,8 @@ class Model(ABC):
         """
         array = self._check_states(states, "log_density")
         rows = array.reshape(-1, self.n_variables)
-        step = max(1, _CHUNK_NUMBERS // max(1, self._numbers_per_state))
-        parts = [self._log_density_rows(rows[k : k + step]) for k in range(0, len(rows), step)]
+        step = max(1, _CHUNK_NUMBERS // max(1, self._form.numbers_per_state))
+        parts = [self._form.log_density(rows[k : k + step]) for k in range(0, len(rows), step)]
         total = np.concatenate(parts) if parts else np.empty(0)
         return total.reshape(array.shape[:-1])[()]
 
@@ -136,7 +145,7 @@ class Model(ABC):
         """
         self._check_position(i, "conditional")
         array = self._check_states(states, "conditional")
-        log_weights = self._log_weights(i, array)
+        log_weights = self._form.log_weights(i, array)
         top = log_weights.max(axis=-1, keepdims=True)
         if (forbidden := np.isneginf(top[..., 0])).any():
             raise ArgumentError(
@@ -148,21 +157,9 @@ class Model(ABC):
         weights = np.exp(log_weights - top)
         return weights / weights.sum(axis=-1, keepdims=True)
 
-    @property
-    @abstractmethod
-    def _numbers_per_state(self) -> int:
-        """Temporaries that `_log_density_rows` needs for one row of states."""
-
-    @abstractmethod
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]: ...
-
-    @abstractmethod
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
-
     # -- other models made from this one ---------------------------------------------------
 
-    def condition(self, evidence: Mapping[Any, int]) -> Self:
+    def condition(self, evidence: Mapping[Any, int]) -> Model:
         """The model of the remaining variables, given the values of some.
 
         Parameters
@@ -172,7 +169,8 @@ class Model(ABC):
         Returns
         -------
         Model
-            Of the same family, with the remaining labels. Its `log_density` differs from the
+            Of the same family (of the ordinary one for its form, if the family is not of this library), with the
+            remaining labels. Its `log_density` differs from the
             original one by a constant.
 
         Examples
@@ -202,10 +200,12 @@ class Model(ABC):
         fixed[known] = True
         state = np.zeros(self.n_variables, dtype=np.int64)
         state[known] = values
-        return self._condition(fixed, state)
-
-    @abstractmethod
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Self: ...
+        try:
+            rest = self._form.condition(fixed, state)
+        except ImpossibleEvidence as fault:
+            label = self._labels[fault.position]
+            raise ArgumentError(where, "evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
+        return rest.to_model(self._labels_at(np.flatnonzero(~fixed)))
 
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         """Make each group of variables one joint variable.
@@ -236,19 +236,23 @@ class Model(ABC):
 
         return merge(self, groups)
 
-    @abstractmethod
     def to_factor_graph(self) -> FactorGraph:
         """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
+        return self._form.tables().to_model(self._labels)
 
     # -- states ----------------------------------------------------------------------------
 
     def states(self, i: int) -> range:
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
         self._check_position(i, "states")
-        return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
+        return range(-1, 2, 2) if self._form.spins else range(int(self.cardinalities[i]))
 
     def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]
+
+    def __repr__(self) -> str:
+        counts = {"n_variables": self.n_variables, **self._form.counts}
+        return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
 
     def _check_position(self, i: int, method: str) -> None:
         if not isinstance(i, Integral) or not 0 <= i < self.n_variables:
@@ -261,7 +265,7 @@ class Model(ABC):
         array = check.real_array(states, where, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
             raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
-        if self._spins:
+        if self._form.spins:
             check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
         else:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._models.factors import FactorGraph
+from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
 from dobrushin._models.model import Model
-from dobrushin._models.potts import allowed_evidence
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 
@@ -46,7 +49,7 @@ class PairwiseMRF(Model):
            [1.    , 0.    ]])
     """
 
-    _first_argument = "unaries"
+    _form: PairTables
 
     def __init__(self, unaries: Any, edges: ArrayLike, tables: Any, labels: Sequence[Hashable] | None = None) -> None:
         rows = [check.real_array(row, "PairwiseMRF", "unaries") for row in unaries]
@@ -62,118 +65,181 @@ class PairwiseMRF(Model):
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         pairs = _read_edges(edges, len(rows))
         flat = _read_tables(tables, pairs, sizes)
-        self._build(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, labels)
+        super().__init__(PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, "PairwiseMRF"), labels)
 
-    def _build(
+    # Other rooms still ask for these.
+    _table: Any = property(attrgetter("_form.table"))
+    _unary: Any = property(attrgetter("_form.unary"))
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Positions of the ends of the edges, shape (E, 2)."""
+        return self._form.edges
+
+    def unary(self, i: int) -> NDArray[np.float64]:
+        """Log-potentials of the variable at position `i`."""
+        self._check_position(i, "unary")
+        return self._form.unary_of(i)
+
+    def table(self, e: int) -> NDArray[np.float64]:
+        """Log-table of edge `e`: rows for its first end, columns for its second."""
+        if not 0 <= e < len(self.edges):
+            raise ArgumentError("PairwiseMRF.table", "e", f"from 0 to {len(self.edges) - 1}", e)
+        return self._form.table_of(e)
+
+
+class PairTables(Form):
+    """Log-potentials of single variables, and a log-table on each edge.
+
+    The unary of variable i is unary[unary_start[i] : unary_start[i + 1]], the table of edge e is
+    table[table_start[e] : table_start[e + 1]] in C order. Both directions of every edge are sorted by variable and
+    neighbour, CSR: `start` and `neighbor`. State x of the variable and y of the neighbour of entry k have the potential
+    table[table_start[edge_of[k]] + x * own_stride[k] + y * other_stride[k]].
+
+    Parameters
+    ----------
+    cardinalities : array of int, each at least 2
+    unary : array of log-potentials
+    edges : array of int, shape (E, 2)
+        Each unordered pair at most once.
+    table : array of log-potentials
+    function : str
+        Who is named in messages.
+    """
+
+    stored_as = "PairwiseMRF"
+    stored_arrays: ClassVar = {"cardinalities": WHOLE, "unaries": FLOAT, "i": WHOLE, "j": WHOLE, "tables": FLOAT}
+
+    def __init__(
         self,
-        sizes: NDArray[np.int64],
-        unaries: NDArray[np.float64],
-        pairs: NDArray[np.int64],
-        flat: NDArray[np.float64],
-        labels: Sequence[Hashable] | None,
+        cardinalities: NDArray[np.int64],
+        unary: NDArray[np.float64],
+        edges: NDArray[np.int64],
+        table: NDArray[np.float64],
+        function: str = "PairTables",
     ) -> None:
-        n = len(sizes)
-        super().__init__(n, labels)
-        self._cardinalities = frozen(sizes)
-        self._unary_start = frozen(np.concatenate([[0], np.cumsum(sizes)]))
-        self._unary = frozen(unaries)
-        self._edges = frozen(pairs)
-        self._table = frozen(flat)
-        area = sizes[pairs[:, 0]] * sizes[pairs[:, 1]]
-        self._table_start = frozen(np.concatenate([[0], np.cumsum(area)]).astype(np.int64))
-        # Both directions of every edge, sorted by (variable, neighbour). The entry of variable a-state x and
-        # neighbour b-state y is table[start + x * own_stride + y * other_stride].
-        i = np.concatenate([pairs[:, 0], pairs[:, 1]])
-        j = np.concatenate([pairs[:, 1], pairs[:, 0]])
-        edge = np.tile(np.arange(len(pairs)), 2)
-        width = sizes[pairs[:, 1]]
-        one = np.ones(len(pairs), dtype=np.int64)
+        n = len(cardinalities)
+        require_variables(n, function, "unaries")
+        self._cardinalities, self.edges = frozen(cardinalities), frozen(edges)
+        self.unary_start = frozen(prefix_sums(cardinalities))
+        self.unary = frozen(check.log_potential(unary, function, "unaries"))
+        self.table_start = frozen(prefix_sums(cardinalities[edges].prod(axis=1)))
+        self.table = frozen(check.log_potential(table, function, "tables"))
+        i, j = np.concatenate([edges[:, 0], edges[:, 1]]), np.concatenate([edges[:, 1], edges[:, 0]])
+        edge = np.tile(np.arange(len(edges)), 2)
+        width, one = cardinalities[edges[:, 1]], np.ones(len(edges), dtype=np.int64)
         order = np.lexsort((j, i))
         index = np.int32 if max(n, len(i)) < 2**31 else np.int64
-        self._start = frozen(np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))]).astype(index))
-        self._neighbor = frozen(j[order].astype(index))
-        self._edge_of = frozen(edge[order])
-        self._own_stride = frozen(np.concatenate([width, one])[order])
-        self._other_stride = frozen(np.concatenate([one, width])[order])
+        self.start = frozen(prefix_sums(np.bincount(i, minlength=n)).astype(index))
+        self.neighbor = frozen(j[order].astype(index))
+        self.edge_of = frozen(edge[order])
+        self.own_stride = frozen(np.concatenate([width, one])[order])
+        self.other_stride = frozen(np.concatenate([one, width])[order])
+
+    @property
+    def n_variables(self) -> int:
+        return len(self._cardinalities)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
         return self._cardinalities
 
     @property
-    def edges(self) -> NDArray[np.int64]:
-        """Positions of the ends of the edges, shape (E, 2)."""
-        return self._edges
-
-    def unary(self, i: int) -> NDArray[np.float64]:
-        """Log-potentials of the variable at position `i`."""
-        self._check_position(i, "unary")
-        return self._unary[self._unary_start[i] : self._unary_start[i + 1]]
-
-    def table(self, e: int) -> NDArray[np.float64]:
-        """Log-table of edge `e`: rows for its first end, columns for its second."""
-        if not 0 <= e < len(self._edges):
-            raise ArgumentError("PairwiseMRF.table", "e", f"from 0 to {len(self._edges) - 1}", e)
-        flat = self._table[self._table_start[e] : self._table_start[e + 1]]
-        return flat.reshape(self._cardinalities[self._edges[e]])
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.start, self.neighbor
 
     @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._start, self._neighbor
+    def counts(self) -> dict[str, int]:
+        return {"edges": len(self.edges)}
 
-    @property
-    def _numbers_per_state(self) -> int:
-        return 2 * len(self._edges) + 2 * self.n_variables
+    def unary_of(self, i: int) -> NDArray[np.float64]:
+        """Log-potentials of variable `i`."""
+        return self.unary[self.unary_start[i] : self.unary_start[i + 1]]
 
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        first, second = self._edges[:, 0], self._edges[:, 1]
-        cell = self._table_start[:-1] + states[:, first] * self._cardinalities[second] + states[:, second]
-        return self._unary[self._unary_start[:-1] + states].sum(axis=1) + self._table[cell].sum(axis=1)
+    def table_of(self, e: int) -> NDArray[np.float64]:
+        """Log-table of edge `e`."""
+        flat = self.table[self.table_start[e] : self.table_start[e + 1]]
+        return flat.reshape(self._cardinalities[self.edges[e]])
 
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        span = slice(self._start[i], self._start[i + 1])
-        base = self._table_start[self._edge_of[span]] + states[..., self._neighbor[span]] * self._other_stride[span]
-        own = np.arange(self._cardinalities[i])
-        return self.unary(i) + self._table[base[..., None] + self._own_stride[span][:, None] * own].sum(axis=-2)
+    @cached_property
+    def has_zeros(self) -> bool:
+        return bool(np.isneginf(self.table).any() or np.isneginf(self.unary).any())
 
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> PairwiseMRF:
-        kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
-        allowed_evidence(self._unary[self._unary_start[known] + state[known]], known, self._labels, "PairwiseMRF")
-        ends = fixed[self._edges]
-        for e in np.flatnonzero(ends.all(axis=1)).tolist():
-            a, b = self._edges[e]
-            allowed_evidence(self.table(e)[state[a], state[b]][None], self._edges[e], self._labels, "PairwiseMRF")
-        unaries: NDArray[np.float64] = self._unary.copy()
-        for e in np.flatnonzero(ends[:, 0] != ends[:, 1]).tolist():
-            a, b = self._edges[e]
-            if fixed[a]:
-                unaries[self._unary_start[b] : self._unary_start[b + 1]] += self.table(e)[state[a]]
-            else:
-                unaries[self._unary_start[a] : self._unary_start[a + 1]] += self.table(e)[:, state[b]]
-        free = np.flatnonzero(~ends.any(axis=1)).tolist()
-        renumber = np.cumsum(~fixed) - 1
-        rows = [unaries[self._unary_start[i] : self._unary_start[i + 1]] for i in kept]
-        for i, row in zip(kept, rows, strict=True):
-            if np.isneginf(row).all():
-                allowed_evidence(np.array([-np.inf]), np.array([i]), self._labels, "PairwiseMRF")
-        return PairwiseMRF(rows, renumber[self._edges[free]], [self.table(e) for e in free], self._labels_at(kept))
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.array([self.unary_of(i).argmax() for i in positions.tolist()], dtype=np.int64)
 
-    def to_factor_graph(self) -> FactorGraph:
-        """The same distribution as a `FactorGraph`."""
-        n, edges = self.n_variables, len(self._edges)
-        model = FactorGraph.__new__(FactorGraph)
-        model._build(
+    def tables(self) -> FactorTables:
+        n, edges = self.n_variables, len(self.edges)
+        return FactorTables(
             self._cardinalities,
             np.concatenate([np.arange(n), n + 2 * np.arange(edges + 1)]),
-            np.concatenate([np.arange(n), self._edges.ravel()]),
-            np.concatenate([self._unary_start[:-1], self._unary_start[-1] + self._table_start]),
-            np.concatenate([self._unary, self._table]),
-            self._labels,
+            np.concatenate([np.arange(n), self.edges.ravel()]),
+            np.concatenate([self.unary_start[:-1], self.unary_start[-1] + self.table_start]),
+            np.concatenate([self.unary, self.table]),
         )
-        return model
 
-    def __repr__(self) -> str:
-        return f"PairwiseMRF(n_variables={self.n_variables}, edges={len(self._edges)})"
+    @property
+    def numbers_per_state(self) -> int:
+        return 2 * len(self.edges) + 2 * self.n_variables
+
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        first, second = self.edges[:, 0], self.edges[:, 1]
+        cell = self.table_start[:-1] + states[:, first] * self._cardinalities[second] + states[:, second]
+        return self.unary[self.unary_start[:-1] + states].sum(axis=1) + self.table[cell].sum(axis=1)
+
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        span = slice(self.start[i], self.start[i + 1])
+        base = self.table_start[self.edge_of[span]] + states[..., self.neighbor[span]] * self.other_stride[span]
+        own = np.arange(self._cardinalities[i])
+        return self.unary_of(i) + self.table[base[..., None] + self.own_stride[span][:, None] * own].sum(axis=-2)
+
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> PairTables:
+        kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
+        require_possible(self.unary[self.unary_start[known] + state[known]], known)
+        ends = fixed[self.edges]
+        for e in np.flatnonzero(ends.all(axis=1)).tolist():
+            a, b = self.edges[e]
+            require_possible(self.table_of(e)[state[a], state[b]][None], self.edges[e])
+        unary: NDArray[np.float64] = self.unary.copy()
+        for e in np.flatnonzero(ends[:, 0] != ends[:, 1]).tolist():
+            a, b = self.edges[e]
+            if fixed[a]:
+                unary[self.unary_start[b] : self.unary_start[b + 1]] += self.table_of(e)[state[a]]
+            else:
+                unary[self.unary_start[a] : self.unary_start[a + 1]] += self.table_of(e)[:, state[b]]
+        sizes = self._cardinalities[kept]
+        _, entry = row_entries(self.unary_start[kept], sizes)
+        require_finite_sums(unary[entry], np.repeat(kept, sizes))
+        require_possible(np.maximum.reduceat(unary, self.unary_start[:-1])[kept], kept)
+        free = np.flatnonzero(~ends.any(axis=1))
+        _, cells = row_entries(self.table_start[free], np.diff(self.table_start)[free])
+        renumber = np.cumsum(~fixed) - 1
+        return PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
+
+    def to_model(self, labels: Sequence[Hashable] | None) -> PairwiseMRF:
+        return PairwiseMRF._from_form(self, labels)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        i, j = self.edges.T
+        unaries = {"cardinalities": self._cardinalities, "unaries": self.unary}
+        return {**unaries, "i": i, "j": j, "tables": self.table}
+
+    @classmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> PairTables:
+        sizes = arrays.cardinalities()
+        unaries, n = arrays.logs("unaries", sizes), len(sizes)
+        best = np.maximum.reduceat(unaries, np.cumsum(sizes) - sizes)
+        arrays.require(best > -np.inf, "a state of each variable that is allowed", best)
+        arrays.require(len(arrays["i"]) == len(arrays["j"]), "as many i as j", "more of one")
+        pairs = np.stack([arrays["i"], arrays["j"]], axis=1)
+        arrays.require(((pairs >= 0) & (pairs < n)).all(axis=1), f"positions from 0 to {n - 1}", pairs)
+        arrays.require(pairs[:, 0] != pairs[:, 1], "edges between different variables", pairs)
+        order = np.lexsort((pairs.max(axis=1), pairs.min(axis=1)))
+        ends = np.sort(pairs, axis=1)[order]
+        if (twice := (np.diff(ends, axis=0) == 0).all(axis=1)).any():
+            raise arrays.error("each edge once", f"{tuple(ends[1:][twice][0].tolist())} twice")
+        areas = sizes[pairs].astype(np.float64).prod(axis=1)
+        return cls(sizes, unaries, pairs, arrays.logs("tables", areas))
 
 
 def _read_edges(edges: ArrayLike, n: int) -> NDArray[np.int64]:

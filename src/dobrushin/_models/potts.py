@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_node_attribute
-from dobrushin._models.factors import FactorGraph
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
 from dobrushin._models.grids import grid_couplings
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
@@ -43,12 +46,16 @@ class Potts(Model):
     array([0.5761, 0.2119, 0.2119])
     """
 
+    _form: LabelPairs
+
     def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
         read = read_couplings(couplings, "Potts", unaries)
+        zero = [0.0] * check.count(states, "Potts", "states", 2)
         if unaries is None and is_graph(couplings):
-            zero = [0.0] * check.count(states, "Potts", "states", 2)
             unaries = read_node_attribute(couplings, "unary", zero)
-        self._build(read.matrix, states, unaries, read.labels)
+        if isinstance(unaries, Mapping):
+            unaries = per_label(unaries, read.names, zero, "Potts", "unaries")
+        super().__init__(LabelPairs(read.matrix, states, unaries, "Potts"), read.labels)
 
     @classmethod
     def grid(
@@ -91,93 +98,139 @@ class Potts(Model):
 
     @classmethod
     def _make(cls, matrix: Any, states: int, unaries: Any, labels: Sequence[Hashable] | None) -> Potts:
-        model = cls.__new__(cls)
-        model._build(matrix, states, unaries, labels)
-        return model
+        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), labels)
 
-    def _build(self, matrix: Any, states: int, unaries: Any, labels: Sequence[Hashable] | None) -> None:
-        self._states = check.count(states, "Potts", "states", 2)
-        n = matrix.shape[0]
-        super().__init__(n, labels)
-        if isinstance(unaries, Mapping):
-            unaries = per_label(unaries, self._labels, [0.0] * states, "Potts", "unaries")
-        self._couplings = matrix
-        self._unaries: NDArray[np.float64] | None = None
-        if unaries is not None:
-            array = check.log_potential(check.real_array(unaries, "Potts", "unaries"), "Potts", "unaries")
-            if array.shape != (n, states):
-                raise ArgumentError("Potts", "unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
-            none = np.flatnonzero(np.isneginf(array).all(axis=1))
-            if len(none):
-                requirement = "above -inf for some state of each variable"
-                raise ArgumentError("Potts", "unaries", requirement, array[none[0]], f"index {none[0]}")
-            self._unaries = frozen(array.copy())
+    # Another room still asks for this.
+    _unaries: Any = property(lambda self: self._form.given_unaries)
 
     @property
     def couplings(self) -> Any:
         """Symmetric CSR matrix of the strengths s_ij."""
-        return self._couplings
+        return self._form.couplings
 
     @property
     def unaries(self) -> NDArray[np.float64]:
         """Log-potentials of the single variables, shape (n, states)."""
-        return np.zeros((self.n_variables, self._states)) if self._unaries is None else self._unaries
+        return self._form.unaries
+
+
+class LabelPairs(Form):
+    """Variables with the same number of states, rewards for equal states of pairs, and potentials of single variables.
+
+    Parameters
+    ----------
+    couplings : CSR matrix
+        Symmetric, with an empty diagonal and sorted columns (see `symmetric`).
+    states : int
+        Number of states, at least 2.
+    unaries : array of shape (n, states), optional
+        Log-potentials.
+    function : str
+        Who is named in messages.
+    """
+
+    stored_as = "Potts"
+    stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "size": WHOLE}
+    optional_arrays: ClassVar = {"unaries": FLOAT}
+
+    def __init__(self, couplings: Any, states: int, unaries: Any = None, function: str = "LabelPairs") -> None:
+        n = couplings.shape[0]
+        self.states = check.count(states, function, "states", 2)
+        require_variables(n, function, "couplings")
+        self.couplings = couplings
+        self.given_unaries: NDArray[np.float64] | None = None  # None: all 0
+        if unaries is not None:
+            array = check.log_potential(check.real_array(unaries, function, "unaries"), function, "unaries")
+            if array.shape != (n, states):
+                raise ArgumentError(function, "unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
+            none = np.flatnonzero(np.isneginf(array).all(axis=1))
+            if len(none):
+                requirement = "above -inf for some state of each variable"
+                raise ArgumentError(function, "unaries", requirement, array[none[0]], f"index {none[0]}")
+            self.given_unaries = frozen(array.copy())
+
+    @property
+    def unaries(self) -> NDArray[np.float64]:
+        """Log-potentials of the single variables, shape (n, states)."""
+        return np.zeros((self.n_variables, self.states)) if self.given_unaries is None else self.given_unaries
+
+    @property
+    def n_variables(self) -> int:
+        return int(self.couplings.shape[0])
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
-        return np.full(self.n_variables, self._states, dtype=np.int64)
+        return np.full(self.n_variables, self.states, dtype=np.int64)
 
     @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._couplings.indptr, self._couplings.indices
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.couplings.indptr, self.couplings.indices
 
     @property
-    def _numbers_per_state(self) -> int:
+    def counts(self) -> dict[str, int]:
+        return {"states": self.states, "edges": self.couplings.nnz // 2}
+
+    @cached_property
+    def has_zeros(self) -> bool:
+        return self.given_unaries is not None and bool(np.isneginf(self.given_unaries).any())
+
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.unaries[positions].argmax(axis=1)
+
+    def tables(self) -> FactorTables:
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        pairs = upper.data[:, None] * np.eye(self.states).ravel()
+        blocks = [(np.stack(upper.coords, axis=1), pairs)]
+        if self.given_unaries is not None:
+            blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
+        return FactorTables.from_blocks(self.cardinalities, blocks)
+
+    @property
+    def numbers_per_state(self) -> int:
         return 3 * self.n_variables
 
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         total = np.zeros(len(states))
-        for a in range(self._states):
+        for a in range(self.states):
             here = (states == a).astype(np.float64)
-            total += 0.5 * np.einsum("sn,sn->s", here, here @ self._couplings)
-        if self._unaries is not None:
-            total += self._unaries[np.arange(self.n_variables), states].sum(axis=-1)
+            total += 0.5 * np.einsum("sn,sn->s", here, here @ self.couplings)
+        if self.given_unaries is not None:
+            total += self.given_unaries[np.arange(self.n_variables), states].sum(axis=-1)
         return total
 
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        span = slice(self._couplings.indptr[i], self._couplings.indptr[i + 1])
-        neighbors, strengths = self._couplings.indices[span], self._couplings.data[span]
-        agree = states[..., neighbors, None] == np.arange(self._states)
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        span = slice(self.couplings.indptr[i], self.couplings.indptr[i + 1])
+        neighbors, strengths = self.couplings.indices[span], self.couplings.data[span]
+        agree = states[..., neighbors, None] == np.arange(self.states)
         return self.unaries[i] + np.einsum("...ma,m->...a", agree, strengths)
 
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Potts:
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> LabelPairs:
         kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
-        allowed_evidence(self.unaries[known, state[known]], known, self._labels, "Potts")
-        rows = self._couplings[kept]
-        one_hot = np.zeros((self.n_variables, self._states))
+        require_possible(self.unaries[known, state[known]], known)
+        rows = self.couplings[kept]
+        one_hot = np.zeros((self.n_variables, self.states))
         one_hot[known, state[known]] = 1.0
         unaries = self.unaries[kept] + rows @ one_hot
-        return Potts._make(sparse.csr_array(rows[:, kept]), self._states, unaries, self._labels_at(kept))
+        require_finite_sums(unaries, kept)
+        return LabelPairs(sparse.csr_array(rows[:, kept]), self.states, unaries)
 
-    def to_factor_graph(self) -> FactorGraph:
-        """The same distribution as a `FactorGraph`."""
-        upper = sparse.coo_array(sparse.triu(self._couplings, k=1))
-        pairs = upper.data[:, None] * np.eye(self._states).ravel()
-        blocks = [(np.stack(upper.coords, axis=1), pairs)]
-        if self._unaries is not None:
-            blocks.insert(0, (np.arange(self.n_variables)[:, None], self._unaries))
-        return FactorGraph._from_blocks(self.cardinalities, blocks, self._labels)
+    def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
+        return Potts._from_form(self, labels)
 
-    def __repr__(self) -> str:
-        return f"Potts(n_variables={self.n_variables}, states={self._states}, edges={self._couplings.nnz // 2})"
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        arrays = {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data}
+        arrays["size"] = np.array([self.n_variables, self.states])
+        return arrays if self.given_unaries is None else {**arrays, "unaries": self.given_unaries.ravel()}
 
-
-def allowed_evidence(
-    values: NDArray[np.float64], positions: NDArray[Any], labels: Sequence[Hashable], family: str
-) -> None:
-    """Fail if the log-potential of an observed state is -inf."""
-    if (bad := np.isneginf(values)).any():
-        label = labels[int(positions[int(np.argmax(bad))])]
-        raise ArgumentError(
-            f"{family}.condition", "evidence", "possible", got="a forbidden state", where=f"label {label!r}"
-        )
+    @classmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> LabelPairs:
+        arrays.require(len(arrays["size"]) == 2, "the numbers of variables and states", "another size")
+        n, states = arrays["size"].tolist()
+        arrays.require(n >= 1 and states >= 2, "one or more variables of two or more states", f"{n} of {states}")
+        arrays.require_memory(8.0 * n * states, "states")
+        unaries = arrays.get("unaries")
+        if unaries is not None:
+            arrays.require(len(unaries) == n * states, f"{n * states} numbers in unaries", f"{len(unaries)}")
+            unaries = unaries.reshape(n, states)
+        return cls(arrays.couplings(n), states, unaries)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.couplings import name_variables, per_label
-from dobrushin._models.factors import FactorGraph, adjacency
+from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
+from dobrushin._models.couplings import name_variables, per_label, read_fields
+from dobrushin._models.factors import FactorTables, adjacency
+from dobrushin._models.forms import Form, require_finite_sums, require_variables
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Largest term that is written out as a table of 2 ** order entries.
@@ -44,8 +46,7 @@ class SpinMRF(Model):
     array([0, 2, 3])
     """
 
-    _spins = True
-    _first_argument = "terms"
+    _form: SpinTerms
 
     def __init__(self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None) -> None:
         if not isinstance(terms, Mapping):
@@ -63,127 +64,157 @@ class SpinMRF(Model):
         n, labels, lookup = name_variables(list(terms), "SpinMRF", "terms", fields)
         kept = [key for key, strength in terms.items() if strength != 0]
         scope = [int(k) if lookup is None else lookup[k] for key in kept for k in key]  # type: ignore[call-overload]
-        self._build(
-            n,
-            np.cumsum([0] + [len(key) for key in kept]),
-            np.array(scope, dtype=np.int64),
-            np.array([float(terms[key]) for key in kept]),
-            fields,
-            labels,
-        )
-
-    @classmethod
-    def _make(cls, *parts: Any) -> SpinMRF:
-        model = cls.__new__(cls)
-        model._build(*parts)
-        return model
-
-    def _build(
-        self,
-        n: int,
-        start: NDArray[Any],
-        scope: NDArray[np.int64],
-        strengths: NDArray[np.float64],
-        fields: Any,
-        labels: Sequence[Hashable] | None,
-    ) -> None:
-        super().__init__(n, labels)
         if isinstance(fields, Mapping):
-            fields = per_label(fields, self._labels, 0.0, "SpinMRF", "fields")
-        array = check.real_array(0.0 if fields is None else fields, "SpinMRF", "fields")
-        if array.ndim and array.shape != (n,):
-            raise ArgumentError(
-                "SpinMRF", "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}"
-            )
-        self._fields = frozen(np.broadcast_to(check.finite(array, "SpinMRF", "fields"), (n,)).copy())
-        self._scope_start = frozen(np.asarray(start, dtype=np.int64))
-        self._scope = frozen(scope)
-        self._strengths = frozen(strengths)
-        term = np.repeat(np.arange(len(strengths)), np.diff(start))
-        self._term_start = frozen(np.concatenate([[0], np.cumsum(np.bincount(scope, minlength=n))]).astype(np.int64))
-        self._term_of = frozen(term[np.argsort(scope, kind="stable")])
+            fields = per_label(fields, range(n) if labels is None else labels, 0.0, "SpinMRF", "fields")
+        require_variables(n, "SpinMRF", "terms")
+        start = np.cumsum([0] + [len(key) for key in kept])
+        strengths = np.array([float(terms[key]) for key in kept])
+        form = SpinTerms(start, np.array(scope, dtype=np.int64), strengths, read_fields(fields, n, "SpinMRF"))
+        super().__init__(form, labels)
 
     @property
     def fields(self) -> NDArray[np.float64]:
         """Fields theta_i."""
-        return self._fields
+        return self._form.fields
 
     @property
     def terms(self) -> dict[tuple[Hashable, ...], float]:
         """Strengths theta_S by tuples of labels."""
+        form = self._form
         return {
-            tuple(self._labels[v] for v in self._scope_of(k)): float(strength)
-            for k, strength in enumerate(self._strengths)
+            tuple(self._labels[v] for v in form.scope_of(k)): float(strength)
+            for k, strength in enumerate(form.strengths)
         }
 
-    def _scope_of(self, k: int) -> NDArray[np.int64]:
-        return self._scope[self._scope_start[k] : self._scope_start[k + 1]]
+    @property
+    def order(self) -> int:
+        """Number of variables of the largest term."""
+        return self._form.order
+
+
+class SpinTerms(Form):
+    """Spins with terms of any order and fields.
+
+    Parameters
+    ----------
+    scope_start, scope : arrays of int
+        Term k is over the distinct positions scope[scope_start[k] : scope_start[k + 1]], two or more.
+    strengths : array
+        One number for each term.
+    fields : array
+        One number for each variable.
+    """
+
+    spins = True
+    stored_as = "SpinMRF"
+    stored_arrays: ClassVar = {"arity": WHOLE, "scope": WHOLE, "strengths": FLOAT, "fields": FLOAT}
+
+    def __init__(
+        self,
+        scope_start: NDArray[Any],
+        scope: NDArray[np.int64],
+        strengths: NDArray[np.float64],
+        fields: NDArray[np.float64],
+    ) -> None:
+        require_variables(len(fields), "SpinTerms", "fields")
+        self.scope_start, self.scope = frozen(np.asarray(scope_start, dtype=np.int64)), frozen(scope)
+        self.strengths = frozen(check.finite(strengths, "SpinTerms", "strengths"))
+        self.fields = read_fields(fields, len(fields), "SpinTerms")
+
+    @property
+    def n_variables(self) -> int:
+        return len(self.fields)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, 2, dtype=np.int64)
 
     @cached_property
-    def _factor_graph(self) -> FactorGraph:
-        blocks = []
-        biased = np.flatnonzero(self._fields)
-        blocks.append((biased[:, None], np.stack([-self._fields[biased], self._fields[biased]], axis=1)))
-        arity = np.diff(self._scope_start)
-        if self.order > TABLE_ORDER:
-            need, limit = 2.0**self.order, 2.0**TABLE_ORDER
-            raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
-        for order in np.unique(arity):
-            which = np.flatnonzero(arity == order)
-            scopes = self._scope[self._scope_start[which, None] + np.arange(order)]
-            parity = (2 * np.indices((2,) * int(order)) - 1).prod(axis=0).ravel()
-            blocks.append((scopes, self._strengths[which, None] * parity))
-        return FactorGraph._from_blocks(self.cardinalities, blocks, self._labels)
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return adjacency(self.scope_start, self.scope, self.n_variables)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"terms": len(self.strengths)}
 
     @property
     def order(self) -> int:
         """Number of variables of the largest term."""
-        return int(np.diff(self._scope_start).max(initial=0))
+        return int(np.diff(self.scope_start).max(initial=0))
+
+    def scope_of(self, k: int) -> NDArray[np.int64]:
+        """Positions of the variables of term `k`."""
+        return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
 
     @cached_property
-    def _adjacency_cached(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return adjacency(self._scope_start, self._scope, self.n_variables)
+    def term_start(self) -> NDArray[np.int64]:
+        """Where the terms of each variable begin in `term_of`."""
+        return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
+
+    @cached_property
+    def term_of(self) -> NDArray[np.int64]:
+        """The terms of each variable, one variable after the other."""
+        term = np.repeat(np.arange(len(self.strengths)), np.diff(self.scope_start))
+        return frozen(term[np.argsort(self.scope, kind="stable")])
 
     @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._adjacency_cached
+    def has_zeros(self) -> bool:
+        return False
+
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.fields[positions] >= 0).astype(np.int64)
 
     @property
-    def _numbers_per_state(self) -> int:
-        return len(self._scope) + self.n_variables
+    def has_tables(self) -> bool:
+        return self.order <= TABLE_ORDER
+
+    def tables(self) -> FactorTables:
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> FactorTables:
+        if not self.has_tables:
+            need, limit = 2.0**self.order, 2.0**TABLE_ORDER
+            raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
+        biased = np.flatnonzero(self.fields)
+        blocks = [(biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1))]
+        arity = np.diff(self.scope_start)
+        for order in np.unique(arity):
+            which = np.flatnonzero(arity == order)
+            scopes = self.scope[self.scope_start[which, None] + np.arange(order)]
+            parity = (2 * np.indices((2,) * int(order)) - 1).prod(axis=0).ravel()
+            blocks.append((scopes, self.strengths[which, None] * parity))
+        return FactorTables.from_blocks(self.cardinalities, blocks)
+
+    @property
+    def numbers_per_state(self) -> int:
+        return len(self.scope) + self.n_variables
+
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        total = states @ self.fields
+        if len(self.strengths):
+            total = total + np.multiply.reduceat(states[:, self.scope], self.scope_start[:-1], axis=1) @ self.strengths
+        return total
+
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        terms = self.term_of[self.term_start[i] : self.term_start[i + 1]]
+        own = states.copy()
+        own[..., i] = 1
+        local_field = self.fields[i] + self._products(own, terms) @ self.strengths[terms]
+        return np.stack([-local_field, local_field], axis=-1)
 
     def _products(self, states: NDArray[np.int64], terms: NDArray[np.int64]) -> NDArray[np.int64]:
         """Product of the spins of each of the given terms, shape (..., terms)."""
         if not len(terms):
             return np.ones((*states.shape[:-1], 0), dtype=np.int64)
-        sizes = np.diff(self._scope_start)[terms]
-        members = np.concatenate([self._scope_of(int(k)) for k in terms])
-        return np.multiply.reduceat(states[..., members], np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=-1)
+        start, entry = row_entries(self.scope_start[terms], np.diff(self.scope_start)[terms])
+        return np.multiply.reduceat(states[..., self.scope[entry]], start[:-1], axis=-1)
 
-    def _log_density_rows(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        total = states @ self._fields
-        if len(self._strengths):
-            total = (
-                total + np.multiply.reduceat(states[:, self._scope], self._scope_start[:-1], axis=1) @ self._strengths
-            )
-        return total
-
-    def _log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        terms = self._term_of[self._term_start[i] : self._term_start[i + 1]]
-        own = states.copy()
-        own[..., i] = 1
-        local_field = self._fields[i] + self._products(own, terms) @ self._strengths[terms]
-        return np.stack([-local_field, local_field], axis=-1)
-
-    def _condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinMRF:
-        fields = self._fields.copy()
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinTerms:
+        fields = self.fields.copy()
         strengths: dict[tuple[int, ...], float] = {}
-        for k, strength in enumerate(self._strengths):
-            scope = self._scope_of(k)
+        for k, strength in enumerate(self.strengths):
+            scope = self.scope_of(k)
             free = tuple(sorted(scope[~fixed[scope]].tolist()))
             value = float(strength * state[scope[fixed[scope]]].prod())
             if len(free) == 1:
@@ -193,18 +224,26 @@ class SpinMRF(Model):
         kept = np.flatnonzero(~fixed)
         renumber = np.cumsum(~fixed) - 1
         terms = {key: value for key, value in strengths.items() if value != 0}
-        return SpinMRF._make(
-            len(kept),
-            np.cumsum([0] + [len(key) for key in terms]),
-            renumber[np.array([v for key in terms for v in key], dtype=np.int64)],
-            check.finite(np.array(list(terms.values()), dtype=np.float64), "SpinMRF.condition", "evidence"),
-            fields[kept],
-            self._labels_at(kept),
-        )
+        values = np.array(list(terms.values()), dtype=np.float64)
+        require_finite_sums(values, np.array([key[0] for key in terms], dtype=np.int64))
+        require_finite_sums(fields[kept], kept)
+        scope = renumber[np.array([v for key in terms for v in key], dtype=np.int64)]
+        return SpinTerms(np.cumsum([0] + [len(key) for key in terms]), scope, values, fields[kept])
 
-    def to_factor_graph(self) -> FactorGraph:
-        """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
-        return self._factor_graph
+    def to_model(self, labels: Sequence[Hashable] | None) -> SpinMRF:
+        return SpinMRF._from_form(self, labels)
 
-    def __repr__(self) -> str:
-        return f"SpinMRF(n_variables={self.n_variables}, terms={len(self._strengths)})"
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        scopes = {"arity": np.diff(self.scope_start), "scope": self.scope}
+        return {"fields": self.fields, **scopes, "strengths": self.strengths}
+
+    @classmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> SpinTerms:
+        fields, strengths = arrays.finite("fields"), arrays.finite("strengths")
+        arrays.require_variables(len(fields))
+        start, ordered = arrays.scopes(len(fields), least=2)
+        arrays.require(len(strengths) == len(start) - 1, f"{len(start) - 1} strengths", f"{len(strengths)}")
+        arrays.require(strengths != 0, "strengths other than 0", strengths)
+        sets = {ordered[a:b].tobytes() for a, b in zip(start[:-1].tolist(), start[1:].tolist(), strict=True)}
+        arrays.require(len(sets) == len(strengths), "each set of variables once", "one of them twice")
+        return cls(start, arrays["scope"], strengths, fields)

@@ -1,4 +1,4 @@
-"""Read-only arrays: what passes between stages cannot change, and kernels see one type only."""
+"""Arrays that pass between stages: read-only, and rows of different lengths that stand one after the other."""
 
 from __future__ import annotations
 
@@ -16,3 +16,17 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     array = np.ascontiguousarray(array)
     array.setflags(write=False)
     return array
+
+
+def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
+    """Where rows of these sizes begin when they stand one after the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where some rows of a longer array begin once they are gathered, and which entries of the array they hold.
+
+    The rows begin at `first` in the longer array and have these sizes.
+    """
+    start = prefix_sums(sizes)
+    return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.factors import FactorTables
+from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
 from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
@@ -39,16 +41,8 @@ def read(source: Source) -> FactorGraph:
         raise source.error("a variable with two or more states", "none", numbers.offset(0))
     kept = random[scope]
     renumber = np.cumsum(random) - 1
-    model = FactorGraph.__new__(FactorGraph)
-    model._build(
-        sizes[random],
-        np.concatenate([[0], np.cumsum(kept)])[start],
-        renumber[scope[kept]],
-        table_start,
-        logs,
-        None if random.all() else np.flatnonzero(random).tolist(),
-    )
-    return model
+    form = FactorTables(sizes[random], prefix_sums(kept)[start], renumber[scope[kept]], table_start, logs)
+    return form.to_model(None if random.all() else np.flatnonzero(random).tolist())
 
 
 def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:

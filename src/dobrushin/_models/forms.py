@@ -1,0 +1,187 @@
+"""Forms: what the stages after this one know of a model.
+
+A family is what people write. It lowers itself to a form: a plain object over positions 0..n-1, without names. Each
+form can be widened to one that says the same in larger arrays, up to tables of factors. So a stage that is written for
+tables serves every family, and one that also knows a narrower form is only faster there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from dobrushin._models.checked_arrays import CheckedArrays
+    from dobrushin._models.factors import FactorTables
+    from dobrushin._models.model import Model
+
+T = TypeVar("T")
+UNIT = 2.0**-53
+
+
+class Form(ABC):
+    """A distribution over positions 0..n-1, known up to its normalising constant.
+
+    Arrays of states have shape (..., n_variables), with -1/+1 where `spins`. Digits are states counted from 0.
+    """
+
+    spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
+
+    # -- the variables ---------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def n_variables(self) -> int:
+        """Number of variables."""
+
+    @property
+    @abstractmethod
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of states of each variable."""
+
+    @property
+    @abstractmethod
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Neighbours of all variables, CSR: row starts and sorted column positions."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """What the form has how many of, for people."""
+
+    @property
+    @abstractmethod
+    def has_zeros(self) -> bool:
+        """Whether some combination of states is forbidden."""
+
+    @abstractmethod
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The digit that each of some variables likes best by its own potentials alone."""
+
+    # -- wider forms -----------------------------------------------------------------------
+
+    @abstractmethod
+    def tables(self) -> FactorTables:
+        """The same distribution in the widest form; `BudgetError` where a table would be too large."""
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether no table is too large to be written out."""
+        return True
+
+    def wider(self) -> Form | None:
+        """The same distribution in the next wider form; None in the widest one."""
+        return self.tables()
+
+    # -- probabilities ---------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def numbers_per_state(self) -> int:
+        """Temporaries that `log_density` needs for one row of states."""
+
+    @abstractmethod
+    def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Logarithm of the unnormalised probability of each row of a matrix of states."""
+
+    @abstractmethod
+    def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
+
+    # -- evidence --------------------------------------------------------------------------
+
+    @abstractmethod
+    def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Form:
+        """The form of the variables that are not fixed, given the states of those that are.
+
+        Raises `ImpossibleEvidence` where there is none.
+        """
+
+    def condition_error(self, known: NDArray[np.int64]) -> float:
+        """Bound on the rounding of the log-density when variables are fixed, up to a constant.
+
+        What the evidence leaves of terms with several variables is added to terms of fewer: each sum of k numbers is
+        off by at most k units of the sum of their sizes. All terms that hold a neighbour of the evidence are counted.
+        """
+        graph, (start, neighbor) = self.tables(), self.adjacency
+        near = np.unique(np.concatenate([known, *(neighbor[start[i] : start[i + 1]] for i in known)]))
+        spans = [graph.factor_of[graph.factor_start[i] : graph.factor_start[i + 1]] for i in near.tolist()]
+        factors = np.unique(np.concatenate(spans))
+        total = 0.0
+        for k in factors.tolist():
+            table = graph.factor(k)[1]
+            total += float(np.abs(np.where(table > -np.inf, table, 0.0)).max())
+        return 2.0 * UNIT * (len(factors) + 2) * total
+
+    # -- models and files ------------------------------------------------------------------
+
+    @abstractmethod
+    def to_model(self, labels: Sequence[Hashable] | None) -> Model:
+        """A model of the ordinary family of this form."""
+
+    stored_as: ClassVar[str]  # name in files: that of the ordinary family
+    stored_arrays: ClassVar[dict[str, Any]]  # the type of each array that a file must have
+    optional_arrays: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays of one axis that hold the form, in the order of the file."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: CheckedArrays) -> Self:
+        """The form that arrays of a file hold; what is wrong with them is said by `arrays`."""
+
+
+class ImpossibleEvidence(Exception):
+    """Evidence that cannot be, at a position that the model knows the label of."""
+
+    def __init__(self, position: int, got: str, requirement: str = "possible") -> None:
+        self.position, self.got, self.requirement = int(position), got, requirement
+        super().__init__(position, got, requirement)
+
+
+def require_possible(log_potentials: NDArray[np.float64], positions: NDArray[Any]) -> None:
+    """Raise `ImpossibleEvidence` about the first position whose log-potential is -inf."""
+    if (forbidden := np.isneginf(log_potentials)).any():
+        raise ImpossibleEvidence(positions[int(np.argmax(forbidden))], "a forbidden state")
+
+
+def require_finite_sums(values: NDArray[np.float64], positions: NDArray[Any]) -> None:
+    """Raise `ImpossibleEvidence` about the first sum of potentials that is too large; one row for each position."""
+    if not (ok := check.is_log_potential(values)).all():
+        index = check.first(~ok)
+        requirement = f"such that sums of potentials are {check.FINITE}"
+        raise ImpossibleEvidence(positions[index[0]], repr(float(values[index])), requirement)
+
+
+def require_variables(n: int, function: str, argument: str) -> None:
+    """A model has a variable."""
+    if n < 1:
+        raise ArgumentError(function, argument, "a model of at least one variable", 0)
+
+
+def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
+    """What a stage has for a form or, where it has nothing, for the narrowest form that it can be widened to.
+
+    Returns
+    -------
+    form, implementation
+        The form, widened until its type is one that the stage knows.
+    """
+    wider: Form | None = form
+    while wider is not None:
+        for kind in type(wider).__mro__:
+            if kind in implementations:
+                return wider, implementations[kind]
+        wider = wider.wider()
+    raise TypeError(f"nothing is known for {type(form).__name__} and wider forms")
