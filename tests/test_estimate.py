@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from dobrushin._estimate.workspace import workspace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -12,7 +13,6 @@ from scipy import stats
 import dobrushin as db
 from dobrushin._estimate.query import Plan, read_query
 from dobrushin._estimate.runs import SampledRun
-from dobrushin._estimate.workspace import workspace
 from dobrushin._sampling.allowed_state import allowed_state
 from dobrushin._shared.executors import Running
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model

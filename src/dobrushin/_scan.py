@@ -161,7 +161,9 @@ class Draw:
     def check_fits(self, n: int, function: str, step: int) -> None:
         """Fail if the steps, of which the first has number `step`, choose among more than `n` variables."""
         if self.n > n:
-            raise ArgumentError(function, "scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}")
+            raise ArgumentError(
+                function, "scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}"
+            )
 
     def to_arrays(self) -> dict[str, Any]:
         """The segment as arrays by name."""

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.build import build_sets, tally_sets
+from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._diagnose.groups import suggest_groups
-from dobrushin._estimate.exact_plan import known_tree
-from dobrushin._estimate.query import expected_seconds
-from dobrushin._estimate.workspace import Workspace, workspace
+from dobrushin._estimate.exact import known_tree
+from dobrushin._estimate.query import Workspace, workspace
+from dobrushin._estimate.runs import expected_seconds
 from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
-from dobrushin._sampling.build import has_hard_zeros
-from dobrushin._sampling.region import region_of
 from dobrushin._scan import Scan
 from dobrushin._variation.certificate import evaluate
 from dobrushin._variation.objective import Objective
@@ -154,7 +153,7 @@ def diagnose(model: Model) -> Diagnosis:
     bound = space.influence
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
-    zeros = has_hard_zeros(model)
+    zeros = model._form.has_zeros
     determined = _determined(model) if zeros else []
     width, memory = _tree(space)
     dobrushin = _bounded(space)
@@ -208,11 +207,11 @@ def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
     """Share of the variables that settle in pilot runs, as long as these are quick."""
     n = model.n_variables
     shares, seconds = {}, {}
-    kernel = build_sets(model, region_of(model, Scan.systematic(n, n))).name
+    kernel = choose_sets(model, Scan.systematic(n, n))
     for sweeps in _SWEEPS:
         if expected_seconds(kernel, n * sweeps * _RUNS) > _SECONDS:
             break
-        found = tally_sets(model, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
+        found = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
         shares[sweeps] = float((found.open[-1] <= _SETTLED * _RUNS).mean())
         seconds[sweeps] = expected_seconds(kernel, n * sweeps * 1e4)
         if shares[sweeps] == 1:

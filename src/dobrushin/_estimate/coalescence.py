@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence import coalescence
-from dobrushin._coalescence.set_kernels import SetKernel, choose_sets
+from dobrushin._coalescence.set_kernel import SetKernel
+from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._coalescence.set_runs import run_sets
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Curve, Method, Plan
@@ -156,9 +157,9 @@ class _SetRun(Run):
     ) -> None:  # fmt: skip
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
-        super().__init__(method.query, method.plan, method.kernel, child, running)
+        super().__init__(method.query, method.plan, child, running)
         self._prepare(share * self.query.error / 2, self.query.tolerance, sets=True)
-        self.sets = method.kernel
+        self.kernel = method.kernel
         self.seed = sequence
         self.runs = self.plan.chains * more
         self.files = files  # checkpoints that earlier runs of this call have written
@@ -168,7 +169,7 @@ class _SetRun(Run):
             numbers = range(self.done, min(self.done + self.room, self.runs))
             running = replace(self.running, checkpoint=self.running.file(self.files))
             block = run_sets(
-                self.query.model, self.sets, self.scan, self.query.labels, numbers, self.sequence, running=running,
+                self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence, running=running,
                 function="estimate",
             )  # fmt: skip
             self.files += 1

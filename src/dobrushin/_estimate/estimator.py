@@ -12,10 +12,9 @@ import numpy as np
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._estimate.methods import choose, is_certain, read_settings
-from dobrushin._estimate.nearby import choose_nearby, is_asked_nearby
+from dobrushin._estimate.nearby import Numbering, choose_nearby, is_asked_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
-from dobrushin._models.near import Numbering
 from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Running, read_executor

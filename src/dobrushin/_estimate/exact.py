@@ -15,7 +15,7 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
 from dobrushin._exact.clique_tree import MEMORY_LIMIT, CliqueTree, clique_tree
 from dobrushin._exact.elimination import Elimination, NoAllowedState, eliminate
-from dobrushin._models import FactorGraph, Model
+from dobrushin._models import Model
 from dobrushin._shared.executors import Running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -115,7 +115,7 @@ def _tree_for(query: Query, question: Question) -> _Tree:
         what = f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up"
         raise CertificateError({Exact.name: f"{what}."}, "Sample instead.")
     # Without the user's labels, which could collide with that of the joint variable.
-    plain = FactorGraph._of(space.model._form.tables(), None)
+    plain = space.model._form.tables().to_model(None)
     joined = plain.merge([group])
     return _Tree(joined, known_tree(space, joined, tuple(group)), joined.index(tuple(group)))
 

@@ -19,7 +19,6 @@ from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.methods import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
-from dobrushin._shared.progress import progress_bar
 from dobrushin._shared.executors import (
     Lost,
     Running,
@@ -35,6 +34,7 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.progress import progress_bar
 from dobrushin._shared.seeds import kept_seed, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 

@@ -102,7 +102,7 @@ class Plan:
 
     def lift(self, part: Any) -> Plan:
         """The plan with its scan by positions in the whole model that the part belongs to."""
-        return self if self.scan is None else replace(self, scan=self.scan.lift(part))
+        return self if self.scan is None or part is None else replace(self, scan=Scan(part.positions[self.scan.order]))
 
     def __str__(self) -> str:
         lines = [f"Plan: {self.method} ({self.reason})"]

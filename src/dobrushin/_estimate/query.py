@@ -22,7 +22,7 @@ from dobrushin._exact.elimination import Elimination
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
-from dobrushin._sampling.allowed_state import allowed_state
+from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._variation.objective import Objective

@@ -18,7 +18,7 @@ from dobrushin._estimate.method import Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import CountTally, Marginals
 from dobrushin._sampling import Record, Samples
-from dobrushin._sampling.kernel import Kernel
+from dobrushin._sampling.kernel import Kernel, Runner
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Running, cores
@@ -32,7 +32,7 @@ _FIRST_BLOCK = 1024
 _OVERHEAD = 0.005
 
 
-def expected_seconds(kernel: Kernel, updates: float) -> float:
+def expected_seconds(kernel: Runner, updates: float) -> float:
     """About how long so many updates take on all cores."""
     return _OVERHEAD + kernel.cost * updates / (kernel.rate * cores())
 
@@ -42,10 +42,8 @@ class Run(ABC):
 
     wrong: float = 0.0  # chance that an outcome is not what it should be
 
-    def __init__(
-        self, query: Query, plan: Plan, kernel: Kernel, sequence: np.random.SeedSequence, running: Running
-    ) -> None:
-        self.query, self.plan, self.kernel, self.sequence, self.running = query, plan, kernel, sequence, running
+    def __init__(self, query: Query, plan: Plan, sequence: np.random.SeedSequence, running: Running) -> None:
+        self.query, self.plan, self.sequence, self.running = query, plan, sequence, running
         self.scan = cast(Scan, plan.scan)
         self.done = 0
 
@@ -88,7 +86,8 @@ class ChainRun(Run):
     def __init__(
         self, query: Query, plan: Plan, kernel: Kernel, sequence: np.random.SeedSequence, running: Running
     ) -> None:
-        super().__init__(query, plan, kernel, sequence, running)
+        super().__init__(query, plan, sequence, running)
+        self.kernel = kernel
         self._prepare(query.error, plan.monte_carlo, sets=False)
         counted = any(question.is_counted for question in query.questions)
         self.trials = query.least_chains(plan.monte_carlo) if counted else 0  # chains that are counted

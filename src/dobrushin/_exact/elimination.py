@@ -17,6 +17,7 @@ from dobrushin._exact.clique_tree import CliqueTree
 from dobrushin._models import Model
 from dobrushin.errors import ArgumentError
 
+
 @dataclass(frozen=True)
 class Elimination:
     """What a calibrated clique tree knows: log Z, one array of probabilities per variable, and what that took.

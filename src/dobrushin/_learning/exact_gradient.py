@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact import elimination as _elimination
+from dobrushin._exact.clique_tree import clique_tree
+from dobrushin._exact.elimination import collect, distribute, rounding_error
 from dobrushin._learning.structure import Structure
 from dobrushin.errors import BudgetError
 
@@ -16,7 +17,7 @@ class Exact:
     def __init__(self, structure: Structure) -> None:
         self._structure = structure
         try:
-            self._tree = _elimination.clique_tree(structure.pairwise(structure.start))
+            self._tree = clique_tree(structure.pairwise(structure.start))
         except BudgetError as refusal:
             remedy = "Use method='gibbs'."
             raise BudgetError("The exact gradient", refusal.required, refusal.limit, "bytes", remedy) from None
@@ -32,8 +33,8 @@ class Exact:
         """Means of all statistics, a bound on their rounding errors, and the log-partition function."""
         structure, tree = self._structure, self._tree
         model = structure.pairwise(full)
-        tables, messages, log_partition = _elimination._collect(model, tree, "fit")
-        _elimination._distribute(tree, tables, messages)
+        tables, messages, log_partition = collect(model, tree, "fit")
+        distribute(tree, tables, messages)
         pairs = np.zeros(int(self._pair_start[-1]))
         singles = np.zeros(int(self._single_start[-1]))
         for c, (table, clique) in enumerate(zip(tables, tree.cliques, strict=True)):
@@ -46,13 +47,13 @@ class Exact:
                 pairs[self._pair_start[e] : self._pair_start[e + 1]] = _onto(weights, clique, ends).ravel()
         # Relative errors of probabilities, and the roundings of what is added up here, of statistics of size 1.
         cells = max(table.size for table in tables)
-        error = 2.0 * _elimination._rounding_error(model, model, tree, 0.0) + 2.0**-50 * cells
+        error = 2.0 * rounding_error(model, model, tree, 0.0) + 2.0**-50 * cells
         bias = error if error < structure.difference else np.inf
         return structure.expectations(pairs, singles), bias, log_partition
 
     def log_partition(self, full: NDArray[np.float64]) -> float:
         """The log-partition function alone."""
-        return _elimination._collect(self._structure.pairwise(full), self._tree, "fit")[2]
+        return collect(self._structure.pairwise(full), self._tree, "fit")[2]
 
 
 def _onto(weights: NDArray[np.float64], clique: list[int], variables: list[int]) -> NDArray[np.float64]:

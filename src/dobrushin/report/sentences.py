@@ -54,4 +54,3 @@ def facts(estimate: Estimate) -> list[tuple[str, str]]:
 
 def _verb(text: str, count: int) -> str:
     return text if count > 1 else text.replace(" hold", " holds", 1)
-
