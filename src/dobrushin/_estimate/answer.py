@@ -111,9 +111,9 @@ class Estimate:
         """Put the rows of all questions together."""
         targets = [target for question in query.questions for target in question.targets]
         states = [state for question in query.questions for state in question.states]
-        columns = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
+        mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         kept = None if seed is None else kept_seed(seed)
-        return cls(targets, states, *columns, confidence, assumptions, plan, samples, certificate, kept)
+        return cls(targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept)
 
     def lift(self, part: Any) -> Estimate:
         """The same with plan and certificate by positions in the whole model that the part belongs to."""

@@ -55,7 +55,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     if not isinstance(model, LocalModel):
         model = LocalArrays.of(model)
     centres = _centres(model, targets)
-    given = _read_evidence(model, evidence)
+    given = {} if evidence is None else _read_evidence(model, evidence)
     radius = _FIRST_RADIUS
     while True:
         ball = model.ball(centres, radius)

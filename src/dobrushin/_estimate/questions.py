@@ -78,7 +78,8 @@ class Question(ABC):
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which outcomes leave the question open: (outcomes, columns)."""
-        return ~settled.all(axis=1, keepdims=True)
+        open_ones: NDArray[np.bool_] = ~np.asarray(settled.all(axis=1, keepdims=True))
+        return open_ones
 
     def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
         """What is known for each column of `unsettled`, for each row."""
@@ -147,6 +148,7 @@ class Marginals(Question):
         return np.repeat(disagreement, self.sizes)
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        del first
         parts = []
         for k, values in enumerate(self.values):
             column = states[:, k] if settled is None else states[settled[:, k], k]
@@ -205,6 +207,7 @@ class JointMarginal(Question):
         return np.full(math.prod(self.shape), bound)
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        del first
         lowest = np.array([values[0] for values in self.values])
         step = np.array([values.step for values in self.values])
         digits = (_settled_rows(states, settled).astype(np.int64) - lowest) // step
