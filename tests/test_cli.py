@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,7 +196,10 @@ def test_fit_from_a_table(grid, tmp_path):
     np.save(tmp_path / "bad.npy", np.zeros((5, 3)))
     code, _, error = call("fit", grid, tmp_path / "bad.npy")
     assert code == 2
-    assert "'data'" in error
+    assert "DATA must be" in error
+    code, _, error = call("fit", grid, tmp_path / "data.npy", "--ridge", "-1")
+    assert code == 2
+    assert "--ridge must be non-negative and finite. Got -1.0." in error
 
 
 def test_convert_and_back(grid, tmp_path):
@@ -220,11 +224,50 @@ def test_every_verb_has_help_with_an_example(verb):
     assert f"Example: dobrushin {verb}" in " ".join(out.split())
 
 
+def test_help_names_all_formats_and_waits_for_no_library():
+    code = "import sys, dobrushin.cli.app; print([m for m in ('numba', 'scipy', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    for entry in db.io.FORMATS.values():
+        assert all(extension in call("convert", "--help")[1] for extension in entry.extensions)
+
+
 # -- what goes wrong -----------------------------------------------------------------------------------------------
 
 
 def one_sentence(error):
     return error.startswith("Error: ") and error.count("\n") == 1 and "Traceback" not in error
+
+
+def speaks_of_options(error):
+    """Python's arguments and the attributes of errors are none of the command line's business."""
+    for python in ("argument of", "dobrushin.", "attribute", "attached", "of this error", "=error.", "model.merge"):
+        assert python not in error, error
+    assert not re.search(r"\b(tolerance|evidence|method|limit|format|max_steps)=", error), error
+
+
+def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkeypatch):
+    code, _, error = call("estimate", strong, "--target", "0,1", "--method", "coalescence", "--budget", "2e5")
+    assert code == 3
+    speaks_of_options(error)
+    scan = db.ScanResult(db.Scan([0]), db.variation(db.read(grid), db.Scan([0]), [0]))
+    samples = db.sample(db.read(grid), db.Scan([0]), chains=3, seed=1)
+    for trouble, number in (
+        (db.CertificateError({"exact": "too wide."}, "Pass method='uncertified'.", estimate=None), 3),
+        (db.ToleranceError(0.1, 0.5, scan, "raise max_steps."), 3),
+        (db.BudgetError("The tree", 10, 1, "bytes", "Raise 'memory_limit'."), 1),
+        (db.WorkerError("it died", 1, 2, "chains", "With checkpoint= it goes on.", samples=samples), 1),
+        (db.SamplingInterrupted(samples, 9, range(3)), 130),
+    ):
+
+        def fail(*_, trouble=trouble, **__):
+            raise trouble
+
+        monkeypatch.setattr(db, "estimate", fail)
+        code, _, error = call("estimate", grid)
+        assert code == number
+        assert trouble.message in error
+        assert trouble.hint not in error
+        speaks_of_options(error)
 
 
 @pytest.mark.parametrize(
@@ -237,28 +280,36 @@ def one_sentence(error):
         (["estimate", "{dir}/empty.uai"], 1, "empty"),
         (["estimate", "{grid}", "--target", "99"], 2, "Got '99'"),
         (["estimate", "{grid}", "--target", "x"], 2, "Got 'x'"),
-        (["estimate", "{grid}", "--tolerance", "-0.1"], 2, "'tolerance'"),
-        (["estimate", "{grid}", "--tolerance", "nan"], 2, "'tolerance'"),
-        (["estimate", "{grid}", "--confidence", "1"], 2, "'confidence'"),
-        (["estimate", "{grid}", "--method", "magic"], 2, "'method'"),
+        (
+            ["estimate", "{grid}", "--tolerance", "-0.1"],
+            2,
+            "--tolerance must be a number between 0 and 1, both excluded. Got -0.1.",
+        ),
+        (["estimate", "{grid}", "--tolerance", "nan"], 2, "--tolerance must be"),
+        (["estimate", "{grid}", "--confidence", "1"], 2, "--confidence must be a number between 0 and 1"),
+        (["estimate", "{grid}", "--method", "magic"], 2, "--method must be one of 'auto'"),
         (["estimate", "{grid}", "--evidence", "5=7"], 2, "one of its states (-1, 1). Got '7'"),
         (["estimate", "{grid}", "--evidence", "5"], 2, "label=state"),
-        (["estimate", "{grid}", "--target", "5", "--evidence", "5=1"], 2, "not in the evidence"),
-        (["estimate", "{hard}", "--evidence", "0=0,1=1"], 2, "possible"),
+        (
+            ["estimate", "{grid}", "--target", "5", "--evidence", "5=1"],
+            2,
+            "--target must be variables that are not in the evidence",
+        ),
+        (["estimate", "{hard}", "--evidence", "0=0,1=1"], 2, "--evidence must be possible"),
         (["estimate", "{grid}", "--output", "{dir}/a.xyz"], 2, "--output must end in"),
         (["estimate", "{grid}", "--output", "{dir}/no/a.json"], 1, "no"),
-        (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Gibbs updates"),
-        (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "No certificate"),
-        (["estimate", "{grid}", "--beta", "2"], 2, "beta"),
+        (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Allow more with --budget"),
+        (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "--method uncertified"),
+        (["estimate", "{grid}", "--beta", "2"], 2, "--beta must be 1.0 for .npz files"),
         (["inspect", "{dir}/none.uai"], 1, "There is no file"),
-        (["influence", "{grid}", "--method", "x"], 2, "'method'"),
+        (["influence", "{grid}", "--method", "x"], 2, "--method must be one of"),
         (["certify", "{grid}", "--scan", "none"], 2, "--scan must be"),
-        (["certify", "{grid}", "--scan", "uniform", "--coalescence"], 2, "random"),
-        (["certify", "{grid}", "--coalescence", "--confidence", "2"], 2, "'confidence'"),
-        (["optimize", "{strong}", "--tolerance", "0.01", "--target", "0"], 3, "No scan"),
-        (["optimize", "{grid}", "--tolerance", "-1"], 2, "'tolerance'"),
+        (["certify", "{grid}", "--scan", "uniform", "--coalescence"], 2, "--scan must be without random steps"),
+        (["certify", "{grid}", "--coalescence", "--confidence", "2"], 2, "--confidence must be"),
+        (["optimize", "{strong}", "--tolerance", "0.01", "--target", "0"], 3, "a larger --tolerance"),
+        (["optimize", "{grid}", "--tolerance", "-1"], 2, "--tolerance must be"),
         (["sample", "{grid}", "--output", "{dir}/a.txt"], 2, "--output must end in"),
-        (["convert", "{grid}", "{dir}/a.xyz"], 2, "xyz"),
+        (["convert", "{grid}", "{dir}/a.xyz"], 2, "OUTPUT must be a file name with one of the extensions"),
         (["convert", "{grid}", "{dir}/no/a.npz"], 1, "no"),
         (["convert", "{dir}/garbage.npz", "{dir}/a.uai"], 1, "garbage.npz"),
     ],
@@ -275,6 +326,7 @@ def test_errors_are_one_sentence_and_an_exit_code(words, code, message, grid, st
     assert one_sentence(error), error
     assert message in error
     assert found == code
+    speaks_of_options(error)
 
 
 def test_options_of_the_wrong_type_are_usage_errors(grid):

@@ -37,8 +37,8 @@ class ArgumentError(_Told, ValueError):
 
     Attributes
     ----------
-    argument : str
-        Name of the argument.
+    function, argument : str
+        Names of the function and of its argument.
     value : object
         The offending value; None where the message describes it instead (``got``: "shape (2,)").
     """
@@ -46,6 +46,7 @@ class ArgumentError(_Told, ValueError):
     def __init__(
         self, function: str, argument: str, requirement: str, value: object = None, where: str = "", got: str = ""
     ) -> None:
+        self.function = function
         self.argument = argument
         self.value = value
         self._fault = f"must be {requirement}. Got {_short(got or _shown(value))}{f' at {where}' if where else ''}."
@@ -311,14 +312,15 @@ class FormatError(_Told, ValueError):
         What the format asks for, and what the file has instead.
     """
 
-    def __init__(self, path: str, expected: str, found: str, line: int | None = None) -> None:
+    def __init__(self, path: str, expected: str, found: str, line: int | None = None, hint: str = "") -> None:
         self.path = path
         self.line = line
         self.expected = expected
         self.found = found
         place = "" if line is None else f", line {line}"
         name = path if path.isprintable() else repr(path)
-        self._tell((path, expected, found, line), f"Cannot read {name}{place}: expected {expected}, found {found}.")
+        message = f"Cannot read {name}{place}: expected {expected}, found {found}."
+        self._tell((path, expected, found, line, hint), message, hint)
 
 
 def _shown(value: Any) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from dobrushin.cli.guard import guarded
+from dobrushin.cli.output import Output
+from dobrushin.cli.source import ScanChoice, Source
+from dobrushin.io.formats import extensions
 
 app = typer.Typer(
     help="Gibbs sampling with error bars that can be trusted.\n\n"
@@ -15,11 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[Path, typer.Argument(help="A model file: .uai, .bif, .bqm, .coo, .npz, .mc, .gset; .gz too.")]
-MaybeModel = Annotated[
-    Path | None,
-    typer.Argument(help="A model file: .uai, .bif, .bqm, .coo, .npz, .mc, .gset; .gz too.", show_default=False),
-]
+_FILE = f"A model file: {extensions()}; .gz too."
+Model = Annotated[Path, typer.Argument(help=_FILE)]
+MaybeModel = Annotated[Path | None, typer.Argument(help=_FILE, show_default=False)]
 Target = Annotated[
     list[str] | None, typer.Option(help="Variables of interest, as in 3,7. Can be repeated. Default: all.")
 ]
@@ -41,13 +46,27 @@ def top() -> None:
     """
 
 
-def _run(call: object) -> None:
-    from dobrushin.cli.common import guarded
+def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a function a verb: what it returns is the exit code, and its errors become one sentence."""
 
-    raise typer.Exit(guarded(call))  # type: ignore[arg-type]
+    def register(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def command(*args: Any, **kwargs: Any) -> None:
+            raise typer.Exit(guarded(lambda: function(*args, **kwargs), lambda: _options(function.__name__)))
+
+        app.command(epilog=f"Example: dobrushin {example}")(command)
+        return function
+
+    return register
 
 
-@app.command(epilog="Example: dobrushin estimate model.uai --target 3,7 --tolerance 0.01 --evidence 5=1")
+def _options(verb: str) -> dict[str, str]:
+    """How the parameters of a verb are written on the command line: --tolerance, MODEL."""
+    parameters = typer.main.get_command(app).commands[verb].params  # type: ignore[attr-defined]
+    return {p.name: p.opts[0] if p.opts[0].startswith("-") else p.opts[0].upper() for p in parameters}
+
+
+@_verb("estimate model.uai --target 3,7 --tolerance 0.01 --evidence 5=1")
 def estimate(
     model: MaybeModel = None,
     target: Target = None,
@@ -63,35 +82,29 @@ def estimate(
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Estimate marginals with intervals that are guaranteed. Without a model: a built-in example."""
+    from dobrushin.cli.estimate import run, show_plan
+    from dobrushin.experiments.models import paper_ising
 
-    def run() -> int:
-        from dobrushin.cli.estimate import run
-
-        return run(
-            model, target or [], tolerance, confidence, evidence or [], method, seed, budget, beta, report, output,
-            plan, as_json, quiet,
-        )  # fmt: skip
-
-    _run(run)
+    source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
+    query = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
+    if plan:
+        return show_plan(source, target or [], query, Output(as_json, quiet))
+    return run(source, target or [], {**query, "seed": seed}, report, output, Output(as_json, quiet))
 
 
-@app.command(epilog="Example: dobrushin inspect model.uai --evidence model.uai.evid")
+@_verb("inspect model.uai --evidence model.uai.evid")
 def inspect(
     model: Model, evidence: Evidence = None, beta: Beta = None, as_json: Json = False, quiet: Quiet = False
-) -> None:
+) -> int:
     """Say what can be certified about a model, at what cost, and what to try."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.inspect(model, evidence or [], beta, as_json, quiet)
-
-    _run(run)
+    return verbs.inspect(Source(model, evidence or (), beta), Output(as_json, quiet))
 
 
-@app.command(epilog="Example: dobrushin influence model.uai --top 5")
+@_verb("influence model.uai --top 5")
 def influence(
     model: Model,
     method: Annotated[str, typer.Option(help="best, paper or exact.")] = "best",
@@ -100,18 +113,14 @@ def influence(
     beta: Beta = None,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Bound how much the variables of a model move each other."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.influence(model, method, top, evidence or [], beta, as_json, quiet)
-
-    _run(run)
+    return verbs.influence(Source(model, evidence or (), beta), method, top, Output(as_json, quiet))
 
 
-@app.command(epilog="Example: dobrushin certify model.uai --scan systematic --steps 2000 --target 0")
+@_verb("certify model.uai --scan systematic --steps 2000 --target 0")
 def certify(
     model: Model,
     scan: ScanName = "systematic",
@@ -126,21 +135,16 @@ def certify(
     beta: Beta = None,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Bound how far Gibbs sampling with a scan is from the truth, before sampling."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.certify(
-            model, scan, steps, target or [], evidence or [], coalescence, runs, confidence, seed, plot, beta, as_json,
-            quiet,
-        )  # fmt: skip
-
-    _run(run)
+    simulation = {"confidence": confidence, "runs": runs, "seed": seed} if coalescence else None
+    source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
+    return verbs.certify(source, ScanChoice(scan, steps), target or [], simulation, plot, out)
 
 
-@app.command(epilog="Example: dobrushin optimize model.uai --target 0 --tolerance 0.01 --save scan.npz")
+@_verb("optimize model.uai --target 0 --tolerance 0.01 --save scan.npz")
 def optimize(
     model: MaybeModel = None,
     steps: Annotated[int | None, typer.Option(help="Length of the scans. Default: 20 sweeps.", min=1)] = None,
@@ -153,18 +157,16 @@ def optimize(
     beta: Beta = None,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Choose scans and say what they certify. Without a model: the paper's 10x10 Ising model."""
+    from dobrushin.cli.optimize import run
+    from dobrushin.experiments.models import paper_ising
 
-    def run() -> int:
-        from dobrushin.cli.optimize import run
-
-        return run(model, steps, tolerance, target or [], evidence or [], seed, save, plot, beta, as_json, quiet)
-
-    _run(run)
+    source = Source(model, evidence or (), beta, lambda: paper_ising(seed=seed))
+    return run(source, target or [], steps, tolerance, save, plot, Output(as_json, quiet))
 
 
-@app.command(epilog="Example: dobrushin sample model.uai --steps 10000 --chains 1000 --output states.npz")
+@_verb("sample model.uai --steps 10000 --chains 1000 --output states.npz")
 def sample(
     model: Model,
     scan: ScanName = "systematic",
@@ -177,20 +179,15 @@ def sample(
     beta: Beta = None,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Run a scan in many chains. What it gives carries no bound: see estimate and certify."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.sample(
-            model, scan, steps, chains, target or [], evidence or [], seed, output, beta, as_json, quiet
-        )
-
-    _run(run)
+    source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
+    return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, chains=chains, seed=seed)
 
 
-@app.command(epilog="Example: dobrushin fit grid.npz data.csv --output fitted.npz")
+@_verb("fit grid.npz data.csv --output fitted.npz")
 def fit(
     model: Model,
     data: Annotated[Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.")],
@@ -206,50 +203,38 @@ def fit(
     output: Annotated[Path | None, typer.Option(help="Write the fitted model.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Fit the parameters of a model to data, with gradients of bounded bias."""
+    from dobrushin.cli.fit import run
 
-    def run() -> int:
-        from dobrushin.cli.fit import run
-
-        return run(
-            model, data, output, as_json, quiet, method=method, scan=scan, tolerance=tolerance, iterations=iterations,
-            chains=chains, ridge=ridge, box=box, seed=seed, checkpoint=checkpoint,
-        )  # fmt: skip
-
-    _run(run)
+    return run(
+        Source(model), data, output, Output(as_json, quiet), method=method, scan=scan, tolerance=tolerance,
+        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, checkpoint=checkpoint,
+    )  # fmt: skip
 
 
-@app.command(epilog="Example: dobrushin convert model.uai.gz model.npz")
+@_verb("convert model.uai.gz model.npz")
 def convert(
     model: Model,
     output: Annotated[Path, typer.Argument(help="The file to write; its name says the format.")],
     beta: Beta = None,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Write a model in another format."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.convert(model, output, beta, quiet)
-
-    _run(run)
+    return verbs.convert(Source(model, beta=beta), output, Output(False, quiet))
 
 
-@app.command(epilog="Example: dobrushin warmup")
-def warmup(quiet: Quiet = False) -> None:
+@_verb("warmup")
+def warmup(quiet: Quiet = False) -> int:
     """Compile everything once, so that later commands start at once; check the sampler on this machine."""
+    from dobrushin.cli import verbs
 
-    def run() -> int:
-        from dobrushin.cli import verbs
-
-        return verbs.warmup(quiet)
-
-    _run(run)
+    return verbs.warmup(Output(False, quiet))
 
 
-@app.command(epilog="Example: dobrushin reproduce ising-tv --quick")
+@_verb("reproduce ising-tv --quick")
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="An experiment, or all. Without it: which there are.", show_default=False)
@@ -261,15 +246,12 @@ def reproduce(
     workers: Annotated[int, typer.Option(help="Processes for replicates that do not measure time.", min=1)] = 1,
     as_json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Run the paper's experiments again. An interrupted run goes on where it was.
 
     Exit codes: 0 everything came out as it should, 1 something did not.
     """
+    from dobrushin.cli.reproduce import run
+    from dobrushin.experiments.store import Setting
 
-    def run() -> int:
-        from dobrushin.cli.reproduce import run
-
-        return run(name, quick, data, out, seed, workers, as_json, quiet)
-
-    _run(run)
+    return run(name, Setting(quick, seed, data), out, workers, Output(as_json, quiet))

@@ -6,28 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 import dobrushin as db
 from dobrushin._shared.extras import require
-from dobrushin.cli.common import CERTIFIED, NO_CERTIFICATE, Usage, read_model, show, wants_progress
+from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
+from dobrushin.cli.output import Output
+from dobrushin.cli.source import Source
 
 
-def run(path: Path, data: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> int:
+def run(source: Source, data: Path, output: Path | None, out: Output, **options: Any) -> int:
     """Fit, print, and write the fitted model."""
-    model = read_model(path)
-    found = db.fit(model, read_data(data), progress=wants_progress(quiet, as_json), **options)
+    fit = db.fit(source.read(), read_data(data), progress=out.progress, **options)
     if output is not None:
-        db.write(found.model, output)
-    certified = found.bias_bound is not None and bool(np.isfinite(found.bias_bound))
+        db.write(fit.model, output)
+    certified = fit.bias_bound is not None and bool(np.isfinite(fit.bias_bound))
     about = {
-        "parameters": found.parameters.tolist(),
-        "bias_bound": float(found.bias_bound) if certified else None,
-        "converged": bool(found.converged),
-        "seed": str(found.seed),
+        "parameters": fit.parameters.tolist(),
+        "bias_bound": float(fit.bias_bound) if certified else None,
+        "converged": bool(fit.converged),
+        "seed": str(fit.seed),
     }
-    show(about, as_json, quiet, lambda: str(found))
-    if output is not None and not quiet and not as_json:
-        print(f"Wrote {output}.")
+    out.show(about, lambda: Text(str(fit)))
+    if output is not None:
+        out.note(f"Wrote {output}.")
     return CERTIFIED if certified else NO_CERTIFICATE
 
 
@@ -38,7 +40,7 @@ def read_data(path: Path) -> Any:
         with path.open("rb") as file:
             return np.load(file, allow_pickle=False)
     if suffix != ".csv":
-        raise Usage(f"The data must be a .csv or .npy file. Got {str(path)!r}.")
+        raise Usage(f"DATA must be a .csv or .npy file. Got {str(path)!r}.")
     frame = require("pandas", "formats").read_csv(path)
     names = [int(name) if str(name).isdecimal() else name for name in frame.columns]
     return frame.set_axis(names, axis=1)

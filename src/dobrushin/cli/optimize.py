@@ -7,19 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import dobrushin as db
-from dobrushin.cli.common import CERTIFIED, NO_CERTIFICATE, read_evidence, read_model, read_targets, show, table
-from dobrushin.experiments.models import paper_ising
+from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE
+from dobrushin.cli.output import Output, table
+from dobrushin.cli.source import Source, read_targets
 
 _SWEEPS = 20
 
 
 def run(
-    path: Path | None, steps: int | None, tolerance: float | None, target: Sequence[str], evidence: Sequence[str],
-    seed: int, save: Path | None, plot: Path | None, beta: float | None, as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
+    source: Source,
+    target: Sequence[str],
+    steps: int | None,
+    tolerance: float | None,
+    save: Path | None,
+    plot: Path | None,
+    out: Output,
+) -> int:
     """Print the table, write the picture; the exit code."""
-    model: db.Model = paper_ising(seed=seed) if path is None else read_model(path, beta)
-    model = model.condition(read_evidence(model, evidence, path))
+    model = source.read_given()
     targets = read_targets(model, target)
     length = _SWEEPS * model.n_variables if steps is None else steps
     if tolerance is not None:
@@ -38,10 +43,10 @@ def run(
         name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
         for name, result in results["best"].items()
     }
-    show(about, as_json, quiet, lambda: _table(model, results, targets))
+    out.show(about, lambda: _table(model, results, targets))
     for what, written in (("Best scan", save), ("Bounds against steps", plot)):
-        if written is not None and not quiet and not as_json:
-            print(f"{what}: {written}")
+        if written is not None:
+            out.note(f"{what}: {written}")
     return NO_CERTIFICATE if best.variation.is_vacuous else CERTIFIED
 
 
@@ -63,8 +68,8 @@ def _table(model: db.Model, results: Any, targets: Any) -> Any:
     about = f"variables {', '.join(map(str, targets))}" if targets else f"all {model.n_variables} variables"
     title = f"Certified bounds on the total variation of {about}\n{model!r}"
     if "paper" not in results:
-        found = results["best"]["shortest"]
-        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(found.scan)), _shown(found)]])
+        shortest = results["best"]["shortest"]
+        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(shortest.scan)), _shown(shortest)]])
     base = results["best"]["systematic"].variation.value
     rows = []
     for name, paper in results["paper"].items():

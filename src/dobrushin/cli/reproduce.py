@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +14,48 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from dobrushin.cli.common import CERTIFIED, FAILED, Usage, show, table
+from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
+from dobrushin.cli.output import Output, table
 from dobrushin.experiments.catalog import EXPERIMENTS, Experiment
 from dobrushin.experiments.catalog import run as run_experiment
 from dobrushin.experiments.outcome import Outcome
 from dobrushin.experiments.store import MissingData, Setting
 
 
-def run(
-    name: str | None, quick: bool, data: Path | None, out: Path, seed: int, workers: int, as_json: bool, quiet: bool
-) -> int:
+def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Output) -> int:
     """Run one experiment or all; without a name say which there are."""
     if name is None:
-        about = [{"name": e.name, "title": e.title, "paper": e.section} for e in EXPERIMENTS.values()]
-        show(about, as_json, quiet, lambda: _list(list(EXPERIMENTS.values())))
+        known = [{"name": e.name, "title": e.title, "paper": e.section} for e in EXPERIMENTS.values()]
+        out.show(known, lambda: _list(list(EXPERIMENTS.values())))
         return CERTIFIED
     if name != "all" and name not in EXPERIMENTS:
         raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}. Got {name!r}.")
-    if data is not None and not data.is_dir():
-        raise Usage(f"--data must be the folder that holds the images. There is no folder {data}.")
-    setting = Setting(quick, seed, data)
-    say = _say if not quiet and not as_json and sys.stderr.isatty() else None
+    if setting.data is not None and not setting.data.is_dir():
+        raise Usage(f"--data must be the folder that holds the images. There is no folder {setting.data}.")
+    say = _say if out.progress else None
+    people = Output(as_json=False, quiet=not out.is_for_people)
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
     for wanted in EXPERIMENTS if name == "all" else [name]:
         try:
             with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-                outcome = run_experiment(wanted, setting, out, say and _named(wanted, say), pool)
+                outcome = run_experiment(wanted, setting, folder, say and _named(wanted, say), pool)
         except (MissingData, ImportError) as missing:  # its images, or the libraries that read them
             if name != "all":
                 raise
             skipped[wanted] = str(missing)
-            show({}, False, quiet or as_json, lambda wanted=wanted: f"{wanted}: skipped. {skipped[wanted]}")  # type: ignore[misc]
+            out.note(f"{wanted}: skipped. {skipped[wanted]}")
             continue
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"Interrupted. What was finished is in {out}; the same command goes on from there."
+                f"Interrupted. What was finished is in {folder}; the same command goes on from there."
             ) from None
         outcomes.append(outcome)
-        show({}, False, quiet or as_json, lambda outcome=outcome: _table(outcome))  # type: ignore[misc]
+        people.show({}, partial(_table, outcome))
     holds = all(outcome.holds for outcome in outcomes)
-    if as_json:
-        found = {"holds": holds, "experiments": [outcome.to_dict() for outcome in outcomes], "skipped": skipped}
-        show(found, True, quiet, str)
+    if out.as_json:
+        about = {"holds": holds, "experiments": [outcome.to_dict() for outcome in outcomes], "skipped": skipped}
+        out.show(about, str)
     return CERTIFIED if holds else FAILED
 
 
@@ -66,25 +66,25 @@ def _list(entries: list[Experiment]) -> Any:
 
 def _table(outcome: Outcome) -> Any:
     """What the paper says beside what was measured; under it the reasons where they differ."""
-    made = Table(show_lines=True)
+    grid = Table(show_lines=True)
     for column, ratio in (("", 3), ("paper says", 3), ("we measured", 5), ("", None)):
-        made.add_column(column, ratio=ratio, overflow="fold")
+        grid.add_column(column, ratio=ratio, overflow="fold")
     for finding in outcome.findings:
-        made.add_row(*(escape(cell) for cell in (finding.what, finding.paper, finding.measured, finding.verdict)))
+        grid.add_row(*(escape(cell) for cell in (finding.what, finding.paper, finding.measured, finding.verdict)))
     entry = EXPERIMENTS[outcome.name]
     notes = [f"{f.what}: {f.why}" for f in outcome.findings if f.verdict == "differs"]
     folder = outcome.files[-1].parent if outcome.files else "nowhere"
     return Group(
         escape(f"{outcome.name}: {entry.title} ({entry.section}), {outcome.seconds:.0f} s"),
-        made,
+        grid,
         *(escape(note) for note in notes),
         escape(f"Data and figures: {folder}"),
         "",
     )
 
 
-def _say(words: str) -> None:
-    print(words, file=sys.stderr)
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _named(name: str, say: Callable[[str], None]) -> Callable[[str], None]:

@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 import dobrushin as db
-from dobrushin.cli.common import (
-    CERTIFIED,
-    FAILED,
-    NO_CERTIFICATE,
-    Usage,
-    make_scan,
-    read_evidence,
-    read_model,
-    read_targets,
-    show,
-    table,
-    wants_progress,
-)
+from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
+from dobrushin.cli.output import Output, table
+from dobrushin.cli.source import ScanChoice, Source, read_targets
 
 
-def _given(path: Path, evidence: Sequence[str], beta: float | None) -> db.Model:
-    model = read_model(path, beta)
-    return model.condition(read_evidence(model, evidence, path))
-
-
-def inspect(path: Path, evidence: Sequence[str], beta: float | None, as_json: bool, quiet: bool) -> int:
+def inspect(source: Source, out: Output) -> int:
     """What can be certified about a model."""
-    found = db.diagnose(_given(path, evidence, beta))
-    show(asdict(found), as_json, quiet, lambda: str(found))
+    diagnosis = db.diagnose(source.read_given())
+    out.show(asdict(diagnosis), lambda: Text(str(diagnosis)))
     return CERTIFIED
 
 
-def influence(
-    path: Path, method: str, top: int, evidence: Sequence[str], beta: float | None, as_json: bool, quiet: bool
-) -> int:
+def influence(source: Source, method: str, top: int, out: Output) -> int:
     """How strong the influence is, and where."""
-    model = _given(path, evidence, beta)
+    model = source.read_given()
     bound = db.influence(model, method=method)
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = np.argsort(-sums, kind="stable")[:top].tolist()
@@ -63,46 +48,48 @@ def influence(
         [str(model.labels[i]), f"{sums[i]:.4g}", f"{bound.caps[i]:.4g}", str(len(model.neighbors(i)))]
         for i in strongest
     ]
-    show(about, as_json, quiet, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
+    out.show(about, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
     return CERTIFIED
 
 
 def certify(
-    path: Path, scan: str, steps: int | None, target: Sequence[str], evidence: Sequence[str], simulate: bool, runs: int,
-    confidence: float, seed: int | None, plot: Path | None, beta: float | None, as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
-    """Bound the bias of a scan."""
-    model = _given(path, evidence, beta)
+    source: Source,
+    choice: ScanChoice,
+    target: Sequence[str],
+    simulation: dict[str, Any] | None,
+    plot: Path | None,
+    out: Output,
+) -> int:
+    """Bound the bias of a scan: by Dobrushin's theorem, or by simulation with these options of `coalescence`."""
+    model = source.read_given()
     targets = read_targets(model, target)
-    order = make_scan(model, scan, steps, targets)
+    scan = choice.make(model, targets)
     bound: Any
-    if simulate:
-        progress = wants_progress(quiet, as_json)
-        bound = db.coalescence(model, order, targets, confidence=confidence, runs=runs, seed=seed, progress=progress)
-        about = {"kind": "coalescence", "confidence": confidence, "runs": runs, "seed": str(bound.seed)}
+    about: dict[str, Any]
+    if simulation is not None:
+        bound = db.coalescence(model, scan, targets, progress=out.progress, **simulation)
+        about = {"kind": "coalescence", **simulation, "seed": str(bound.seed)}
     else:
-        bound = db.variation(model, order, targets)
+        bound = db.variation(model, scan, targets)
         about = {"kind": "dobrushin variation"}
-    about |= {"value": bound.value, "steps": len(order), "vacuous": bool(bound.is_vacuous)}
+    about |= {"value": bound.value, "steps": len(scan), "vacuous": bool(bound.is_vacuous)}
     if plot is not None:
-        axes: Any = db.plots.bounds({scan: bound})
+        axes: Any = db.plots.bounds({choice.name: bound})
         axes.figure.savefig(plot, dpi=150)
-    show(about, as_json, quiet, lambda: repr(bound))
+    out.show(about, lambda: Text(repr(bound)))
     return NO_CERTIFICATE if bound.is_vacuous else CERTIFIED
 
 
 def sample(
-    path: Path, scan: str, steps: int | None, chains: int, target: Sequence[str], evidence: Sequence[str],
-    seed: int | None, output: Path | None, beta: float | None, as_json: bool, quiet: bool,
-) -> int:  # fmt: skip
+    source: Source, choice: ScanChoice, target: Sequence[str], output: Path | None, out: Output, **options: Any
+) -> int:
     """Run a scan."""
-    model = _given(path, evidence, beta)
+    model = source.read_given()
     targets = read_targets(model, target)
     if output is not None and output.suffix.lower() not in (".npz", ".csv"):
         raise Usage(f"--output must end in .npz or .csv. Got {str(output)!r}.")
-    order = make_scan(model, scan, steps, targets)
     keep = db.Record(targets, states=output is not None, counts=True)
-    run = db.sample(model, order, chains=chains, seed=seed, record=keep, progress=wants_progress(quiet, as_json))
+    run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
     if output is not None:
         if output.suffix.lower() == ".npz":
             run.save(output)
@@ -115,26 +102,23 @@ def sample(
     title = f"{run!r}\nShares of the states, without any bound on their error: see estimate"
     rows = [[name, *(f"{share:.4g}" for share in row)] for name, row in zip(names, shares, strict=True)]
     columns = ("variable", *(f"state {k}" for k in range(shares.shape[1])))
-    show(about, as_json, quiet, lambda: table(title, columns, rows))
+    out.show(about, lambda: table(title, columns, rows))
     return CERTIFIED
 
 
-def convert(path: Path, output: Path, beta: float | None, quiet: bool) -> int:
+def convert(source: Source, output: Path, out: Output) -> int:
     """From one format to another."""
-    model = read_model(path, beta)
-    if beta is None:
+    model = source.read()
+    if source.beta is None:
         db.write(model, output)
     else:
-        db.write(model, output, beta=beta)
-    if not quiet:
-        print(f"Wrote {model!r} to {output}.")
+        db.write(model, output, beta=source.beta)
+    out.note(f"Wrote {model!r} to {output}.")
     return CERTIFIED
 
 
-def warmup(quiet: bool) -> int:
+def warmup(out: Output) -> int:
     """Compile everything once: later runs load it from the cache."""
-    import time
-
     begin = time.monotonic()
     spins = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
     star = db.Ising({(0, i): 0.1 for i in range(1, 10)})
@@ -156,6 +140,5 @@ def warmup(quiet: bool) -> int:
     if not all(result.ok for result in db.self_check(chains=20_000)):
         print("Error: the sampler gives wrong frequencies on this machine.", file=sys.stderr)
         return FAILED
-    if not quiet:
-        print(f"Compiled everything in {time.monotonic() - begin:.0f} s.")
+    out.note(f"Compiled everything in {time.monotonic() - begin:.0f} s.")
     return CERTIFIED

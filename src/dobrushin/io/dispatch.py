@@ -64,8 +64,9 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | Non
     name, kind = _format(path, format, "read")
     if kind is None:
         reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
-        hint = f" ({reader} reads it)" if reader else " (open_model opens folders)" if os.path.isdir(path) else ""
-        raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}, or a 'format'", repr(name) + hint)
+        other = "open_model opens folders." if os.path.isdir(path) else "If the extension does not tell, use format=."
+        hint = f"{reader} reads it." if reader else other
+        raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}", repr(name), hint=hint)
     beta = _beta(beta, kind, "read")
     source = load(path, limit, "read")
     content = kind.read(source)
@@ -137,8 +138,8 @@ def write(
     name, kind = _format(path, format, "write")
     if kind is None or not kind.written_from:
         requirement = (
-            f"a file name with one of the extensions {extensions(written=True)}, also with .gz after it (or give "
-            "'format'), or that of a folder, without an extension"
+            f"a file name with one of the extensions {extensions(written=True)}, also with .gz after it, or that of "
+            "a folder, without an extension"
         )
         raise ArgumentError("write", "path", requirement, name)
     beta = _beta(beta, kind, "write")

@@ -17,6 +17,7 @@ from dobrushin.errors import ArgumentError, FormatError
 LIMIT = 2**30
 # Read in pieces: asking for `limit` bytes at once would allocate them all.
 _PIECE = 2**20
+_ALLOW_MORE = "Allow more with limit=."
 
 Path = str | os.PathLike[str]
 
@@ -29,15 +30,15 @@ class Source:
     data: bytes
     limit: int
 
-    def error(self, expected: str, found: str, offset: int | None = None) -> FormatError:
+    def error(self, expected: str, found: str, offset: int | None = None, hint: str = "") -> FormatError:
         """What to raise when the content is wrong, at this byte where the place matters."""
         line = None if offset is None else self.data.count(b"\n", 0, offset) + 1
-        return FormatError(self.path, expected, found, line)
+        return FormatError(self.path, expected, found, line, hint)
 
     def require_memory(self, size: float, what: str, offset: int | None = None) -> None:
         """Fail if arrays of `size` bytes would be more than the limit; call before making them."""
         if not size <= self.limit:
-            raise self.error(f"{what} of at most {self.limit} bytes (the 'limit')", f"{size:.4g} bytes", offset)
+            raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, _ALLOW_MORE)
 
     def text(self) -> str:
         """The content as UTF-8."""
@@ -83,7 +84,7 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, limit: int, name: str) -> bytes:
     while piece := file.read(_PIECE):
         size += len(piece)
         if size > limit:
-            raise FormatError(name, f"at most {limit} bytes when unpacked (the 'limit')", "more")
+            raise FormatError(name, f"at most {limit} bytes when unpacked", "more", hint=_ALLOW_MORE)
         pieces.append(piece)
     return b"".join(pieces)
 

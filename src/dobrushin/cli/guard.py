@@ -1,0 +1,96 @@
+"""Errors on the command line: one sentence that speaks of options, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+
+import dobrushin as db
+
+CERTIFIED, FAILED, USAGE, NO_CERTIFICATE, INTERRUPTED = 0, 1, 2, 3, 130
+
+# Arguments of functions that an option of another name sets.
+_OPTION_OF = {
+    ("read", "path"): "model",
+    ("write", "path"): "output",
+    ("Scan.load", "path"): "scan",
+    ("report.write", "path"): "report",
+    "targets": "target",
+    "max_steps": "steps",
+}
+_UNCERTIFIED_STEP = (
+    "Keep the parameters smaller with --box or --ridge, raise --tolerance, or use --scan systematic, which needs no "
+    "certificate and gives none."
+)
+_NO_ESTIMATE = (
+    "What may help: a larger --tolerance, fewer variables (--target), or --evidence on strongly coupled ones. For an "
+    "estimate without any guarantee use --method uncertified."
+)
+_NO_SCAN = (
+    "What may help: a larger --tolerance, fewer variables (--target) or more --steps. For strong models see "
+    "dobrushin certify --coalescence."
+)
+_TOO_DEAR = "Allow more with --budget, or ask for less: a larger --tolerance, a lower --confidence, fewer variables."
+
+
+class Usage(Exception):
+    """An option that cannot be used."""
+
+
+def guarded(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -> int:
+    """Run a verb; what goes wrong becomes one sentence on stderr and an exit code.
+
+    `options` is how each parameter of the verb is written on the command line.
+    """
+    try:
+        with warnings.catch_warnings():
+            # A bound that says nothing is marked in what is printed.
+            warnings.simplefilter("ignore", db.VacuousBoundWarning)
+            return run()
+    except (db.SamplingInterrupted, db.EstimatesInterrupted, db.FitInterrupted) as interruption:
+        print(interruption.message, file=sys.stderr)
+        return INTERRUPTED
+    except KeyboardInterrupt as interruption:
+        print(interruption if str(interruption) else "Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except Usage as error:
+        return _say(str(error), USAGE)
+    except db.ArgumentError as error:
+        return _say(error.about(_subject(error, options())), USAGE)
+    except (db.CertificateError, db.ToleranceError) as error:
+        return _say(explanation(error), NO_CERTIFICATE)
+    except db.BudgetError as error:
+        if error.plan is not None:
+            return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
+        return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
+    except FileNotFoundError as error:
+        return _say(f"There is no file {error.filename}.", FAILED)
+    except IsADirectoryError as error:
+        return _say(f"{error.filename} is a directory, not a file.", FAILED)
+    except PermissionError as error:
+        return _say(f"No permission to use {error.filename}.", FAILED)
+    except OSError as error:
+        return _say(f"{error.filename or 'Output'}: {error.strerror or error}.", FAILED)
+    except (db.FormatError, db.WorkerError) as error:
+        return _say(error.message, FAILED)
+    except (ImportError, MemoryError, ValueError) as error:
+        return _say(str(error) or "Out of memory.", FAILED)
+
+
+def explanation(error: db.CertificateError | db.ToleranceError) -> str:
+    """What an error about certificates says here; its own hint is for callers from Python."""
+    hints = {db.UncertifiedStep: _UNCERTIFIED_STEP, db.CertificateError: _NO_ESTIMATE, db.ToleranceError: _NO_SCAN}
+    return f"{error.message} {hints[type(error)]}"
+
+
+def _say(text: str, code: int) -> int:
+    print(f"Error: {text}", file=sys.stderr)
+    return code
+
+
+def _subject(error: db.ArgumentError, options: Mapping[str, str]) -> str:
+    """The option behind the argument of a function; what no option sets is named in plain words."""
+    here = (error.function, error.argument)
+    name = _OPTION_OF.get(here) or _OPTION_OF.get(error.argument, error.argument)
+    return options.get(name, f"The {name.replace('_', ' ')}")

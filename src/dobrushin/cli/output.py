@@ -1,0 +1,61 @@
+"""Where the verbs print: tables and text for people, JSON for programs, nothing if told so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+# Wide enough for the tables where the output is not a terminal.
+_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Output:
+    """Who is to read what a verb prints."""
+
+    as_json: bool
+    quiet: bool
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether somebody reads along."""
+        return not self.quiet and not self.as_json
+
+    @property
+    def progress(self) -> bool:
+        """Whether somebody looks at a terminal meanwhile."""
+        return self.is_for_people and sys.stderr.isatty()
+
+    def show(self, value: Any, text: Callable[[], RenderableType]) -> None:
+        """Print a result: the value as JSON, or what `text` returns."""
+        self.print(lambda: json.dumps(value, indent=1, default=str), text)
+
+    def print(self, as_json: Callable[[], str], text: Callable[[], RenderableType]) -> None:
+        """Print what one of the functions returns, or nothing."""
+        if self.as_json:
+            print(as_json())
+        elif not self.quiet:
+            console = Console()
+            (console if console.is_terminal else Console(width=_WIDTH)).print(text(), highlight=False)
+
+    def note(self, text: str) -> None:
+        """Print a line for people."""
+        if self.is_for_people:
+            print(text)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """A table whose numbers stand at the right, under its title."""
+    grid = Table()
+    for k, column in enumerate(columns):
+        grid.add_column(column, justify="left" if k == 0 else "right")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    return Group(escape(title), grid)

@@ -1,0 +1,144 @@
+"""What the verbs start from: a model file, its evidence, targets and scans as they are written on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dobrushin as db
+from dobrushin.cli.guard import Usage
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model file and the options that say how to read it; without a path, the example that a verb has."""
+
+    path: Path | None
+    evidence: Sequence[str] = ()
+    beta: float | None = None
+    example: Callable[[], db.Model] | None = None
+
+    def read(self) -> db.Model:
+        """The model in the file, or the example."""
+        if self.path is None:
+            assert self.example is not None  # other verbs require a path
+            return self.example()
+        if self.path.is_dir():
+            raise Usage(f"MODEL must be a file. {self.path} is a directory.")
+        return db.read(self.path) if self.beta is None else db.read(self.path, beta=self.beta)
+
+    def read_given(self) -> db.Model:
+        """The model, given the evidence."""
+        model = self.read()
+        return model.condition(self.read_evidence(model))
+
+    def read_evidence(self, model: db.Model) -> dict[Hashable, int]:
+        """Evidence such as 5=1, or from a UAI evidence file."""
+        names = self.state_names()
+        given: dict[Hashable, int] = {}
+        for text in self.evidence:
+            if "=" not in text:
+                if not Path(text).exists():
+                    raise Usage(f"--evidence must be label=state, as in 5=1, or a UAI evidence file. Got {text!r}.")
+                given.update(self._file_evidence(text).items())
+                continue
+            for part in text.split(","):
+                name, _, state = part.rpartition("=")
+                if not name:
+                    raise Usage(f"--evidence must be label=state, as in 5=1. Got {part!r}.")
+                label = _label(model, name.strip(), "--evidence")
+                if label in given:
+                    raise Usage(f"--evidence must name each variable once. Got {name.strip()!r} twice.")
+                given[label] = _state(model, label, state.strip(), names.get(str(label), []))
+        return given
+
+    def state_names(self) -> dict[str, list[str]]:
+        """Names of states, which Bayesian network files have."""
+        if self.path is None or ".bif" not in self.path.suffixes:
+            return {}
+        return {str(label): list(names) for label, names in db.io.state_names(self.path).items()}
+
+    def uai_sizes(self) -> Any:
+        """Numbers of states of all variables of a UAI file, also of those with one state; None for other files."""
+        if self.path is None or ".uai" not in [suffix.lower() for suffix in self.path.suffixes]:
+            return None
+        return db.io.read_sizes(self.path)
+
+    def _file_evidence(self, name: str) -> dict[int, int]:
+        """Evidence from a file; what it says of variables with one state, which models leave out, says nothing."""
+        evidence = db.read_evidence(name)
+        sizes = self.uai_sizes()
+        if sizes is None:
+            return evidence
+        return {i: state for i, state in evidence.items() if not (i < len(sizes) and sizes[i] == 1 and state == 0)}
+
+
+@dataclass(frozen=True)
+class ScanChoice:
+    """A scan by its name, or the file that `Scan.save` or `dobrushin optimize --save` wrote."""
+
+    name: str
+    steps: int | None
+
+    def make(self, model: db.Model, targets: Any) -> db.Scan:
+        """The scan for this model."""
+        n = model.n_variables
+        length = 100 * n if self.steps is None else self.steps
+        ways = {
+            "systematic": lambda: db.Scan.systematic(n, length),
+            "uniform": lambda: db.Scan.uniform(n, length),
+            "greedy": lambda: db.greedy_scan(model, targets, steps=length).scan,
+            "dogs": lambda: db.optimize(model, db.Scan.systematic(n, length), targets).scan,
+        }
+        if self.name in ways:
+            return ways[self.name]()
+        if not Path(self.name).exists():
+            raise Usage(f"--scan must be {', '.join(ways)} or a file with a scan. Got {self.name!r}.")
+        scan = db.Scan.load(self.name)
+        return scan if self.steps is None else scan[max(0, len(scan) - self.steps) :]
+
+
+def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None:
+    """Labels named on the command line, separated by commas or in several options; None if there are none or "all"."""
+    names = None if _are_numbers(model) else set(map(str, model.labels))
+    parts: list[str] = []
+    for text in texts:  # a name that contains commas is itself, if the model has it
+        parts += [text] if names is not None and text in names else map(str.strip, text.split(","))
+    if not parts or parts == ["all"]:
+        return None
+    return [_label(model, part, "--target") for part in parts]
+
+
+def _are_numbers(model: db.Model) -> bool:
+    from dobrushin._shared.validate import are_positions
+
+    return are_positions(model.labels)
+
+
+def _label(model: db.Model, name: str, option: str) -> Hashable:
+    from dobrushin._shared.validate import expected_labels
+
+    if _are_numbers(model):
+        if name.isdecimal() and int(name) < model.n_variables:
+            return int(name)
+    else:
+        for label in model.labels:
+            if str(label) == name:
+                return label
+    raise Usage(f"{option} must name {expected_labels(model.labels)}. Got {name!r}.")
+
+
+def _state(model: db.Model, label: Hashable, text: str, names: Sequence[str]) -> int:
+    if text in names:
+        return list(names).index(text)
+    states = model.states(model.index(label))
+    try:
+        state = int(text)
+    except ValueError:
+        state = None
+    if state is None or state not in states:
+        known = ", ".join(names) if names else ("-1, 1" if states.step == 2 else f"0 to {len(states) - 1}")
+        raise Usage(f"--evidence must give {label!s} one of its states ({known}). Got {text!r}.")
+    return state
