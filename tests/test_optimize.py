@@ -175,6 +175,16 @@ class _Counting:
         return self._rows.rows(positions)
 
 
+def test_a_guide_chooses_and_certifies_nothing():
+    """Theory page, "Scans chosen with a guide": what is reported is the variation by the influence itself."""
+    hot = db.influence(db.Ising.grid(6, 6, couplings=0.35, periodic=True))
+    guided = db.greedy_scan(hot, targets=[0], steps=200), db.optimize(hot, db.Scan.systematic(36, 200), targets=[0])
+    for result in guided:
+        assert result.variation.value == db.variation(hot, result.scan, targets=[0]).value
+    weaker = db.Influence(hot.matrix * (0.95 / hot.spectral_radius()))
+    assert all(db.variation(weaker, result.scan, targets=[0]).value < 0.9 * result.variation.value for result in guided)
+
+
 def test_a_tolerance_out_of_reach_raises_with_the_best_found():
     hot = db.Ising.grid(6, 6, couplings=1.0)
     with pytest.raises(db.ToleranceError, match=r"see dobrushin\.coalescence") as caught:
