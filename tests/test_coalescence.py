@@ -306,6 +306,20 @@ def test_keeping_only_the_draws_that_settle_soon_is_biased():
     assert fits(joint_counts(model, exact.states), db.exact.distribution(model).ravel())
 
 
+@pytest.mark.parametrize("states", [2, 3])
+def test_going_further_into_the_past_changes_no_draw(states):
+    """Theory page, "Exact draws": sets are nested. 64 draws wait for the slowest of them; the first stays as it was."""
+    triangle = dict.fromkeys(itertools.combinations(range(3), 2), 1.0 if states == 2 else 2.0)
+    model = db.Ising(triangle, [0.5, 0.0, 0.3]) if states == 2 else db.Potts(triangle, states)
+    longer = 0
+    for seed in range(20):
+        alone = db.exact_sample(model, [0, 1, 2], draws=1, seed=seed)
+        among = db.exact_sample(model, [0, 1, 2], draws=64, seed=seed)
+        np.testing.assert_array_equal(among.states[:1], alone.states)
+        longer += among.steps > alone.steps
+    assert longer > 10
+
+
 @pytest.mark.parametrize("family", FAMILIES_WITH_ZEROS)
 def test_exact_draws_of_models_with_forbidden_states(family):
     rng = np.random.default_rng(12)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -124,16 +125,9 @@ def test_budget_errors_carry_the_numbers():
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch):
-    import importlib
-
-    from dobrushin._shared import extras as _extras
-
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(ImportError, match=r"pip install 'dobrushin\[plots\]'"):
-        _extras.require("matplotlib.figure", "plots")
+        db.plots.influence(db.influence(MODEL))
 
 
 def test_descriptions_stand_without_quotes_and_values_with_them():
