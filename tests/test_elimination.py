@@ -10,8 +10,9 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 import dobrushin as db
-from dobrushin._exact import elimination as _elimination
-from dobrushin._exact.elimination import clique_tree
+from dobrushin._exact import clique_tree as trees
+from dobrushin._exact import elimination
+from dobrushin._exact.clique_tree import clique_tree
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]
@@ -23,14 +24,14 @@ def graph_of(model):
 
 
 def tree_of(model, order):
-    return _elimination._build(graph_of(model), model.cardinalities.tolist(), list(order), math.inf)
+    return trees._build(graph_of(model), model.cardinalities.tolist(), list(order), math.inf)
 
 
 def orders(model, rng):
     """The two orders of the library and one that nobody would choose."""
     graph, sizes = graph_of(model), model.cardinalities.tolist()
-    yield _elimination._sweep(graph, sizes, math.inf)
-    yield _elimination._min_fill(graph, sizes, math.inf)
+    yield trees._sweep(graph, sizes, math.inf)
+    yield trees._min_fill(graph, sizes, math.inf)
     yield rng.permutation(model.n_variables).tolist()
 
 
@@ -61,10 +62,10 @@ def test_marginals_equal_enumeration_for_every_family_and_every_order(family, ze
         log_z, expected = by_enumeration(model)
         for order in orders(model, rng):
             tree = tree_of(model, order)
-            tables, messages, computed_z = _elimination._collect(model, tree, "test")
-            _elimination._distribute(tree, tables, messages)
+            tables, messages, computed_z = elimination.collect(model, tree, "test")
+            elimination.distribute(tree, tables, messages)
             assert computed_z == pytest.approx(log_z, abs=1e-11)
-            for p, q in zip(_elimination._read_marginals(tree, tables), expected, strict=True):
+            for p, q in zip(elimination._read_marginals(tree, tables), expected, strict=True):
                 np.testing.assert_allclose(p, q, rtol=0, atol=1e-11)
 
 
@@ -243,7 +244,7 @@ def test_the_tree_has_the_running_intersection_property():
 def test_min_fill_is_best_possible_on_chordal_graphs_and_rings(edges, n, width):
     model = db.Ising(symmetric(np.random.default_rng(0), n, edges, 1.0))
     graph, sizes = graph_of(model), [2] * n
-    assert tree_of(model, _elimination._min_fill(graph, sizes, math.inf)).width == width
+    assert tree_of(model, trees._min_fill(graph, sizes, math.inf)).width == width
 
 
 def test_min_fill_equals_its_definition():
@@ -255,7 +256,7 @@ def test_min_fill_equals_its_definition():
         pairs = rng.random((n, n)) < rng.choice([0.1, 0.2, 0.4])
         near |= np.triu(pairs, 1) | np.triu(pairs, 1).T
         left, expected = set(range(n)), []
-        order = _elimination._min_fill(sparse.csr_array(near.astype(float)), [2] * n, math.inf)
+        order = trees._min_fill(sparse.csr_array(near.astype(float)), [2] * n, math.inf)
         while left:
             cost = {}
             for v in left:
@@ -275,7 +276,7 @@ def test_the_cheaper_tree_is_taken():
         graph, sizes = graph_of(model), model.cardinalities.tolist()
         return [
             tree_of(model, find_order(graph, sizes, math.inf)).memory
-            for find_order in (_elimination._sweep, _elimination._min_fill)
+            for find_order in (trees._sweep, trees._min_fill)
         ]
 
     square, strip = db.Ising.grid(14, 14, 0.1), db.Ising.grid(8, 200, 0.1)
@@ -347,24 +348,24 @@ def test_density_is_judged_by_what_every_order_needs():
     for n in range(1, 8):
         model = db.Ising(np.ones((n, n)) - np.eye(n))
         for limit in range(8 * 2**n, 8 * 2**n + 8):
-            _elimination._refuse_dense(graph_of(model), limit)
+            trees._refuse_dense(graph_of(model), limit)
         with pytest.raises(db.BudgetError):
-            _elimination._refuse_dense(graph_of(model), 8 * 2**n - 1)
+            trees._refuse_dense(graph_of(model), 8 * 2**n - 1)
     # A clique with a long tail, and one whose members have many neighbours that have none.
     tail = {**dict.fromkeys(itertools.combinations(range(6), 2), 0.1), **{(i, i + 1): 0.1 for i in range(5, 40)}}
     with pytest.raises(db.BudgetError):
-        _elimination._refuse_dense(graph_of(db.Ising(tail)), 8 * 2**6 - 1)
+        trees._refuse_dense(graph_of(db.Ising(tail)), 8 * 2**6 - 1)
     star = {(0, i): 0.1 for i in range(1, 3000)}
-    _elimination._refuse_dense(graph_of(db.Ising(star)), 8 * 2**2)
+    trees._refuse_dense(graph_of(db.Ising(star)), 8 * 2**2)
 
 
 def test_a_huge_grid_is_refused_on_sight_of_a_piece(monkeypatch):
     model = db.Ising.grid(150, 150, 0.1)
     seen = []
-    neighbor_sets = _elimination._neighbor_sets
-    monkeypatch.setattr(_elimination, "_neighbor_sets", lambda g: seen.append(g.shape[0]) or neighbor_sets(g))
+    neighbor_sets = trees._neighbor_sets
+    monkeypatch.setattr(trees, "_neighbor_sets", lambda g: seen.append(g.shape[0]) or neighbor_sets(g))
     with pytest.raises(db.BudgetError):
-        _elimination._min_fill(graph_of(model), [2] * 150**2, _elimination.MEMORY_LIMIT)
+        trees._min_fill(graph_of(model), [2] * 150**2, trees.MEMORY_LIMIT)
     assert seen == [4096]
 
 

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from dobrushin._estimate.workspace import workspace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 import dobrushin as db
-from dobrushin._estimate.query import Plan, read_query
-from dobrushin._estimate.runs import SampledRun
-from dobrushin._sampling.allowed_state import allowed_state
+from dobrushin._estimate.dobrushin import _DobrushinRun
+from dobrushin._estimate.query import Settings, read_query, workspace
+from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.start import allowed_state
 from dobrushin._shared.executors import Running
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
@@ -71,16 +71,17 @@ def test_intervals_of_half_the_width_do_not_hold():
 def slow_chain():
     """A chain of spins that is driven from one end; a short scan from a uniform start has a bias at the other."""
     model = db.Ising({(i, i + 1): 0.45 for i in range(5)}, fields=[3.0, 0, 0, 0, 0, 0])
-    query = read_query(model, [5], 0.5, 0.9, None, "dobrushin", None)
+    query = read_query(model, [5], None, Settings(0.5, 0.9, "dobrushin", None))
     scan = db.Scan([4, 5])
     bias = float(db.variation(model, scan, [5]).value)
-    made = Plan("dobrushin", "by hand", 0.5, 0.9, bias, "Clopper-Pearson", 1, scan, 0, "bits")
-    return model, query, made
+    plan = db.Plan("dobrushin", "by hand", 0.5, 0.9, bias, "Clopper-Pearson", 1, scan, 0, "bits")
+    return model, query, plan
 
 
 def test_the_bias_of_a_slow_chain_is_covered_only_with_its_bound():
-    model, query, made = slow_chain()
-    run = SampledRun(query, made, np.random.SeedSequence(1), Running(), "uniform")
+    model, query, plan = slow_chain()
+    kernel = choose_kernel(model, plan.scan, 64, "bits")
+    run = _DobrushinRun(query, plan, kernel, np.random.SeedSequence(1), Running())
     run.trials = 64 * 2000
     run.draw()
     found = run.estimate()
@@ -333,7 +334,7 @@ SMALL = db.Ising.grid(4, 4, couplings=0.2)
         ({"evidence": {99: 1}}, "'evidence' .* Got 99"),
         ({"evidence": {1: 0}}, "'evidence' .* states -1, .1 of 1. Got 0"),
         ({"evidence": [1]}, "'evidence' .* dict"),
-        ({"method": "magic"}, "'method' .* 'auto', 'exact', 'dobrushin'"),
+        ({"method": "magic"}, "'method' .* 'auto', 'dobrushin', 'exact'"),
         ({"budget": -1}, "'budget' .* positive"),
         ({"seed": -1}, "'seed'"),
         ({"executor": 3}, "'executor'"),

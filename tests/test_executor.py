@@ -456,7 +456,7 @@ def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
         return plain[0]
 
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
-    monkeypatch.setattr(many, "_answered", answer)
+    monkeypatch.setattr(many, "_answer", answer)
     whole = Within(1)
     found = many.answer_some((MODEL, (), np.random.SeedSequence(1)), {k: ([k], None) for k in range(5)}, whole)
     assert sorted(found) == [0, 1]

@@ -82,7 +82,7 @@ def test_a_page_stands_by_itself_and_no_name_becomes_markup(made, case, tmp_path
     assert parsed.texts["data"].isascii()
     found = data_of(parsed)
     shown = list(dict.fromkeys(found["rows"]["names"]))
-    wanted = [str(db._statistics.shown(t)) for t in estimate.targets]
+    wanted = [str(db._estimate.targets.shown(t)) for t in estimate.targets]
     assert [name for name in shown if len(name) < 200] == [n for n in dict.fromkeys(wanted) if len(n) < 200]
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dobrushin._shared.version import VERSION
+
 if TYPE_CHECKING:
     from dobrushin import adapters, exact, io, plots, report, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     )
     from dobrushin.io import open_model, read, read_evidence, write
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Names are loaded on first use, so that `dobrushin --help` waits for neither Numba nor SciPy.
 _HOME = {

@@ -21,6 +21,7 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.extras import require
 from dobrushin._shared.seeds import kept_seed
 from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.version import VERSION
 from dobrushin._variation.certificate import Variation, in_a_larger_model
 from dobrushin.errors import ArgumentError
 
@@ -157,8 +158,9 @@ class Estimate:
 
     def __getitem__(self, target: Hashable | Target) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
-        rows = [k for k, other in enumerate(self.targets) if other is target or _is_label(other, target)]
-        rows = rows or [k for k, other in enumerate(self.targets) if _is_called(other, target)]
+        is_name = isinstance(target, Hashable)
+        rows = [k for k, other in enumerate(self.targets) if other is target or (is_name and _is_label(other, target))]
+        rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
         if not rows:
             raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
         if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
@@ -248,10 +250,8 @@ class Estimate:
         write(self, path, model=model, **about)
 
     def _about(self) -> dict[str, Any]:
-        import dobrushin
-
         return {
-            "library": f"dobrushin {dobrushin.__version__}",
+            "library": f"dobrushin {VERSION}",
             "method": self.plan.method,
             "certified": "yes" if self.is_certified else "NO: the bias is unknown",
             "tolerance": self.plan.tolerance,
@@ -303,8 +303,7 @@ class Estimate:
 
 
 def _is_label(other: Any, target: Any) -> bool:
-    plain = not isinstance(other, Target) and isinstance(target, Hashable)
-    return plain and bool(other == target) and type(target) is not bool
+    return not isinstance(other, Target) and bool(other == target) and type(target) is not bool
 
 
 def _is_called(other: Any, name: Any) -> bool:
