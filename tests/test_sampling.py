@@ -344,7 +344,7 @@ def test_only_what_the_scan_touches_is_simulated():
     assert run.states.shape == (1000, 5)
     assert (run.update_error > 0).sum() == 2
     same = db.sample(small, scan, chains=1000, seed=1, record=[0, 1])
-    # The start of a variable belongs to its position, so 0 and 1 see the same random bits; their other neighbours do not.
+    # The start of a variable belongs to its position: 0 and 1 see the same random bits, their other neighbours not.
     assert same.states.shape == (1000, 2)
     with pytest.raises(db.ArgumentError, match=r"'record' .* Got 17"):
         db.sample(large, scan, record=[0, 17])

@@ -11,7 +11,7 @@ from dobrushin._shared.executors import Running
 
 def build_sets(model: Any, region: Any) -> Any:
     """See `set_kernels.choose_sets`."""
-    return next(kernel for kernel in SET_KERNELS.values() if kernel.fits(model)).make(model, region)
+    return next(kernel for kernel in SET_KERNELS.values() if kernel.fits(model._form)).make(model._form, region)
 
 
 def run_sets(model: Any, scan: Any, labels: Any, numbers: range, sequence: Any, *, every: int | None = None,

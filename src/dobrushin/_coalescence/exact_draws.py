@@ -131,7 +131,7 @@ def exact_sample(
             open_draws = sum(map(len, waiting)) - ended
             raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
         waiting, steps = left, min(2 * steps, max_steps)
-    if model._spins:
+    if model._form.spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
     if error > _MOST_ERROR:

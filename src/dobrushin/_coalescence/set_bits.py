@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.bits import bit_thresholds
 from dobrushin._sampling.kernel import Runner
 from dobrushin._sampling.region import Region
@@ -34,12 +34,12 @@ class SetBits(SetKernel):
     has_twin: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Model) -> bool:
-        degree = int(np.diff(form._adjacency[0]).max(initial=0))
+    def fits(cls, form: Form) -> bool:
+        degree = int(np.diff(form.adjacency[0]).max(initial=0))
         return degree <= MOST_NEIGHBORS and has_spin_pairs(form)
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> SetBits:
+    def make(cls, form: Form, region: Region) -> SetBits:
         neighbor, probability, error = tabulate(form, region)
         size = region.size
         follows = np.ones(neighbor.shape, dtype=np.bool_)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.kernel import Runner, Work, streams_of
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Scan
@@ -22,12 +22,12 @@ class SetKernel(Runner):
 
     @classmethod
     @abstractmethod
-    def fits(cls, form: Model) -> bool:
+    def fits(cls, form: Form) -> bool:
         """Whether it can run on this model."""
 
     @classmethod
     @abstractmethod
-    def make(cls, form: Model, region: Region) -> SetKernel:
+    def make(cls, form: Form, region: Region) -> SetKernel:
         """Its arrays, for a region of a form that it fits."""
 
     @property

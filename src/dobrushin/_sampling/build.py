@@ -7,10 +7,14 @@ from typing import Any
 from dobrushin._sampling import kernels
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._sampling.samples import Samples, read_record
-from dobrushin._sampling.start import has_hard_zeros
 from dobrushin._shared.executors import Running
 
 __all__ = ["build_kernel", "draw", "has_hard_zeros", "update_error"]
+
+
+def has_hard_zeros(model: Any) -> bool:
+    """See `Form.has_zeros`."""
+    return bool(model._form.has_zeros)
 
 
 def build_kernel(model: Any, scan: Any, region: Any, chains: int, wanted: str | None) -> Any:

@@ -186,7 +186,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
-        if model._spins:
+        if model._form.spins:
             states *= 2
             states -= 1
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
@@ -200,5 +200,5 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     kept = runner.region.positions[job.rows]
     labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._form.spins, job.largest
     )
