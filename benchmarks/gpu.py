@@ -27,10 +27,10 @@ from dobrushin._sampling.build import build_kernel
 from dobrushin._sampling.cuda.device import cupy
 from dobrushin._sampling.kernels import Kernel, Work
 from dobrushin._sampling.region import region_of
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 
 _WIDTH = 160
-_MASTER = master_words(np.random.SeedSequence(1))
+_MASTER = master_key(np.random.SeedSequence(1))
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
 _REPEATS = 3
 # Seconds that a measured run takes at least, about.

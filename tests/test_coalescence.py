@@ -18,7 +18,7 @@ from dobrushin._coalescence.set_runs import run_sets
 from dobrushin._kernels import generator
 from dobrushin._sampling.region import region_of
 from dobrushin._shared.intervals import lower_limit, upper_limit
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -77,7 +77,7 @@ def test_sets_contain_every_trajectory_and_settle_only_with_all_of_them(kernel):
     order = rng.integers(n, size=3 * n)
     scan = db.Scan(np.concatenate([np.arange(n), order]))
     sequence = np.random.SeedSequence(5)
-    master = master_words(sequence)
+    master = master_key(sequence)
     found = run_sets(model, scan, list(model.labels), range(8), sequence, every=1)
     assert found.kernel == kernel
     settled_somewhere = 0
@@ -109,7 +109,7 @@ def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
     region = region_of(model, scan)
     made = build_sets(model, region)
     sequence = np.random.SeedSequence(9)
-    master = master_words(sequence)
+    master = master_key(sequence)
     found = run_sets(model, scan, [model.labels[int(i)] for i in region.positions], range(3), sequence, every=1)
     graph = model.to_factor_graph()
     for run in range(3):

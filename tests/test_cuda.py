@@ -16,11 +16,11 @@ from dobrushin._sampling.cuda import bits, device, device_kernel
 from dobrushin._sampling.kernel import Work
 from dobrushin._sampling.kernels import choose_kernel
 from dobrushin._sampling.sampler import on_backend
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from models import random_model
 
 NO_GPU = None if device.is_available() else "no GPU: CuPy or the driver is missing"
-MASTER = master_words(np.random.SeedSequence(5))
+MASTER = master_key(np.random.SeedSequence(5))
 
 
 @pytest.fixture(

@@ -20,7 +20,7 @@ from dobrushin._kernels import bits, generator
 from dobrushin._sampling.kernels import KERNELS, choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Cycle
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -74,7 +74,7 @@ FROZEN_CHAIN = ["+----+---", "----++++-", "------+--"]
 @given(seed=SEEDS)
 @settings(max_examples=20)
 def test_streams_are_the_reference_ones(seed):
-    master = master_words(np.random.SeedSequence(seed))
+    master = master_key(np.random.SeedSequence(seed))
     keys = generator.streams(master[0], master[1], 5, 40)
     for s in range(40):
         assert (int(keys[0, s]), int(keys[1, s])) == reference.stream(master, 5 + s)
@@ -131,7 +131,7 @@ def test_draws_are_those_of_the_slow_reference(family, seed):
     sequence = np.random.SeedSequence(seed)
     for kernel in possible(model, scan):
         run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
-        expected = reference.sample(model, scan, 3, master_words(sequence), kernel)
+        expected = reference.sample(model, scan, 3, master_key(sequence), kernel)
         seen = [model.index(label) for label in run.variables]
         assert (digits(model, run.states) == expected[:, seen]).all(), kernel
 
@@ -148,7 +148,7 @@ def test_random_scans_are_those_of_the_slow_reference(family, seed):
     assert "bits" not in kernels
     for kernel in kernels:
         run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
-        assert (digits(model, run.states) == reference.sample(model, scan, 3, master_words(sequence), kernel)).all()
+        assert (digits(model, run.states) == reference.sample(model, scan, 3, master_key(sequence), kernel)).all()
 
 
 @pytest.mark.parametrize("degree", range(8))
@@ -162,15 +162,13 @@ def test_every_degree(degree):
     assert ("bits" in kernels) == (degree <= 6)
     for kernel in kernels:
         run = db.sample(model, scan, chains=70, seed=sequence, kernel=kernel)
-        assert (digits(model, run.states) == reference.sample(model, scan, 70, master_words(sequence), kernel)).all()
+        assert (digits(model, run.states) == reference.sample(model, scan, 70, master_key(sequence), kernel)).all()
 
 
 def test_many_labels():
     model = db.PairwiseMRF(np.zeros((2, 300)), [(0, 1)], [np.random.default_rng(0).normal(size=(300, 300))])
     run = db.sample(model, db.Scan.systematic(2, 6), chains=100, seed=0)
-    expected = reference.sample(
-        model, db.Scan.systematic(2, 6), 100, master_words(np.random.SeedSequence(0)), "factors"
-    )
+    expected = reference.sample(model, db.Scan.systematic(2, 6), 100, master_key(np.random.SeedSequence(0)), "factors")
     assert (run.states == expected).all()
     assert run.states.max() > 127
 

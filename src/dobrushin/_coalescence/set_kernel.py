@@ -18,7 +18,7 @@ from dobrushin._scan import Scan
 
 
 class SetKernel(Runner):
-    """Sets instead of states: `read` gives -1 where a variable is not settled, `count` has a last column for that."""
+    """Sets instead of states: `read` gives -1 where a variable is not settled."""
 
     @classmethod
     @abstractmethod
@@ -63,10 +63,3 @@ class SetKernel(Runner):
     def keys(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         """Keys and increments of the runs' streams."""
         return streams_of(master, chains, self.lanes)
-
-    def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        states = self.read(x, rows, chains).astype(np.int64)
-        width = counts.shape[1]
-        states[states < 0] = width - 1
-        cells = states + width * np.arange(len(rows))[:, None]
-        counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)

@@ -119,9 +119,10 @@ class Runner(ABC):
     def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         """States 0..k-1 of some variables, of shape (rows, chains)."""
 
-    @abstractmethod
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         """Add to counts[row, state] the chains in that state."""
+        cells = self.read(x, rows, chains).astype(np.int64) + counts.shape[1] * np.arange(len(rows))[:, None]
+        counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)
 
 
 class Kernel(Runner):

@@ -59,9 +59,9 @@ class Computed:
 
 def read_start(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
     """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; None for uniform ones."""
-    if isinstance(initial, str) and initial == "uniform":
+    if check.is_text(initial, "uniform"):
         return None
-    if isinstance(initial, str) and initial == "mode":
+    if check.is_text(initial, "mode"):
         return Same(model._form.favourites(region.positions)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
