@@ -1,4 +1,4 @@
-"""Sets of spins, 64 runs to a word of memory, on the GPU. [trusted]"""
+"""Sets of spins, 64 runs to a thread, on the GPU. [trusted]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of spins, 64 runs to a word of memory, for few neighbours. [trusted]"""
+"""Sets of spins, 64 runs in one number, for few neighbours. [trusted]"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dobrushin._shared.arrays import frozen
 
 @dataclass(frozen=True)
 class SetBits(SetKernel):
-    """64 runs in a word, for binary variables that follow or oppose each of at most 6 neighbours."""
+    """64 runs in one number of 64 bits, for binary variables that follow or oppose each of at most 6 neighbours."""
 
     region: Region
     neighbor: NDArray[np.int64]  # rows of the configuration with the smallest chance of 1, then with the largest

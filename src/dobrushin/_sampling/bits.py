@@ -1,4 +1,4 @@
-"""Bit-parallel chains: 64 in each word of memory, for binary variables with few neighbours."""
+"""Bit-parallel chains: 64 in one number, for binary variables with few neighbours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_TABLE, MANY_CHAINS = 2**22, 256
 
 @dataclass(frozen=True)
 class Bits(Kernel):
-    """64 chains in a word of memory, for binary variables with at most 6 neighbours."""
+    """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
 
     region: Region
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row

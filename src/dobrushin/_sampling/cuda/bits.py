@@ -1,4 +1,4 @@
-"""Chains of 64 to a word of memory, on the GPU."""
+"""Bit-parallel chains, 64 to a thread, on the GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLANES = 12
 
 
 class DeviceWords(DeviceKernel):
-    """64 chains in a word."""
+    """64 chains or runs in one number of 64 bits."""
 
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 2**24

@@ -1,6 +1,6 @@
 """Kernels whose states are on the GPU: each makes the draws of the kernel of the same name on the CPU.
 
-Their states are (rows, columns), a column being a chain or a word of 64 chains, as on the CPU. Where they do not fit on
+Their states are (rows, columns), a column being a chain or 64 chains, as on the CPU. Where they do not fit on
 the device, the host holds them and some columns at a time are taken there.
 """
 
