@@ -13,7 +13,7 @@ from scipy import stats
 import dobrushin as db
 from dobrushin._estimate.query import Plan, read_query
 from dobrushin._estimate.runs import SampledRun
-from dobrushin._sampling.allowed_state import allowed_state
+from dobrushin._sampling.start import allowed_state
 from dobrushin._shared.executors import Running
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
