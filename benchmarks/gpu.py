@@ -21,16 +21,14 @@ from rich.table import Table
 from scipy import sparse
 
 import dobrushin as db
-from dobrushin._coalescence.build import build_sets
-from dobrushin._sampling import cuda as _cuda
-from dobrushin._sampling.build import build_kernel
-from dobrushin._sampling.cuda.device import cupy
-from dobrushin._sampling.kernels import Kernel, Work
-from dobrushin._sampling.region import region_of
-from dobrushin._shared.seeds import master_words
+from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._sampling.cuda.device import cupy, is_available
+from dobrushin._sampling.kernel import Runner, Work
+from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._shared.seeds import master_key
 
 _WIDTH = 160
-_MASTER = master_words(np.random.SeedSequence(1))
+_MASTER = master_key(np.random.SeedSequence(1))
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
 _REPEATS = 3
 # Seconds that a measured run takes at least, about.
@@ -53,14 +51,13 @@ class Case:
     ratio: float | None = None
     cpu_chains: int = 4096
 
-    def build(self) -> tuple[Kernel, db.Scan]:
+    def build(self) -> tuple[Runner, db.Scan]:
         """The kernel of the CPU and one long scan."""
         n = self.model.n_variables
         scan = db.Scan.systematic(n, 10**9 // n * n)
-        region = region_of(self.model, scan)
         if self.kernel == "set bits":
-            return build_sets(self.model, region), scan
-        return build_kernel(self.model, scan, region, self.chains, self.kernel), scan
+            return choose_sets(self.model, scan), scan
+        return choose_kernel(self.model, scan, self.chains, self.kernel), scan
 
 
 def main() -> None:
@@ -69,7 +66,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--cores", type=int, default=2, help="cores that the CPU's kernels may use (default 2)")
     options = parser.parse_args()
-    if not _cuda.is_available():
+    if not is_available():
         sys.exit("No GPU: nothing is measured (see docs/gpu.md).")
     console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     properties = cupy().cuda.runtime.getDeviceProperties(0)
@@ -109,7 +106,7 @@ def cases(quick: bool) -> list[Case]:
     large = db.Ising.grid(300, 300, couplings=rng.normal(0, 0.3, 180_000), periodic=True)
     potts = db.Potts.grid(20, 31, states=8, couplings=0.48, unaries=rng.normal(size=(20, 31, 8)))
     torus = "10 x 10, degree 4, any couplings"
-    found = [
+    work = [
         Case(torus, small, "bits", 10**6, 900, 200),
         Case(torus, small, "bits", 2 * 10**6, 900, 200),
         Case(torus, small, "bits", 4 * 10**6, 900, 200),
@@ -120,7 +117,7 @@ def cases(quick: bool) -> list[Case]:
         Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256),
         Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64),
     ]
-    return [case for case in found if not quick or case.chains < 10**8]
+    return [case for case in work if not quick or case.chains < 10**8]
 
 
 def cube(side: int, rng: np.random.Generator) -> db.Ising:
@@ -134,9 +131,9 @@ def cube(side: int, rng: np.random.Generator) -> db.Ising:
 
 def device_rate(case: Case, long: float) -> float:
     """Updates per nanosecond of steps on the GPU, batch after batch; the best of some runs."""
-    made, scan = case.build()
-    kernel = _cuda.on_device(made, scan, "sample")
-    batches = kernel.batches(range(case.chains))
+    host, scan = case.build()
+    kernel = host.twin()
+    batches = kernel.batches(range(case.chains), 1)
     states = [(batch, kernel.start(_MASTER, batch)) for batch in batches]
 
     def run(steps: int) -> None:
@@ -148,14 +145,14 @@ def device_rate(case: Case, long: float) -> float:
 
 def host_rate(case: Case, cores: int, long: float) -> float:
     """The same on some cores of the CPU, each with a batch of its own."""
-    made, scan = case.build()
-    size = min(case.cpu_chains, made.batch * 4)
+    kernel, scan = case.build()
+    size = min(case.cpu_chains, kernel.batch * 4)
     batches = [range(size * k, size * (k + 1)) for k in range(cores)]
-    states = [made.start(_MASTER, batch) for batch in batches]
+    states = [kernel.start(_MASTER, batch) for batch in batches]
 
     def run(steps: int) -> None:
         threads = [
-            threading.Thread(target=made.run, args=(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0)))
+            threading.Thread(target=kernel.run, args=(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0)))
             for batch, x in zip(batches, states, strict=True)
         ]
         for thread in threads:
@@ -205,13 +202,13 @@ def _bandwidth(properties: dict[str, Any]) -> float:
 def whole_call() -> str:
     """A run from the built kernel to counts on the host."""
     case = cases(True)[0]
-    made, scan = case.build()
+    host, scan = case.build()
     n = case.model.n_variables
-    kernel = _cuda.on_device(made, scan, "sample")
+    kernel = host.twin()
     counts = np.zeros((n, 2), dtype=np.int64)
 
     def run(steps: int) -> None:
-        for batch in kernel.batches(range(case.chains)):
+        for batch in kernel.batches(range(case.chains), 1):
             x = kernel.start(_MASTER, batch)
             kernel.run(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0))
             kernel.count(x, np.arange(n), len(batch), counts)

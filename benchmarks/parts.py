@@ -7,9 +7,9 @@ from unittest.mock import patch
 import numpy as np
 
 import dobrushin as db
-from dobrushin._sampling import kernels
-from dobrushin._sampling.build import build_kernel
-from dobrushin._sampling.region import region_of
+from dobrushin._sampling import waves
+from dobrushin._sampling.kernel import Work
+from dobrushin._sampling.kernels import choose_kernel
 from measure import best_of, random_ising
 
 _SWEEPS = 20
@@ -20,15 +20,15 @@ def large_chain_parts() -> str:
     model = random_ising(1000, seed=0, with_fields=True)
     n = model.n_variables
     scan = db.Scan.systematic(n, n * _SWEEPS)
-    kernel = build_kernel(model, scan, region_of(model, scan), 1, "field")
+    kernel = choose_kernel(model, scan, 1, "field")
     master = np.array([1, 2], dtype=np.uint64)
-    work = kernels.Work(master, range(1), scan.segments[0], 0, len(scan), 0)
+    work = Work(master, range(1), scan.segments[0], 0, len(scan), 0)
     states = kernel.start(master, range(1))
     times = {}
     for name, fewest in (("step by step", 10**9), ("in waves", 1)):
-        with patch.object(kernels, "MANY_SWEEPS", fewest):
+        with patch.object(waves, "MANY_SWEEPS", fewest):
             times[name] = best_of(lambda: kernel.run(states, work))
-    order = best_of(lambda: kernel._arrange(scan.segments[0]))
+    order = best_of(lambda: kernel.arrange(scan.segments[0]))
     return (
         f"W2 by its parts: {_SWEEPS} sweeps step by step {times['step by step']:.3f} s; in waves "
         f"{times['in waves']:.3f} s, after {order:.3f} s to put the variables in their order"

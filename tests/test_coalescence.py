@@ -13,17 +13,23 @@ from scipy import stats
 
 import dobrushin as db
 import reference
-from dobrushin._coalescence.build import build_sets
-from dobrushin._coalescence.set_runs import run_sets
+from dobrushin._coalescence import set_runs
+from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._kernels import generator
-from dobrushin._sampling.region import region_of
 from dobrushin._shared.intervals import lower_limit, upper_limit
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
 # Every check below fails by chance at most this often.
 ALPHA = 1e-9
+
+
+def run_sets(model, scan, labels, runs, seed, every=None):
+    """So many runs by the kernel that fits the model."""
+    return set_runs.run_sets(
+        model, choose_sets(model, scan), scan, labels, range(runs), np.random.SeedSequence(seed), every=every
+    )
 
 
 def kernel_models():
@@ -40,8 +46,8 @@ def kernel_models():
 # -- the sets ------------------------------------------------------------------------------------------------------
 
 
-def words(master, run, lanes, counter):
-    """The word of a stream with this number."""
+def random_bits(master, run, lanes, counter):
+    """The 64 random bits of a stream with this number."""
     keys = generator.streams(master[0], master[1], run // lanes, 1)
     with np.errstate(over="ignore"):
         return int(generator.mix(keys[0, 0] + keys[1, 0] * np.uint64(counter)))
@@ -50,18 +56,18 @@ def words(master, run, lanes, counter):
 def trajectory_map(kernel, model, master, run, number):
     """The map of a step: from states (digits) to the new state of variable i."""
     if kernel == "set bits":
-        bits = [(words(master, run, 64, 64 * number + plane) >> (run % 64)) & 1 for plane in range(64)]
+        bits = [(random_bits(master, run, 64, 64 * number + plane) >> (run % 64)) & 1 for plane in range(64)]
         u = sum(bit * 2.0 ** -(plane + 1) for plane, bit in enumerate(bits))
         return lambda p: int(u < p[1])
     if kernel == "set field":
-        u = ((words(master, run, 1, number) >> 11) + 0.5) * 2.0**-53
+        u = ((random_bits(master, run, 1, number) >> 11) + 0.5) * 2.0**-53
         return lambda p: int(u < p[1])
     K = int(model.cardinalities.max())
 
     def race(p):
         times = []
         for a in range(len(p)):
-            u = ((words(master, run, 1, number * K + a) >> 11) + 0.5) * 2.0**-53
+            u = ((random_bits(master, run, 1, number * K + a) >> 11) + 0.5) * 2.0**-53
             times.append(-math.log(u) / p[a] if p[a] > 0 else math.inf)
         return int(np.argmin(times))
 
@@ -70,16 +76,15 @@ def trajectory_map(kernel, model, master, run, number):
 
 @pytest.mark.parametrize("kernel", ["set bits", "set field", "set race"])
 def test_sets_contain_every_trajectory_and_settle_only_with_all_of_them(kernel):
-    """Trajectories from all starts, one by one, with the random words of the run."""
+    """Trajectories from all starts, one by one, with the random bits of the run."""
     model = kernel_models()[kernel]
     n = model.n_variables
     rng = np.random.default_rng(0)
     order = rng.integers(n, size=3 * n)
     scan = db.Scan(np.concatenate([np.arange(n), order]))
-    sequence = np.random.SeedSequence(5)
-    master = master_words(sequence)
-    found = run_sets(model, scan, list(model.labels), range(8), sequence, every=1)
-    assert found.kernel == kernel
+    master = master_key(np.random.SeedSequence(5))
+    runs = run_sets(model, scan, list(model.labels), 8, 5, every=1)
+    assert runs.kernel == kernel
     settled_somewhere = 0
     for run in (0, 7):
         digits = all_states(model) if not model._spins else (all_states(model) + 1) // 2
@@ -90,7 +95,7 @@ def test_sets_contain_every_trajectory_and_settle_only_with_all_of_them(kernel):
             p = model.conditional(int(i), real)
             digits[:, i] = [step(row) for row in p]
             for j in range(n):
-                value = found.settled[run, t, j]
+                value = runs.settled[run, t, j]
                 if value >= 0:
                     settled_somewhere += 1
                     assert (digits[:, j] == value).all()
@@ -106,11 +111,10 @@ def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
     model = kernel_models()[kernel]
     n = model.n_variables
     scan = db.Scan(np.random.default_rng(1).integers(n, size=30))
-    region = region_of(model, scan)
-    made = build_sets(model, region)
-    sequence = np.random.SeedSequence(9)
-    master = master_words(sequence)
-    found = run_sets(model, scan, [model.labels[int(i)] for i in region.positions], range(3), sequence, every=1)
+    positions = choose_sets(model, scan).region.positions.tolist()
+    largest = int(model.cardinalities.max())
+    master = master_key(np.random.SeedSequence(9))
+    runs = run_sets(model, scan, [model.labels[i] for i in positions], 3, 9, every=1)
     graph = model.to_factor_graph()
     for run in range(3):
         sets = [set(range(k)) for k in graph.cardinalities.tolist()]
@@ -118,7 +122,7 @@ def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
             step = trajectory_map(kernel, model, master, run, t)
             if kernel == "set race":
                 sets[i] = reference.race_set(graph, sets, i, [
-                    -math.log(((words(master, run, 1, t * made.largest + a) >> 11) + 0.5) * 2.0**-53)
+                    -math.log(((random_bits(master, run, 1, t * largest + a) >> 11) + 0.5) * 2.0**-53)
                     for a in range(int(graph.cardinalities[i]))])  # fmt: skip
             else:
                 near = model.neighbors(i).tolist()
@@ -128,8 +132,8 @@ def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
                     state[near] = values
                     possible.add(step(model.conditional(i, 2 * state - 1)))
                 sets[i] = possible
-            for place, position in enumerate(region.positions.tolist()):
-                value = found.settled[run, t, place]
+            for place, position in enumerate(positions):
+                value = runs.settled[run, t, place]
                 assert sets[position] == {int(value)} if value >= 0 else len(sets[position]) > 1
 
 
@@ -155,15 +159,14 @@ def test_settled_runs_bracket_the_marginals(seed, family, zeros):
     model = random_model(rng, family, zeros=zeros, strength=float(rng.choice([0.3, 1.0, 3.0])))
     steps = int(rng.integers(1, 5)) * model.n_variables
     scan = db.Scan.systematic(model.n_variables, max(steps, model.n_variables))
-    found = run_sets(model, scan, list(model.labels), range(2048), np.random.SeedSequence(seed))
-    assert bracket(model, 2048, found.settled[:, -1])
+    runs = run_sets(model, scan, list(model.labels), 2048, seed)
+    assert bracket(model, 2048, runs.settled[:, -1])
 
 
 def test_a_set_that_drops_a_label_is_caught():
     """Negative control: pretend that unsettled variables are settled in their first state."""
     model = db.Potts({(0, 1): 1.5, (1, 2): 1.5, (0, 2): 1.5}, states=3, unaries=np.array([[0, 0.5, -0.5]] * 3))
-    found = run_sets(model, db.Scan.systematic(3, 6), [0, 1, 2], range(4096), np.random.SeedSequence(1))
-    settled = found.settled[:, -1]
+    settled = run_sets(model, db.Scan.systematic(3, 6), [0, 1, 2], 4096, 1).settled[:, -1]
     assert (settled < 0).any()
     assert bracket(model, 4096, settled)
     assert not bracket(model, 4096, np.where(settled < 0, 0, settled))
@@ -298,8 +301,8 @@ def test_exact_draws_have_the_joint_law(family, own_scan):
 def test_keeping_only_the_draws_that_settle_soon_is_biased():
     """Negative control, and the reason why `exact_sample` never drops slow draws."""
     model = db.Ising({(0, 1): 0.8, (1, 2): -0.8, (0, 2): 0.8}, fields=[0.5, 0.0, 0.3])
-    found = run_sets(model, db.Scan.systematic(3, 4), [0, 1, 2], range(100_000), np.random.SeedSequence(1))
-    soon = found.settled[:, -1][(found.settled[:, -1] >= 0).all(axis=1)].astype(int)
+    settled = run_sets(model, db.Scan.systematic(3, 4), [0, 1, 2], 100_000, 1).settled[:, -1]
+    soon = settled[(settled >= 0).all(axis=1)].astype(int)
     assert len(soon) > 1000
     assert not fits(joint_counts(model, 2 * soon - 1), db.exact.distribution(model).ravel())
     exact = db.exact_sample(model, [0, 1, 2], draws=20_000, seed=1)

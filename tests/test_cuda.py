@@ -1,28 +1,26 @@
 """The GPU makes the draws of the CPU. Without one, the same source runs on the host, thread after thread."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 import dobrushin as db
 import gpu_on_host
-from dobrushin._coalescence.build import build_sets
+from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
-from dobrushin._sampling import cuda as _cuda
-from dobrushin._sampling.batches import run_batch
-from dobrushin._sampling.build import build_kernel
-from dobrushin._sampling.cuda import device, kernels
-from dobrushin._sampling.kernels import Work
-from dobrushin._sampling.record import Record
-from dobrushin._sampling.region import region_of
-from dobrushin._sampling.sampler import make_job
-from dobrushin._shared.seeds import master_words
+from dobrushin._sampling.batches import Job, run_batch
+from dobrushin._sampling.cuda import bits, device, device_kernel
+from dobrushin._sampling.kernel import Work
+from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.sampler import on_backend
+from dobrushin._shared.seeds import master_key
 from models import random_model
 
-NO_GPU = None if _cuda.is_available() else "no GPU: CuPy or the driver is missing"
-MASTER = master_words(np.random.SeedSequence(5))
+NO_GPU = None if device.is_available() else "no GPU: CuPy or the driver is missing"
+MASTER = master_key(np.random.SeedSequence(5))
 
 
 @pytest.fixture(
@@ -38,11 +36,8 @@ def gpu(request, monkeypatch):
         device.cupy().get_default_memory_pool().set_limit(size=0)
         return
     pretended = gpu_on_host.Cupy()
-    device._module.cache_clear()
-    for module in (device, kernels):
-        monkeypatch.setattr(module, "cupy", lambda: pretended)
+    monkeypatch.setitem(sys.modules, "cupy", pretended)
     yield pretended, False
-    device._module.cache_clear()
 
 
 def ising(rng, degree, strong=False):
@@ -65,7 +60,7 @@ def scan_of(n, steps, rng):
 
 def both(made, scan, chains, caller="sample"):
     """States of all variables after the scan, from the CPU and from the GPU."""
-    moved = _cuda.on_device(made, scan, caller)
+    moved = on_backend(made, scan, 1, "cuda", caller)
     return [_states(kernel, scan, chains) for kernel in (made, moved)]
 
 
@@ -85,8 +80,8 @@ def test_streams_are_those_of_the_cpu(gpu):
     cp, _ = gpu
     model = db.Ising.grid(3, 3, couplings=0.2)
     scan = db.Scan.systematic(9, 9)
-    made = build_kernel(model, scan, region_of(model, scan), 64, "bits")
-    keys = _cuda.on_device(made, scan, "sample")._keys(MASTER, range(3, 1003))
+    made = choose_kernel(model, scan, 64, "bits")
+    keys = on_backend(made, scan, 1, "cuda", "sample")._keys(MASTER, range(3, 1003))
     expected = Work(MASTER, range(64 * 3, 64 * 1003), scan.segments[0], 0, 1, 0).keys(64)
     assert (cp.asarray(keys).get() == expected).all()
 
@@ -98,7 +93,7 @@ def test_bits_are_those_of_the_cpu(gpu, degree, strong):
     model = ising(rng, degree, strong)
     n = model.n_variables
     scan = scan_of(n, 20 * n + 7 if gpu[1] else 3 * n + 7, rng)
-    made = build_kernel(model, scan, region_of(model, scan), 1000, "bits")
+    made = choose_kernel(model, scan, 1000, "bits")
     assert made.neighbor.shape[1] == degree
     assert made.certain.any() == strong
     for chains in (range(64, 64 + 70), range(20_032 if gpu[1] else 320)):
@@ -111,11 +106,11 @@ def test_bits_are_those_of_the_cpu(gpu, degree, strong):
 @pytest.mark.usefixtures("gpu")
 def test_late_bits_are_those_of_the_cpu(monkeypatch, planes):
     """Almost all chains are decided one by one where few planes are looked at by all."""
-    monkeypatch.setattr(kernels, "PLANES", planes)
+    monkeypatch.setattr(bits, "PLANES", planes)
     rng = np.random.default_rng(1)
     model = ising(rng, 4)
     scan = scan_of(30, 65, rng)
-    cpu, moved = both(build_kernel(model, scan, region_of(model, scan), 128, "bits"), scan, range(128))
+    cpu, moved = both(choose_kernel(model, scan, 128, "bits"), scan, range(128))
     assert (cpu == moved).all()
 
 
@@ -124,7 +119,7 @@ def test_ties_after_all_bits_are_those_of_the_cpu():
     """Thresholds that agree with the random number in all 64 bits, with probability 1 and without."""
     model = db.Ising(np.zeros((3, 3)))
     scan = db.Scan([0, 1, 2])
-    made = build_kernel(model, scan, region_of(model, scan), 64, "bits")
+    made = choose_kernel(model, scan, 64, "bits")
     chains = range(64)
     keys = Work(MASTER, chains, scan.segments[0], 0, 1, 0).keys(64)
     words = [int(mix(word)) for word in keys[0] + keys[1] * np.arange(3 * 64, dtype=np.uint64)]
@@ -144,7 +139,7 @@ def test_sets_are_those_of_the_cpu(gpu, degree):
     model = ising(rng, degree)
     n = model.n_variables
     scan = scan_of(n, 5 * n + 7, rng)
-    made = build_sets(model, region_of(model, scan))
+    made = choose_sets(model, scan)
     assert made.name == "set bits"
     cpu, moved = both(made, scan, range(10_000 if gpu[1] else 200), "coalescence")
     assert cpu.dtype == moved.dtype
@@ -159,7 +154,7 @@ def test_potts_labels_are_those_of_the_cpu(gpu, states):
         4, 5, states=states, couplings=rng.normal(0, 0.7, 31), unaries=rng.normal(size=(4, 5, states))
     )
     scan = scan_of(20, 67, rng)
-    made = build_kernel(model, scan, region_of(model, scan), 1000, "potts")
+    made = choose_kernel(model, scan, 1000, "potts")
     cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103))
     assert cpu.dtype == moved.dtype
     assert (cpu == moved).all()
@@ -171,7 +166,7 @@ def test_labels_of_factors_are_those_of_the_cpu(gpu, family):
     rng = np.random.default_rng(7)
     model = random_model(rng, family, n=7, strength=0.8)
     scan = scan_of(7, 70, rng)
-    made = build_kernel(model, scan, region_of(model, scan), 1000, "factors")
+    made = choose_kernel(model, scan, 1000, "factors")
     cpu, moved = both(made, scan, range(20_000 if gpu[1] else 100))
     assert cpu.dtype == moved.dtype
     assert (cpu == moved).all()
@@ -183,8 +178,8 @@ def test_forbidden_labels_are_never_drawn():
     pairs = [((i, i + 1), table) for i in range(4)]
     model = db.FactorGraph([3] * 5, pairs)
     scan = db.Scan.systematic(5, 50)
-    made = build_kernel(model, scan, region_of(model, scan), 100, "factors")
-    moved = _cuda.on_device(made, scan, "sample")
+    made = choose_kernel(model, scan, 100, "factors")
+    moved = on_backend(made, scan, 1, "cuda", "sample")
     begin = np.repeat((np.arange(5) % 2)[:, None], 100, axis=1)
     states = _states(moved, scan, range(100), moved.load(begin))
     assert (states[1:] != states[:-1]).all()
@@ -204,26 +199,26 @@ def test_batches_records_and_counts_of_a_run(name, model):
     rng = np.random.default_rng(3)
     n = model.n_variables
     scan = scan_of(n, 5 * n, rng)
-    region = region_of(model, scan)
-    made = build_kernel(model, scan, region, 300, name)
-    moved = _cuda.on_device(made, scan, "sample")
-    keep = Record(variables=[0, 3], every=n, counts=True)
-    found = []
+    made = choose_kernel(model, scan, 300, name)
+    moved = on_backend(made, scan, 1, "cuda", "sample")
+    rows, stops = np.array([0, 3]), np.arange(n, len(scan) + 1, n)
+    largest = int(model.cardinalities.max())
+    results = []
     for kernel, batches in ((made, [range(300)]), (moved, [range(300)]), (moved, [range(128), range(128, 300)])):
-        job = make_job(model, scan, region, kernel, keep, MASTER, "sample")
+        job = Job(kernel, scan, MASTER, rows, stops, largest, counts=True)
         parts = [run_batch(pickle.loads(pickle.dumps(job)), batch, None, None, 0) for batch in batches]
-        found.append((np.concatenate([p.states for p in parts], axis=2), sum(p.counts for p in parts)))
-    for states, counts in found[1:]:
-        assert (states == found[0][0]).all()
-        assert (counts == found[0][1]).all()
+        results.append((np.concatenate([p.states for p in parts], axis=2), sum(p.counts for p in parts)))
+    for states, counts in results[1:]:
+        assert (states == results[0][0]).all()
+        assert (counts == results[0][1]).all()
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS, ids=["bits", "potts"])
 def test_without_memory_the_host_holds_the_states(gpu, name, model):
     cp, real = gpu
     scan = scan_of(model.n_variables, 50, np.random.default_rng(4))
-    made = build_kernel(model, scan, region_of(model, scan), 1000, name)
-    moved = _cuda.on_device(made, scan, "sample")
+    made = choose_kernel(model, scan, 1000, name)
+    moved = on_backend(made, scan, 1, "cuda", "sample")
     chains = range(40_000 if real else 500)
     expected = _states(made, scan, chains)
     moved.tables()
@@ -239,10 +234,10 @@ def test_without_memory_the_host_holds_the_states(gpu, name, model):
 
 @pytest.mark.usefixtures("gpu")
 def test_long_runs_take_several_launches(monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_STEPS", 7)
+    monkeypatch.setattr(device_kernel, "MOST_STEPS", 7)
     for name, model in MODELS:
         scan = scan_of(model.n_variables, 50, np.random.default_rng(6))
-        made = build_kernel(model, scan, region_of(model, scan), 100, name)
+        made = choose_kernel(model, scan, 100, name)
         cpu, moved = both(made, scan, range(70))
         assert (cpu == moved).all()
 
@@ -252,8 +247,8 @@ def test_a_copy_of_the_states_can_be_gone_on_from():
     """As a checkpoint does."""
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    made = build_kernel(model, scan, region_of(model, scan), 100, name)
-    moved = _cuda.on_device(made, scan, "sample")
+    made = choose_kernel(model, scan, 100, name)
+    moved = on_backend(made, scan, 1, "cuda", "sample")
     chains, segment = range(100), scan.segments[0]
     x = moved.start(MASTER, chains)
     moved.run(x, Work(MASTER, chains, segment, 0, 40, 0))
@@ -272,10 +267,10 @@ def test_a_copy_of_the_states_can_be_gone_on_from():
 def test_batches_fit_the_memory(monkeypatch):
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = _cuda.on_device(build_kernel(model, scan, region_of(model, scan), 100, name), scan, "sample")
-    assert moved.batches(range(1000)) == [range(1000)]
-    monkeypatch.setattr(kernels, "free_memory", lambda: 100 * 31 * 8)
-    batches = moved.batches(range(64, 10_000))
+    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda", "sample")
+    assert moved.batches(range(1000), 2) == [range(1000)]
+    monkeypatch.setattr(device_kernel, "free_memory", lambda: 100 * 31 * 8)
+    batches = moved.batches(range(64, 10_000), 2)
     assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
     assert (batches[0].start, batches[-1].stop) == (64, 10_000)
     assert all(batch.start % 64 == 0 and len(batch) <= 64 * 40 for batch in batches)
@@ -285,7 +280,7 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
     cp, _ = gpu
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = _cuda.on_device(build_kernel(model, scan, region_of(model, scan), 100, name), scan, "sample")
+    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda", "sample")
     x = moved.start(MASTER, range(100))
 
     def full(*_, **__):
@@ -299,8 +294,8 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
 def test_runs_are_looked_at_now_and_then():
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = kernels.DeviceBits(build_kernel(model, scan, region_of(model, scan), 100, name))
-    assert moved.look(1) == moved.look(64) == kernels.MOST_STEPS
+    moved = bits.DeviceBits(choose_kernel(model, scan, 100, name))
+    assert moved.look(1) == moved.look(64) == device_kernel.MOST_STEPS
     assert moved.look(10**7) == 10**4
     assert moved.look(10**12) == 1
 
@@ -309,26 +304,26 @@ def test_runs_are_looked_at_now_and_then():
 def test_what_the_gpu_cannot_do_is_said():
     model = ising(np.random.default_rng(0), 4)
     scan = db.Scan.uniform(30, 10)
-    made = build_kernel(model, scan, region_of(model, scan), 100, "table")
+    made = choose_kernel(model, scan, 100, "table")
     with pytest.raises(db.errors.ArgumentError, match=r"'cpu' for scans with random steps\. Got 'cuda'"):
-        _cuda.on_device(made, scan, "sample")
-    assert not _cuda.pays(made, scan, 10**9)
+        on_backend(made, scan, 1, "cuda", "sample")
+    assert on_backend(made, scan, 10**9, "auto", "sample") is made
     fixed = db.Scan.systematic(30, 10)
     with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'table'"):
-        _cuda.on_device(made, fixed, "sample")
+        on_backend(made, fixed, 1, "cuda", "sample")
 
 
 def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
     model = ising(np.random.default_rng(0), 4)
     scan = db.Scan.systematic(30, 10)
-    made = build_kernel(model, scan, region_of(model, scan), 100, "bits")
+    made = choose_kernel(model, scan, 100, "bits")
 
     def missing(*_):
         raise ImportError
 
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(ImportError, match=r"needs cupy, which is not installed: pip install 'dobrushin\[cuda\]'"):
-        _cuda.on_device(made, scan, "sample")
+        on_backend(made, scan, 1, "cuda", "sample")
     monkeypatch.undo()
 
     class Runtime:
@@ -338,9 +333,9 @@ def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
     class Broken:
         cuda = type("cuda", (), {"runtime": Runtime()})
 
-    monkeypatch.setattr(device, "require", lambda *_: Broken)
+    monkeypatch.setitem(sys.modules, "cupy", Broken)
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU .* 'dobrushin\[cuda\]'\): no driver\."):
-        _cuda.on_device(made, scan, "sample")
+        on_backend(made, scan, 1, "cuda", "sample")
 
 
 @pytest.mark.usefixtures("gpu")

@@ -7,6 +7,7 @@ import textwrap
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._kernels import bits, generator
-from dobrushin._sampling.build import KERNELS
+from dobrushin._sampling.kernels import KERNELS, choose_kernel
+from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Cycle
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -30,14 +32,14 @@ def digits(model, states):
 
 def possible(model, scan):
     """The kernels that can run this."""
-    found = []
-    for kernel in KERNELS:
+    names = []
+    for name in KERNELS:
         try:
-            db.sample(model, scan, kernel=kernel, seed=0)
-            found.append(kernel)
+            db.sample(model, scan, kernel=name, seed=0)
+            names.append(name)
         except db.ArgumentError:
             continue
-    return found
+    return names
 
 
 # -- the generator ---------------------------------------------------------------------------
@@ -57,7 +59,7 @@ def test_known_answers_of_the_generator():
 
 
 def test_frozen_draws():
-    """These change only when the generator or the meaning of its words does: then old seeds give other runs."""
+    """These change only when the generator or the meaning of its bits does: then old seeds give other runs."""
     model = db.Ising.grid(3, 3, couplings=0.3, fields=0.1)
     scan = db.Scan.systematic(9, 27)
     for kernel, expected in (("bits", FROZEN_BITS), ("table", FROZEN_CHAIN), ("field", FROZEN_CHAIN)):
@@ -72,29 +74,44 @@ FROZEN_CHAIN = ["+----+---", "----++++-", "------+--"]
 @given(seed=SEEDS)
 @settings(max_examples=20)
 def test_streams_are_the_reference_ones(seed):
-    master = master_words(np.random.SeedSequence(seed))
+    master = master_key(np.random.SeedSequence(seed))
     keys = generator.streams(master[0], master[1], 5, 40)
     for s in range(40):
         assert (int(keys[0, s]), int(keys[1, s])) == reference.stream(master, 5 + s)
     assert (keys[1] & np.uint64(1)).all()
 
 
-def test_single_bits_of_the_words_are_fair_and_independent():
+def relations(words):
+    """The largest sums of signs: of lanes, neighbouring lanes, steps and blocks; `words` is (counters, blocks)."""
+    lanes = (words.T[:, None, :] >> np.arange(64, dtype=np.uint64)[:, None]) & np.uint64(1)
+    signs = 2.0 * lanes.astype(np.int8) - 1.0  # (blocks, lanes, counters)
+    products = {
+        "fair": signs,
+        "lanes": signs[:, 1:] * signs[:, :-1],
+        "steps": signs[..., 1:] * signs[..., :-1],
+        "blocks": signs[1:] * signs[:-1],
+    }
+    return {name: float(np.abs(product.sum(axis=-1)).max()) for name, product in products.items()}
+
+
+def test_single_random_bits_are_fair_and_independent():
     """Bit-parallel chains use single bits: lanes, neighbouring lanes, planes and blocks must not be related."""
     keys = generator.streams(np.uint64(7), np.uint64(8), 0, 4)
-    counters = np.arange(200_000, dtype=np.uint64)
-    x = np.zeros((len(counters), 4), dtype=np.uint64)
-    bits.start_bits(counters.astype(np.int64), keys, x)  # a word for each counter and block
-    planes = x.T
-    lanes = np.array([[((p >> np.uint64(k)) & np.uint64(1)).astype(np.int8) for k in range(64)] for p in planes])
-    signs = 2.0 * lanes - 1.0
+    counters = np.arange(200_000)
     limit = 6.5 * np.sqrt(len(counters))  # alpha below 1e-9 for each of some hundred sums
-    assert np.abs(signs.sum(axis=-1)).max() < limit
-    assert np.abs((signs[:, 1:] * signs[:, :-1]).sum(axis=-1)).max() < limit
-    assert np.abs((signs[..., 1:] * signs[..., :-1]).sum(axis=-1)).max() < limit
-    assert np.abs((signs[1:] * signs[:-1]).sum(axis=-1)).max() < limit
-    # Negative control: a generator that repeats its planes.
-    assert np.abs((signs * signs).sum(axis=-1)).max() > limit
+
+    def draw(counters, keys):
+        x = np.zeros((len(counters), 4), dtype=np.uint64)
+        bits.start_bits(counters, keys, x)  # 64 bits for each counter and block
+        return x
+
+    words = draw(counters, keys)
+    assert max(relations(words).values()) < limit
+    # Negative controls: each relation is found in a generator that is broken that way.
+    assert relations(words | np.roll(words, 1, axis=0))["fair"] > limit
+    assert relations(words & ~np.uint64(2) | (words & np.uint64(1)) << np.uint64(1))["lanes"] > limit
+    assert relations(draw(counters // 2, keys))["steps"] > limit
+    assert relations(draw(counters, np.ascontiguousarray(keys[:, [0, 0, 1, 2]])))["blocks"] > limit
 
 
 # -- right draws -------------------------------------------------------------------------------
@@ -114,7 +131,7 @@ def test_draws_are_those_of_the_slow_reference(family, seed):
     sequence = np.random.SeedSequence(seed)
     for kernel in possible(model, scan):
         run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
-        expected = reference.sample(model, scan, 3, master_words(sequence), kernel)
+        expected = reference.sample(model, scan, 3, master_key(sequence), kernel)
         seen = [model.index(label) for label in run.variables]
         assert (digits(model, run.states) == expected[:, seen]).all(), kernel
 
@@ -131,7 +148,7 @@ def test_random_scans_are_those_of_the_slow_reference(family, seed):
     assert "bits" not in kernels
     for kernel in kernels:
         run = db.sample(model, scan, chains=3, seed=sequence, kernel=kernel)
-        assert (digits(model, run.states) == reference.sample(model, scan, 3, master_words(sequence), kernel)).all()
+        assert (digits(model, run.states) == reference.sample(model, scan, 3, master_key(sequence), kernel)).all()
 
 
 @pytest.mark.parametrize("degree", range(8))
@@ -145,15 +162,13 @@ def test_every_degree(degree):
     assert ("bits" in kernels) == (degree <= 6)
     for kernel in kernels:
         run = db.sample(model, scan, chains=70, seed=sequence, kernel=kernel)
-        assert (digits(model, run.states) == reference.sample(model, scan, 70, master_words(sequence), kernel)).all()
+        assert (digits(model, run.states) == reference.sample(model, scan, 70, master_key(sequence), kernel)).all()
 
 
 def test_many_labels():
     model = db.PairwiseMRF(np.zeros((2, 300)), [(0, 1)], [np.random.default_rng(0).normal(size=(300, 300))])
     run = db.sample(model, db.Scan.systematic(2, 6), chains=100, seed=0)
-    expected = reference.sample(
-        model, db.Scan.systematic(2, 6), 100, master_words(np.random.SeedSequence(0)), "factors"
-    )
+    expected = reference.sample(model, db.Scan.systematic(2, 6), 100, master_key(np.random.SeedSequence(0)), "factors")
     assert (run.states == expected).all()
     assert run.states.max() > 127
 
@@ -256,7 +271,7 @@ def test_other_processes_draw_the_same():
 
 
 def test_levels_do_not_change_the_draws():
-    """Steps that commute are computed in another order; their words belong to them."""
+    """Steps that commute are computed in another order; their random bits belong to them."""
     model = db.Ising.grid(30, 30, couplings=0.3, fields=0.1)
     scan = db.Scan.systematic(900, 2000)
     fast = db.sample(model, scan, seed=4, kernel="field").states
@@ -265,39 +280,32 @@ def test_levels_do_not_change_the_draws():
     assert (db.sample(model, scan, seed=4, kernel="table").states == fast).all()
 
 
-@pytest.mark.parametrize("kernel", ["field", "potts"])
+@pytest.mark.parametrize("name", ["field", "potts"])
 @pytest.mark.parametrize("seed", range(12))
-def test_waves_make_the_draws_of_single_steps(kernel, seed, monkeypatch):
+def test_waves_make_the_draws_of_single_steps(name, seed):
     """Many sweeps at once, on grids, tori, random graphs, shuffled cycles and parts of a model."""
-    from dobrushin._sampling import kernels
-
     rng = np.random.default_rng(seed)
     if seed % 3 == 0:
-        model = db.Ising.grid(
-            12, 15, couplings=rng.normal(size=12 * 14 + 11 * 15) * 0.3, fields=rng.normal(size=(12, 15))
-        )
+        size = 24 * 29 + 23 * 30
+        model = db.Ising.grid(24, 30, couplings=rng.normal(size=size) * 0.3, fields=rng.normal(size=(24, 30)))
     elif seed % 3 == 1:
-        model = db.Ising.grid(10, 12, couplings=0.3, fields=rng.normal(size=(10, 12)), periodic=True)
+        model = db.Ising.grid(40, 40, couplings=0.3, fields=rng.normal(size=(40, 40)), periodic=True)
     else:
-        edges = {tuple(sorted(pair)) for pair in rng.integers(150, size=(400, 2)).tolist() if pair[0] != pair[1]}
-        model = db.Ising({edge: float(rng.normal() * 0.2) for edge in edges}, fields=rng.normal(size=150))
+        edges = {tuple(sorted(pair)) for pair in rng.integers(1000, size=(2500, 2)).tolist() if pair[0] != pair[1]}
+        model = db.Ising({edge: float(rng.normal() * 0.2) for edge in edges}, fields=rng.normal(size=1000))
     n = model.n_variables
-    if kernel == "potts":
+    if name == "potts":
         model = db.Potts(model.couplings, 4, unaries=rng.normal(size=(n, 4)))
     cycle = rng.permutation(n) if seed % 2 else np.arange(n)
     cycle = cycle[: n - 7] if seed % 4 == 3 else cycle  # seven variables keep their start
     scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
-    monkeypatch.setattr(kernels, "WAVE_WIDTH", 1)
-    used = []
-    name = {"field": "ising_waves", "potts": "potts_waves"}[kernel]
-    real = getattr(kernels.chain, name)
-    monkeypatch.setattr(kernels.chain, name, lambda *parts: (used.append(1), real(*parts)))
-    fast = db.sample(model, scan, chains=2, seed=seed, kernel=kernel)
-    assert len(used) == 2
-    monkeypatch.setattr(kernels, "MANY_SWEEPS", 10**9)
-    slow = db.sample(model, scan, chains=2, seed=seed, kernel=kernel)
+    kernel = choose_kernel(model, scan, 2, name)
+    fast = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(seed))
+    [wave] = kernel.arranged.values()
+    assert wave is not None
+    sweeps = [scan[k : k + len(cycle)] for k in range(0, len(scan), len(cycle))]
+    slow = db.sample(model, reduce(db.Scan.__add__, sweeps), chains=2, seed=seed, kernel=name)
     assert (fast.states == slow.states).all()
-    assert len(used) == 2
 
 
 def test_the_exponential_of_waves():
@@ -334,7 +342,7 @@ def test_only_what_the_scan_touches_is_simulated():
     assert run.states.shape == (1000, 5)
     assert (run.update_error > 0).sum() == 2
     same = db.sample(small, scan, chains=1000, seed=1, record=[0, 1])
-    # The start of a variable belongs to its position, so 0 and 1 see the same words; their other neighbours do not.
+    # The start of a variable belongs to its position: 0 and 1 see the same random bits, their other neighbours not.
     assert same.states.shape == (1000, 2)
     with pytest.raises(db.ArgumentError, match=r"'record' .* Got 17"):
         db.sample(large, scan, record=[0, 17])
@@ -449,10 +457,11 @@ def test_dataframe_and_arviz():
 LONG_RUN = """
 import sys
 import dobrushin as db
-from dobrushin._sampling import batches as run
-run.CHECKPOINT_SECONDS = 0.05
-run.CHUNK = 200_000
-run.SWEEPS = 1
+from dobrushin._sampling import batches
+from dobrushin._shared import state_file
+state_file.SECONDS = 0.05
+batches.CHUNK = 200_000
+batches.SWEEPS = 1
 model = db.Ising.grid(20, 20, couplings=0.3)
 keep = db.Record(every=40_000, counts=True)
 result = db.sample(model, db.Scan.systematic(400, {steps}), chains=6, seed=5, kernel="table", record=keep,

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -362,9 +362,8 @@ class Scan:
         >>> db.Scan.systematic(4, steps=8).levels(db.Ising({(0, 1): 0.1, (1, 2): 0.1, (2, 3): 0.1}))
         array([0, 1, 2, 3, 2, 3, 4, 5])
         """
-        if not isinstance(model, Model):
-            raise ArgumentError("Scan.levels", "model", "a model", model)
-        start, neighbor = model._adjacency
+        check.instance(model, Model, "Scan.levels", "model", "a model")
+        start, neighbor = model._form.adjacency
         self.check_fits(model.n_variables, "Scan.levels")
         return levels(self.order, start, neighbor, model.n_variables)
 
@@ -408,8 +407,10 @@ class Scan:
         return Scan._of(tuple(pieces))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Scan) or len(self) != len(other) or self.is_random != other.is_random:
-            return NotImplemented if not isinstance(other, Scan) else False
+        if not isinstance(other, Scan):
+            return NotImplemented
+        if len(self) != len(other) or self.is_random != other.is_random:
+            return False
         if not self.is_random:
             return bool((self.order == other.order).all())
         ends = np.unique(np.concatenate([np.cumsum([s.steps for s in scan._segments]) for scan in (self, other)]))
@@ -485,6 +486,5 @@ class Scan:
 def as_scan(scan: Any, function: str) -> Scan:
     """The scan itself, or that of a `ScanResult`."""
     scan = getattr(scan, "scan", scan)
-    if isinstance(scan, Scan):
-        return scan
-    raise ArgumentError(function, "scan", "a Scan or a ScanResult", scan)
+    check.instance(scan, Scan, function, "scan", "a Scan or a ScanResult")
+    return cast(Scan, scan)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -200,14 +199,12 @@ def coalescence(
     """
     if isinstance(model, LocalModel):
         model, scan = _part(model, as_scan(scan, "coalescence"))
-    if not isinstance(model, Model):
-        raise ArgumentError("coalescence", "model", "a model", model)
+    check.instance(model, Model, "coalescence", "model", "a model")
     scan = as_scan(scan, "coalescence")
     scan.check_fits(model.n_variables, "coalescence")
     if scan.is_random:
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
-    if not isinstance(confidence, Real) or isinstance(confidence, bool) or not 0 < float(confidence) < 1:
-        raise ArgumentError("coalescence", "confidence", "a number between 0 and 1, both excluded", confidence)
+    confidence = check.fraction(confidence, "coalescence", "confidence")
     check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
     executor = read_executor(executor, "coalescence")
@@ -227,14 +224,14 @@ def coalescence(
         wanted = model._labels_at(positions[updated])
         running = Running(executor, bool(progress), backend, file)
         tally = tally_sets(model, choose_sets(model, scan), scan, wanted, runs, sequence, running=running)
-        limits = upper_limit(tally.open[-1], runs, (1.0 - float(confidence)) / len(wanted))
+        limits = upper_limit(tally.open[-1], runs, (1.0 - confidence) / len(wanted))
         per_variable[updated] = np.minimum(limits + tally.error, 1.0)
         kernel, error = tally.kernel, tally.error
         if updated.all():  # a target that is never updated never settles
             failures = int(tally.failures[-1])
-    value = min(1.0, float(upper_limit(failures, runs, 1.0 - float(confidence))) + error)
+    value = min(1.0, float(upper_limit(failures, runs, 1.0 - confidence)) + error)
     return Coalescence(
-        value, per_variable, float(confidence), runs, failures, labels, scan, kernel, error, kept_seed(sequence), model
+        value, per_variable, confidence, runs, failures, labels, scan, kernel, error, kept_seed(sequence), model
     )
 
 

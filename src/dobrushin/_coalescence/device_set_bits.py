@@ -1,4 +1,4 @@
-"""Sets of spins, 64 runs to a word of memory, on the GPU. [trusted]"""
+"""Sets of spins, 64 runs to a thread, on the GPU. [trusted]"""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._sampling.cuda.bits import DeviceWords
 from dobrushin._sampling.cuda.device import cupy, launch
 from dobrushin._sampling.cuda.device_kernel import BLOCK
@@ -16,7 +15,6 @@ class DeviceSetBits(DeviceWords):
     """`SetBits` on the device."""
 
     name: ClassVar[str] = "set bits"
-    count = SetKernel.count
 
     @property
     def rows(self) -> int:

@@ -20,7 +20,7 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.seeds import kept_seed, master_words, seed_sequence
+from dobrushin._shared.seeds import kept_seed, master_key, seed_sequence
 from dobrushin._variation.objective import Objective
 from dobrushin.errors import ArgumentError, CertificateError, CoalescenceError
 
@@ -104,15 +104,14 @@ def exact_sample(
     >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
     True
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("exact_sample", "model", "a model", model)
+    check.instance(model, Model, "exact_sample", "model", "a model")
     positions = check.positions(targets, model.labels, model._lookup, "exact_sample", "targets")
     draws = check.count(draws, "exact_sample", "draws")
     max_steps = check.count(max_steps, "exact_sample", "max_steps")
     sequence = seed_sequence(seed, "exact_sample")
     check_feasible(model, "exact_sample")
     past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
-    runner = _Runner(model, positions, master_words(sequence))
+    runner = _Runner(model, positions, master_key(sequence))
     states = np.empty((draws, len(positions)), dtype=np.int64)
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
     steps = min(max_steps, max(2 * len(positions), 64, past.period))
@@ -131,7 +130,7 @@ def exact_sample(
             open_draws = sum(map(len, waiting)) - ended
             raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
         waiting, steps = left, min(2 * steps, max_steps)
-    if model._spins:
+    if model._form.spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
     if error > _MOST_ERROR:

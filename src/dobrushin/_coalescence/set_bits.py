@@ -1,4 +1,4 @@
-"""Sets of spins, 64 runs to a word of memory, for few neighbours. [trusted]"""
+"""Sets of spins, 64 runs in one number, for few neighbours. [trusted]"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.bits import bit_thresholds
 from dobrushin._sampling.kernel import Runner
 from dobrushin._sampling.region import Region
@@ -21,7 +21,7 @@ from dobrushin._shared.arrays import frozen
 
 @dataclass(frozen=True)
 class SetBits(SetKernel):
-    """64 runs in a word, for binary variables that follow or oppose each of at most 6 neighbours."""
+    """64 runs in one number of 64 bits, for binary variables that follow or oppose each of at most 6 neighbours."""
 
     region: Region
     neighbor: NDArray[np.int64]  # rows of the configuration with the smallest chance of 1, then with the largest
@@ -34,12 +34,12 @@ class SetBits(SetKernel):
     has_twin: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Model) -> bool:
-        degree = int(np.diff(form._adjacency[0]).max(initial=0))
+    def fits(cls, form: Form) -> bool:
+        degree = int(np.diff(form.adjacency[0]).max(initial=0))
         return degree <= MOST_NEIGHBORS and has_spin_pairs(form)
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> SetBits:
+    def make(cls, form: Form, region: Region) -> SetBits:
         neighbor, probability, error = tabulate(form, region)
         size = region.size
         follows = np.ones(neighbor.shape, dtype=np.bool_)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.kernel import UNIT
 from dobrushin._sampling.local_factors import largest_entries, local_factors
 from dobrushin._sampling.region import Region
@@ -32,19 +32,20 @@ class SetField(SetKernel):
     rate: ClassVar[float] = 1e8
 
     @classmethod
-    def fits(cls, form: Model) -> bool:
+    def fits(cls, form: Form) -> bool:
         return has_spin_pairs(form)
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> SetField:
+    def make(cls, form: Form, region: Region) -> SetField:
         spins = spin_pairs(form)
         theta, fields = spins.couplings.data[region.entry], spins.fields[region.positions]
         terms = np.diff(region.start).astype(np.int64)
         size = np.abs(fields) + terms * np.abs(theta).max(initial=0.0)
         if spins is not form:  # many terms may have been added up, and may have cancelled
-            factors = local_factors(form, region)
+            tables = form.tables()
+            factors = local_factors(tables, region)
             terms = terms + factors.counts
-            size = np.maximum(size, 2.0 * largest_entries(form, factors))
+            size = np.maximum(size, 2.0 * largest_entries(tables, factors))
         # Two ends, each with a local field and an exponential; the parameters themselves were rounded on the way here.
         error = 2.0 * UNIT * ((2 * terms + 16) * size + 256.0)
         return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))

@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.kernel import Runner, Work, streams_of
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Scan
 
 
 class SetKernel(Runner):
-    """Sets instead of states: `read` gives -1 where a variable is not settled, `count` has a last column for that."""
+    """Sets instead of states: `read` gives -1 where a variable is not settled."""
 
     @classmethod
     @abstractmethod
-    def fits(cls, form: Model) -> bool:
+    def fits(cls, form: Form) -> bool:
         """Whether it can run on this model."""
 
     @classmethod
     @abstractmethod
-    def make(cls, form: Model, region: Region) -> SetKernel:
+    def make(cls, form: Form, region: Region) -> SetKernel:
         """Its arrays, for a region of a form that it fits."""
 
     @property
@@ -63,10 +63,3 @@ class SetKernel(Runner):
     def keys(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         """Keys and increments of the runs' streams."""
         return streams_of(master, chains, self.lanes)
-
-    def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        states = self.read(x, rows, chains).astype(np.int64)
-        width = counts.shape[1]
-        states[states < 0] = width - 1
-        cells = states + width * np.arange(len(rows))[:, None]
-        counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)

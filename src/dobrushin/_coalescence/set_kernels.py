@@ -20,5 +20,5 @@ def choose_sets(model: Model, scan: Scan) -> SetKernel:
     Which one that is depends on the model alone: exact draws run ever larger regions with the same random bits, and
     every step has to be the same map each time.
     """
-    kernel = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(model))
-    return kernel.make(model, region_of(model, scan))
+    kernel = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(model._form))
+    return kernel.make(model._form, region_of(model, scan))

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._kernels import sets
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.kernel import UNIT
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
 from dobrushin._sampling.region import Region
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
 # Cells of tables that an update of an ordinary model looks at.
@@ -39,22 +39,23 @@ class SetRace(SetKernel):
     rate: ClassVar[float] = 1.5e6
 
     @classmethod
-    def fits(cls, form: Model) -> bool:
+    def fits(cls, form: Form) -> bool:
         del form
         return True
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> SetRace:
+    def make(cls, form: Form, region: Region) -> SetRace:
         largest = int(form.cardinalities.max())
         if largest > _MOST_STATES:
             raise ArgumentError("coalescence", "model", f"of variables with at most {_MOST_STATES} states", largest)
-        factors = local_factors(form, region)
+        tables = form.tables()
+        factors = local_factors(tables, region)
         k = form.cardinalities[region.positions]
         # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
         # than all roundings together; for each of k (k - 1) ordered pairs. The last term is for the grid of the times.
-        near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(form, factors) + 128.0)
+        near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(tables, factors) + 128.0)
         error = k * (k - 1) * near + 128.0 * k * UNIT
-        first = np.concatenate([[0], np.cumsum(k)[:-1]])
+        first = prefix_sums(k)[:-1]
         return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))
 
     @property
@@ -63,7 +64,7 @@ class SetRace(SetKernel):
         f_start, m_start, member = self.factors[:3]
         labels = np.repeat(self.states, np.diff(f_start))
         logs = np.log(self.states[member])
-        sums = np.concatenate([[0.0], np.cumsum(logs)])
+        sums = prefix_sums(logs)
         cells = labels * np.exp(0.5 * (sums[m_start[1:]] - sums[m_start[:-1]]))
         return max(1.0, float(cells.sum()) / max(1, len(self.region.updated)) / _ORDINARY_CELLS)
 

@@ -15,7 +15,7 @@ from dobrushin._sampling.sampler import on_backend
 from dobrushin._sampling.samples import Record
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import PLAIN, Running
-from dobrushin._shared.seeds import master_words
+from dobrushin._shared.seeds import master_key
 from dobrushin.errors import WorkerError, how_to_go_on
 
 # States that are looked at together.
@@ -53,13 +53,13 @@ def run_sets(
     stops = np.union1d(Record(every=every).stops(len(scan), "coalescence"), [len(scan)])
     largest = int(model.cardinalities[region.positions[rows]].max())
     runner = on_backend(kernel, scan, len(numbers), running.backend, "coalescence")
-    job = Job(runner, scan, master_words(sequence), rows, stops, largest)
+    job = Job(runner, scan, master_key(sequence), rows, stops, largest)
     outcome = run_batches(job, numbers, sequence, running, "coalescing", function)
-    if isinstance(outcome.trouble, KeyboardInterrupt):
-        raise outcome.trouble
+    if outcome.was_interrupted:
+        raise KeyboardInterrupt
     if outcome.trouble is not None:
-        remedy = how_to_go_on(running.checkpoint is not None)
-        raise WorkerError(str(outcome.trouble), outcome.chains, len(numbers), "runs", remedy)
+        hint = how_to_go_on(running.checkpoint is not None)
+        raise WorkerError(str(outcome.trouble), outcome.chains, len(numbers), "runs", hint)
     settled = outcome.states(job).transpose(2, 0, 1)
     return SetRuns(settled, kernel.name, kernel.run_error(scan, model.n_variables))
 

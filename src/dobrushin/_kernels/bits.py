@@ -1,8 +1,8 @@
-"""Bit-parallel Gibbs updates: 64 chains in a word (one bit each), for binary variables with few neighbours.
+"""Bit-parallel Gibbs updates: 64 chains in one number of 64 bits, for binary variables with few neighbours.
 
-The new spin of a chain is [u < p], with u a random number that is revealed bit by bit, from the highest, one word
-(plane) for 64 chains. The threshold p depends on the chain's neighbours: each of its bits is a multiplexer of theirs. A
-chain is decided at the first bit in which u and p differ; when all are, no more planes are looked at.
+The new spin of a chain is [u < p], with u a random number that is revealed bit by bit, from the highest, one plane of
+random bits for 64 chains. The threshold p depends on the chain's neighbours: each of its bits is a multiplexer of
+theirs. A chain is decided at the first bit in which u and p differ; when all are, no more planes are looked at.
 """
 
 import numpy as np
@@ -131,12 +131,12 @@ def count_bits(x, rows, chains, counts):
     for v in range(rows.size):
         total = ZERO
         for w in range(W):
-            word = x[rows[v], w] & (last if w == W - 1 else ALL)
-            # Bits of a word: sums of pairs, of fours, of bytes, of all.
-            word -= (word >> ONE) & np.uint64(0x5555555555555555)
-            word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-            word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-            total += (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+            lanes = x[rows[v], w] & (last if w == W - 1 else ALL)
+            # How many bits are set: sums of pairs, of fours, of bytes, of all.
+            lanes -= (lanes >> ONE) & np.uint64(0x5555555555555555)
+            lanes = (lanes & np.uint64(0x3333333333333333)) + ((lanes >> np.uint64(2)) & np.uint64(0x3333333333333333))
+            lanes = (lanes + (lanes >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+            total += (lanes * np.uint64(0x0101010101010101)) >> np.uint64(56)
         counts[v, 1] += np.int64(total)
         counts[v, 0] += chains - np.int64(total)
 
@@ -146,10 +146,10 @@ def unpack(x, rows, out):
     """States of the chains: out[v, chain]."""
     for v in range(rows.size):
         for w in range(x.shape[1]):
-            word = x[rows[v], w]
+            lanes = x[rows[v], w]
             most = min(64, out.shape[1] - 64 * w)
             for lane in range(most):
-                out[v, 64 * w + lane] = np.int8((word >> np.uint64(lane)) & ONE)
+                out[v, 64 * w + lane] = np.int8((lanes >> np.uint64(lane)) & ONE)
 
 
 @kernel

@@ -3,12 +3,12 @@
 Steps come as a list that is gone through `repeats` times: entry k updates variable order[k] and is step number
 base + number[k] of the scan, `period` later each time.
 
-Waves (MATH section 8) are for cycles of L steps in which every variable occurs once. With level(v) the level of step v
-within the cycle, and P one more than the largest difference of levels along an edge, level(v) + P s is an order of all
-steps (s, v) of all sweeps that keeps every dependency: two neighbours are never at one level, and of two steps on
-neighbours the earlier one has the lower level. So several sweeps are under way at once: in round m, class
-c = level mod P updates the variables whose sweep m - level // P (their lag) lies between 0 and S - 1. Variables are
-stored by class, number of neighbours and level; what a round updates in one bucket is then one stretch of memory.
+Waves (theory page, "Waves") are for cycles of L steps in which every variable occurs once. With level(v) the level of
+step v within the cycle, and P one more than the largest difference of levels along an edge, level(v) + P s is an order
+of all steps (s, v) of all sweeps that keeps every dependency: two neighbours are never at one level, and of two steps
+on neighbours the earlier one has the lower level. So several sweeps are under way at once: in round m, class c = level
+mod P updates the variables whose sweep m - level // P (their lag) lies between 0 and S - 1. Variables are stored by
+class, number of neighbours and level; what a round updates in one bucket is then one stretch of memory.
 
 Both do the same sums and the same comparison, so they make the same draws.
 """
@@ -280,8 +280,8 @@ def potts_waves(sweeps, base, D, slot, strength, unary, number, lag, first, entr
                         row[j] += before[j]
                 numbers, total = number[c : c + z], weight[k - 1]
                 for j in range(z):
-                    word = mix(stream + gamma * np.uint64(numbers[j])) >> np.uint64(11)
-                    draw[j] = np.float64(np.int64(word)) * UNIT * total[j]
+                    random = mix(stream + gamma * np.uint64(numbers[j])) >> np.uint64(11)
+                    draw[j] = np.float64(np.int64(random)) * UNIT * total[j]
                     label[j] = 0
                 for a in range(k - 1):
                     row = weight[a]

@@ -1,7 +1,8 @@
-"""SplitMix64 (Steele, Lea and Flood, 2014) as a keyed generator: word number c of a stream is mix(key + c * gamma).
+"""SplitMix64 (Steele, Lea and Flood, 2014) as a keyed generator: number c of a stream is mix(key + c * gamma).
 
-Every stream has a key and an odd increment gamma of its own, as in the splittable generator of that paper. Words can be
-had in any order, so a word belongs to a step, whoever computes it and whenever.
+Every stream has a key and an odd increment gamma of its own, as in the splittable generator of that paper. Its
+numbers of 64 random bits can be had in any order, so each belongs to a step, whoever computes it and whenever
+(theory page, "Random bits belong to steps").
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from dobrushin._shared.compile import kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# What the words of a stream are for. Word t is for the draw of step t (words 64 t to 64 t + 63, one for each plane,
+# What the numbers of a stream are for. Number t is for the draw of step t (64 t to 64 t + 63, one for each plane,
 # where the bits of many chains are drawn together); others are so far away that they never meet.
 CHOICE = np.uint64(1) << np.uint64(62)  # the variable of a random step
 START = np.uint64(1) << np.uint64(63)  # the initial state of a variable
@@ -44,8 +45,8 @@ def streams(master_key, master_gamma, first, count):
 
 
 @kernel
-def below(word, n):
-    """floor(word * n / 2^64): a number from 0 to n - 1, for n < 2^32."""
+def below(random, n):
+    """floor(random * n / 2^64): a number from 0 to n - 1, for n < 2^32."""
     n = np.uint64(n)
-    high, low = word >> np.uint64(32), word & np.uint64(0xFFFFFFFF)
+    high, low = random >> np.uint64(32), random & np.uint64(0xFFFFFFFF)
     return np.int64((high * n + ((low * n) >> np.uint64(32))) >> np.uint64(32))

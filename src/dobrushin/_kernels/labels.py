@@ -16,8 +16,8 @@ def start_labels(ids, states, keys, x):
     """Uniform labels for every variable."""
     for v in range(ids.size):
         for c in range(keys.shape[1]):
-            word = mix(keys[0, c] + keys[1, c] * (START + np.uint64(ids[v])))
-            x[v, c] = below(word, states[v])
+            random = mix(keys[0, c] + keys[1, c] * (START + np.uint64(ids[v])))
+            x[v, c] = below(random, states[v])
 
 
 @kernel
@@ -114,11 +114,11 @@ def partial_sums(q):
 def draw_order(first, steps, n, thresholds, last, key, gamma, choice, out):
     """The variables of random steps: entry t is number `first + t` of the scan. Without thresholds: uniform on n."""
     for t in range(steps):
-        word = mix(key + gamma * (choice + np.uint64(first + t)))
+        random = mix(key + gamma * (choice + np.uint64(first + t)))
         if thresholds.size == 0:
-            out[t] = below(word, n)
+            out[t] = below(random, n)
         else:
-            out[t] = min(np.searchsorted(thresholds, word, side="right"), last)
+            out[t] = min(np.searchsorted(thresholds, random, side="right"), last)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Levels of a scan (MATH section 8)."""
+"""Levels of a scan (theory page, "Levels")."""
 
 import numpy as np
 

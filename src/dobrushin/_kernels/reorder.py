@@ -1,4 +1,4 @@
-"""Putting independent steps next to each other (MATH section 8)."""
+"""Putting independent steps next to each other (theory page, "Windows")."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
-"""Gibbs updates of sets: every variable has the set of states that any trajectory could be in (MATH section 6).
+"""Gibbs updates of sets: every variable has the set of states that any trajectory could be in.
 
-All trajectories share the random words of a step, and the map from words and neighbours to the new state does not
-depend on the sets. A step updates variable order[place + t] (cyclic) and uses the words of number + stride * t.
+See the theory page, "Sets that hold every trajectory". All trajectories share the random bits of a step, and the map
+from these bits and the neighbours to the new state does not depend on the sets. A step updates variable
+order[place + t] (cyclic) and uses the random bits of number + stride * t.
 """
 
 import math
@@ -18,7 +19,7 @@ UNIT = 2.0**-53
 
 @kernel
 def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, keys, x):
-    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs in a word.
+    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs side by side.
 
     Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
     gives the smallest chance: 4 of them, or 6 where `wide`, then as many for the largest. Both ends compare the same
@@ -27,7 +28,7 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, key
     W = keys.shape[1]
     n, width = threshold.shape[0], neighbor.shape[1] // 2
     key, gamma = keys[0], keys[1]
-    word, low, high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
+    random, low, high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
     open_low, open_high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
     mask = np.empty(threshold.shape[1], dtype=np.uint64)
     for t in range(steps):
@@ -46,14 +47,14 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, key
         for plane in range(64):
             for c in range(mask.size):
                 mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
-            # Loops of their own, each simple enough to be run on many words at once.
+            # Loops of their own, each simple enough to be run on many blocks at once.
             for w in range(W):
-                word[w] = mix(key[w] + gamma[w] * counter)
+                random[w] = mix(key[w] + gamma[w] * counter)
             if wide:
-                left = _plane6(x, near, mask, word, low, open_low) | _plane6(x, far, mask, word, high, open_high)
+                left = _plane6(x, near, mask, random, low, open_low) | _plane6(x, far, mask, random, high, open_high)
             else:
-                left = _plane4(x[near[0]], x[near[1]], x[near[2]], x[near[3]], mask, word, low, open_low)
-                left |= _plane4(x[far[0]], x[far[1]], x[far[2]], x[far[3]], mask, word, high, open_high)
+                left = _plane4(x[near[0]], x[near[1]], x[near[2]], x[near[3]], mask, random, low, open_low)
+                left |= _plane4(x[far[0]], x[far[1]], x[far[2]], x[far[3]], mask, random, high, open_high)
             counter += ONE
             if left == ZERO:
                 break
@@ -62,7 +63,7 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, key
 
 
 @kernel
-def _plane4(a0, a1, a2, a3, mask, word, spin, open_lanes):
+def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
     left = ZERO
@@ -73,7 +74,7 @@ def _plane4(a0, a1, a2, a3, mask, word, spin, open_lanes):
         q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
         q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
         bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
-        differ = (word[w] ^ bit) & open_lanes[w]
+        differ = (random[w] ^ bit) & open_lanes[w]
         spin[w] |= differ & bit
         open_lanes[w] &= ~differ
         left |= open_lanes[w]
@@ -81,12 +82,12 @@ def _plane4(a0, a1, a2, a3, mask, word, spin, open_lanes):
 
 
 @kernel
-def _plane6(x, rows, mask, word, spin, open_lanes):
+def _plane6(x, rows, mask, random, spin, open_lanes):
     a0, a1, a2, a3, a4, a5 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]], x[rows[4]], x[rows[5]]
     left = ZERO
     for w in range(spin.size):
         bit = _config6(mask, a0[w], a1[w], a2[w], a3[w], a4[w], a5[w])
-        differ = (word[w] ^ bit) & open_lanes[w]
+        differ = (random[w] ^ bit) & open_lanes[w]
         spin[w] |= differ & bit
         open_lanes[w] &= ~differ
         left |= open_lanes[w]
@@ -152,7 +153,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
 
     Labels race with times E_a exp(-s_a), E_a independent exponentials, s_a the log-weight; the first one wins. With
     lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
-    ln E_a - hi_a <= ln E_b - lo_b for all others b. A step has K words.
+    ln E_a - hi_a <= ln E_b - lo_b for all others b. A step has K random numbers.
     """
     runs = keys.shape[1]
     lo, hi, earliest, latest = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
@@ -212,8 +213,8 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
             # From here on `earliest` and `latest` are the times at which a label can arrive.
             best, second, winner = np.inf, np.inf, -1
             for a in range(k):
-                word = mix(keys[0, c] + keys[1, c] * (counter + np.uint64(a)))
-                time = math.log(-math.log((np.float64(word >> np.uint64(11)) + 0.5) * UNIT))
+                random = mix(keys[0, c] + keys[1, c] * (counter + np.uint64(a)))
+                time = math.log(-math.log((np.float64(random >> np.uint64(11)) + 0.5) * UNIT))
                 earliest[a] = time - hi[a]
                 latest[a] = time - lo[a]
                 if latest[a] < best:

@@ -12,7 +12,6 @@ from dobrushin._learning.structure import Structure
 from dobrushin._models import Model
 from dobrushin._optimize import shortest_scan
 from dobrushin._sampling import sample
-from dobrushin._sampling.build import has_hard_zeros
 from dobrushin._scan import Scan
 from dobrushin._variation.certificate import evaluate
 from dobrushin._variation.objective import Objective
@@ -172,7 +171,7 @@ class Gibbs:
     def _initial(self, model: Model) -> Any:
         if self.states is not None:
             return self.states
-        if has_hard_zeros(model):  # observations are allowed states
+        if model._form.has_zeros:  # observations are allowed states
             return self._data[np.arange(self._chains) % len(self._data)]
         return "uniform"
 

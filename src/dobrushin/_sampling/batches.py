@@ -149,6 +149,11 @@ class Outcome:
     trouble: KeyboardInterrupt | Lost | None
 
     @property
+    def was_interrupted(self) -> bool:
+        """Whether it was ended by Ctrl-C."""
+        return isinstance(self.trouble, KeyboardInterrupt)
+
+    @property
     def chains(self) -> int:
         """How many chains finished."""
         return sum(map(len, self.batches))

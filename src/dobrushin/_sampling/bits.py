@@ -1,4 +1,4 @@
-"""Bit-parallel chains: 64 in each word of memory, for binary variables with few neighbours."""
+"""Bit-parallel chains: 64 in one number, for binary variables with few neighbours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import bits
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.kernel import Kernel, Runner, Work, streams_of
 from dobrushin._sampling.region import Region
 from dobrushin._sampling.table import fits_table, table_cells, tabulate
@@ -24,7 +24,7 @@ LARGEST_TABLE, MANY_CHAINS = 2**22, 256
 
 @dataclass(frozen=True)
 class Bits(Kernel):
-    """64 chains in a word of memory, for binary variables with at most 6 neighbours."""
+    """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
 
     region: Region
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
@@ -38,16 +38,16 @@ class Bits(Kernel):
     has_twin: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         return fits_table(form, region) and not scan.is_random
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan
         return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_TABLE or chains >= MANY_CHAINS)
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> Bits:
+    def make(cls, form: Form, region: Region) -> Bits:
         neighbor, probability, error = tabulate(form, region)
         certain = probability == 1
         threshold = bit_thresholds(probability)

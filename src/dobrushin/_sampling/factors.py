@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import labels
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
@@ -32,20 +32,21 @@ class Factors(ArrayKernel):
     has_twin: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
-        del form, scan, region
-        return True
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan, region
+        return form.has_tables
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan, region, chains
         return True
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> Factors:
-        factors = local_factors(form, region)
+    def make(cls, form: Form, region: Region) -> Factors:
+        tables = form.tables()
+        factors = local_factors(tables, region)
         k = form.cardinalities[region.positions]
-        error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(form, factors) + 8.0 * (k + 4))
+        error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(tables, factors) + 8.0 * (k + 4))
         return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
 
     def twin(self) -> Runner:

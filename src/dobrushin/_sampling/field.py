@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import chain
-from dobrushin._models import Ising as SpinPairs
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
+from dobrushin._models.ising import SpinPairs
 from dobrushin._sampling.array_kernel import Orders
 from dobrushin._sampling.kernel import UNIT, Work
 from dobrushin._sampling.region import Region
@@ -34,12 +34,12 @@ class Field(WaveKernel):
     by_levels: ClassVar[bool] = False
 
     @classmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         del scan, region
         return isinstance(form, SpinPairs)
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan, region, chains
         return True
 

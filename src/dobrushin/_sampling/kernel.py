@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels.generator import streams
-from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Cycle, Scan, Segment
 from dobrushin._shared.arrays import frozen
@@ -119,9 +119,10 @@ class Runner(ABC):
     def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         """States 0..k-1 of some variables, of shape (rows, chains)."""
 
-    @abstractmethod
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         """Add to counts[row, state] the chains in that state."""
+        cells = self.read(x, rows, chains).astype(np.int64) + counts.shape[1] * np.arange(len(rows))[:, None]
+        counts += np.bincount(cells.ravel(), minlength=counts.size).reshape(counts.shape)
 
 
 class Kernel(Runner):
@@ -129,16 +130,16 @@ class Kernel(Runner):
 
     @classmethod
     @abstractmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         """Whether it can run this scan."""
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         """Whether to take it when nobody asks for it, if it fits and none before it in the registry is worth it."""
         del form, scan, region, chains
         return False
 
     @classmethod
     @abstractmethod
-    def make(cls, form: Model, region: Region) -> Kernel:
+    def make(cls, form: Form, region: Region) -> Kernel:
         """Its arrays, for a region of a form that it fits."""

@@ -68,7 +68,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = exact.law(model, scan, initial=np.array(start))
-        for kernel in fitting_kernels(model, scan, region_of(model, scan)):
+        for kernel in fitting_kernels(model._form, scan, region_of(model, scan)):
             run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel.name)
             results.append(_compare(model, law, run.states, kernel.name))
     return results
@@ -76,7 +76,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
 
 def _compare(model: Model, law: np.ndarray, states: np.ndarray | None, kernel: str) -> SelfCheck:
     assert states is not None
-    digits = (states.astype(np.int64) + 1) // 2 if model._spins else states.astype(np.int64)
+    digits = (states.astype(np.int64) + 1) // 2 if model._form.spins else states.astype(np.int64)
     cells = np.ravel_multi_index(tuple(digits.T), law.shape)
     frequency = np.bincount(cells, minlength=law.size) / len(states)
     p = law.ravel()

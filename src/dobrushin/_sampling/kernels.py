@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import Model, SpinMRF
+from dobrushin._models import Model
+from dobrushin._models.forms import Form
 from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._sampling.bits import Bits
 from dobrushin._sampling.factors import Factors
@@ -33,8 +34,9 @@ for _kernel in (Bits, Table, Field, PottsLanes, Factors):
 
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None, function: str = "sample") -> Kernel:
     """The kernel with this name or, without one, the fastest that fits; with its arrays."""
-    region = region_of(model, scan)
-    form = check_drawable(model, function)
+    form, region = model._form, region_of(model, scan)
+    if not form.has_tables:
+        raise ArgumentError(function, "model", f"without terms of more than {TABLE_ORDER} variables", model)
     if name is None:
         kernel = next(
             k for k in KERNELS.values() if k.fits(form, scan, region) and k.is_worth(form, scan, region, chains)
@@ -46,17 +48,9 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
     return KERNELS[name].make(form, region)
 
 
-def fitting_kernels(form: Model, scan: Scan, region: Region) -> list[type[Kernel]]:
+def fitting_kernels(form: Form, scan: Scan, region: Region) -> list[type[Kernel]]:
     """The kernels that can run this scan on this model."""
     return [kernel for kernel in KERNELS.values() if kernel.fits(form, scan, region)]
-
-
-def check_drawable(model: Model, function: str) -> Model:
-    """The form of a model whose conditional laws can be tabulated."""
-    if isinstance(model, SpinMRF) and model.order > TABLE_ORDER:
-        requirement = f"without terms of more than {TABLE_ORDER} variables"
-        raise ArgumentError(function, "model", requirement, got=f"a term of {model.order}")
-    return model
 
 
 def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence.factors import Packed, pack_factors
-from dobrushin._models import FactorGraph, Model
+from dobrushin._models.factors import FactorTables
 from dobrushin._sampling.region import Region
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 
 
 class LocalFactors(NamedTuple):
@@ -30,35 +30,40 @@ class LocalFactors(NamedTuple):
         return np.diff(self.f_start)
 
 
-def local_factors(form: Model, region: Region) -> LocalFactors:
+def local_factors(form: FactorTables, region: Region) -> LocalFactors:
     """The factors of the updated variables of a region."""
-    graph = form.to_factor_graph()
-    starts, packed = pack_region(graph, region)
+    starts, packed = pack_region(form, region)
     factors = np.repeat(np.arange(len(region.updated)), np.diff(packed.f_start))
     row = np.repeat(factors, np.diff(packed.m_start))
     member = region.neighbor[starts[row] + packed.m_of].astype(np.int64)
     counts = np.zeros(region.size, dtype=np.int64)
     counts[region.updated] = np.diff(packed.f_start)
-    f_start = np.concatenate([[0], np.cumsum(counts)])
-    parts: Any = (f_start, packed.m_start, member, packed.m_stride, packed.own_stride, packed.base, graph._table)
+    parts: Any = (
+        prefix_sums(counts),
+        packed.m_start,
+        member,
+        packed.m_stride,
+        packed.own_stride,
+        packed.base,
+        form.table,
+    )
     return LocalFactors(*map(frozen, parts))
 
 
-def pack_region(graph: FactorGraph, region: Region) -> tuple[NDArray[np.int64], Packed]:
+def pack_region(form: FactorTables, region: Region) -> tuple[NDArray[np.int64], Packed]:
     """Where the neighbours of each updated variable begin, and its factors."""
-    starts = np.concatenate([[0], np.cumsum(np.diff(region.start)[region.updated])])
+    starts = prefix_sums(np.diff(region.start)[region.updated])
     positions = region.positions
-    return starts, pack_factors(graph, positions[region.updated], starts, positions[region.neighbor])
+    return starts, pack_factors(form, positions[region.updated], starts, positions[region.neighbor])
 
 
-def largest_entries(form: Model, factors: LocalFactors) -> NDArray[np.float64]:
+def largest_entries(form: FactorTables, factors: LocalFactors) -> NDArray[np.float64]:
     """For each variable of a region, the sum of the largest finite entries of its factors."""
-    graph = form.to_factor_graph()
-    largest = np.zeros(graph.n_factors)
-    finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
-    filled = np.flatnonzero(np.diff(graph._table_start))
-    largest[filled] = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else 0.0
-    used = np.searchsorted(graph._table_start, factors.base, side="right") - 1
+    largest = np.zeros(form.n_factors)
+    finite = np.abs(np.where(form.table > -np.inf, form.table, 0.0))
+    filled = np.flatnonzero(np.diff(form.table_start))
+    largest[filled] = np.maximum.reduceat(finite, form.table_start[:-1][filled]) if len(finite) else 0.0
+    used = np.searchsorted(form.table_start, factors.base, side="right") - 1
     size = len(factors.counts)
     row = np.repeat(np.arange(size), factors.counts)
     return np.bincount(row, weights=largest[used], minlength=size).astype(np.float64)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import chain, labels
-from dobrushin._models import Model
-from dobrushin._models import Potts as LabelPairs
+from dobrushin._models.forms import Form
+from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import Orders
 from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.region import Region
@@ -39,12 +39,12 @@ class PottsLanes(WaveKernel):
     has_twin: ClassVar[bool] = True
 
     @classmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         del scan
         return isinstance(form, LabelPairs) and _largest_exponent(form, region) < SAFE_EXPONENT
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan, region, chains
         return True
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._models import Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 
@@ -68,17 +68,16 @@ def region_of(model: Model, scan: Scan) -> Region:
     """What the scan can see of the model; nothing else of it is touched."""
     n = model.n_variables
     updated = scan.updates(n)
-    start, neighbor = model._adjacency
+    start, neighbor = model._form.adjacency
     if len(updated) == n:
         return Region(updated, updated, start, neighbor, slice(None))
     first, sizes = start[updated].astype(np.int64), (start[updated + 1] - start[updated]).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    entry = np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
+    _, entry = row_entries(first, sizes)
     seen = neighbor[entry]
     positions = np.union1d(updated, seen)
     own = np.searchsorted(positions, updated)
     row_sizes = np.zeros(len(positions), dtype=np.int64)
     row_sizes[own] = sizes
-    local_start = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.int32)
+    local_start = prefix_sums(row_sizes).astype(np.int32)
     local_neighbor = np.searchsorted(positions, seen).astype(np.int32)
     return Region(positions, own, frozen(local_start), frozen(local_neighbor), entry)

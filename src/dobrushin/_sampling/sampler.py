@@ -17,7 +17,7 @@ from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import PLAIN, Running, read_executor
-from dobrushin._shared.seeds import kept_seed, master_words, seed_sequence
+from dobrushin._shared.seeds import kept_seed, master_key, seed_sequence
 from dobrushin._shared.state_file import read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -97,8 +97,7 @@ def sample(
     >>> abs(float(run.states.mean())) < 0.05
     True
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("sample", "model", "a model", model)
+    check.instance(model, Model, "sample", "model", "a model")
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
@@ -110,10 +109,10 @@ def sample(
     if seed is None and file is not None:
         seed = stored_seed(file)
     sequence = seed_sequence(seed, "sample")
-    keep = read_record(record)
-    running = Running(executor, bool(progress), backend, file)
-    drawn_by = choose_kernel(model, scan, chains, kernel)
-    return run_chains(model, drawn_by, scan, range(chains), sequence, start=initial, record=keep, running=running)
+    options: Any = {"record": read_record(record), "running": Running(executor, bool(progress), backend, file)}
+    return run_chains(
+        model, choose_kernel(model, scan, chains, kernel), scan, range(chains), sequence, start=initial, **options
+    )
 
 
 def run_chains(
@@ -137,7 +136,7 @@ def run_chains(
     job = Job(
         on_backend(kernel, scan, chains, running.backend, function),
         scan,
-        master_words(sequence),
+        master_key(sequence),
         rows,
         record.stops(len(scan), function),
         int(model.cardinalities[region.positions[rows]].max()),
@@ -150,7 +149,7 @@ def run_chains(
     samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))
     if outcome.trouble is None:
         return samples
-    if isinstance(outcome.trouble, KeyboardInterrupt):
+    if outcome.was_interrupted:
         raise SamplingInterrupted(samples, chains, outcome.numbers)
     hint = f"They are the attribute 'samples' of this error. {how_to_go_on(running.checkpoint is not None)}"
     raise WorkerError(
@@ -186,7 +185,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
-        if model._spins:
+        if model._form.spins:
             states *= 2
             states -= 1
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
@@ -200,5 +199,5 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     kept = runner.region.positions[job.rows]
     labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._form.spins, job.largest
     )

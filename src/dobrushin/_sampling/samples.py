@@ -57,7 +57,7 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.variables is not None:
-            if isinstance(self.variables, str) or not isinstance(self.variables, Iterable):
+            if not check.is_several(self.variables):
                 raise ArgumentError("Record", "variables", "labels", self.variables)
             object.__setattr__(self, "variables", tuple(self.variables))
         if self.every is not None:
@@ -81,11 +81,11 @@ def read_record(record: Any) -> Record:
     """A Record, or one of its short forms: None, "final", "counts", or labels."""
     if isinstance(record, Record):
         return record
-    if record is None or (isinstance(record, str) and record == "final"):
-        return Record()
-    if isinstance(record, str) and record == "counts":
+    if record is None or check.is_text(record, "final"):
+        return FINAL
+    if check.is_text(record, "counts"):
         return Record(states=False, counts=True)
-    if isinstance(record, Iterable) and not isinstance(record, str):
+    if check.is_several(record):
         return Record(variables=list(record))
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
@@ -186,7 +186,7 @@ class Samples:
         Parameters
         ----------
         certificate : Variation, optional
-            Its words are kept among the attributes, with the scan, the seed and the kernel.
+            Its text is kept among the attributes, with the scan, the seed and the kernel.
         """
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
                       "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
@@ -210,7 +210,7 @@ class Samples:
         labels = self.variables
         sequence = seed_sequence(self.seed, "Samples.save")
         about = {
-            "labels": None if isinstance(labels, range) else [_written(label) for label in labels],
+            "labels": None if check.are_positions(labels) else [_written(label) for label in labels],
             "range": len(labels),
             "chains": self.chains,
             "seed": [sequence.entropy, list(sequence.spawn_key)],

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels.tables import first_forbidden
-from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
+from dobrushin._models import Model
+from dobrushin._models.factors import FactorTables
 from dobrushin._sampling.local_factors import LocalFactors, local_factors
 from dobrushin._sampling.region import Region
 from dobrushin._shared import validate as check
@@ -58,10 +59,10 @@ class Computed:
 
 def read_start(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
     """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; None for uniform ones."""
-    if isinstance(initial, str) and initial == "uniform":
+    if check.is_text(initial, "uniform"):
         return None
-    if isinstance(initial, str) and initial == "mode":
-        return Same(_mode(model, region.positions)[:, None])
+    if check.is_text(initial, "mode"):
+        return Same(model._form.favourites(region.positions)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
     if isinstance(initial, str):
@@ -96,9 +97,9 @@ class Guard:
 
 def make_guard(model: Model, region: Region) -> Guard | None:
     """None for models that allow everything."""
-    if not has_hard_zeros(model):
+    if not model._form.has_zeros:
         return None
-    return Guard(local_factors(model, region), region.positions, model.labels)
+    return Guard(local_factors(model._form.tables(), region), region.positions, model.labels)
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
@@ -109,7 +110,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
         raise ArgumentError("sample", "initial", requirement, got=f"shape {got}")
     # Only what is simulated is looked at.
     seen = check.real_array(array[:, region.positions], "sample", "initial").T
-    if model._spins:
+    if model._form.spins:
         check.all_entries((seen == 1) | (seen == -1), seen, "sample", "initial", "-1 or +1")
         return (seen.astype(np.int64) + 1) // 2
     sizes = model.cardinalities[region.positions][:, None]
@@ -118,45 +119,23 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     return seen.astype(np.int64)
 
 
-def _mode(model: Model, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The most likely state of each variable by its own potentials alone."""
-    if isinstance(model, Ising | SpinMRF):
-        up: NDArray[np.bool_] = model.fields[positions] >= 0
-        return up.astype(np.int64)
-    if isinstance(model, Potts):
-        return model.unaries[positions].argmax(axis=1)
-    if isinstance(model, PairwiseMRF):
-        return np.array([model.unary(i).argmax() for i in positions.tolist()])
-    assert isinstance(model, FactorGraph)
-    mode = np.zeros(len(positions), dtype=np.int64)
-    for place, i in enumerate(positions.tolist()):
-        total = np.zeros(int(model.cardinalities[i]))
-        for k in model._factor_of[model._factor_start[i] : model._factor_start[i + 1]].tolist():
-            scope, table = model.factor(k)
-            if len(scope) == 1:
-                total = total + table
-        mode[place] = total.argmax()
-    return mode
-
-
 def allowed_state(model: Model, most_choices: int = MOST_CHOICES) -> NDArray[np.int64] | None:
     """States 0..k-1 of all variables that no factor forbids; None if there are none.
 
     `BudgetError` if the search gives up.
     """
-    n = model.n_variables
-    zeros = np.zeros(n, dtype=np.int64)
-    if not has_hard_zeros(model):
+    zeros = np.zeros(model.n_variables, dtype=np.int64)
+    if not model._form.has_zeros:
         return zeros
-    graph = model.to_factor_graph()
-    if float(graph.log_density(zeros)) > -np.inf:
+    tables = model._form.tables()
+    if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
-    return _Search(graph, most_choices).run()
+    return _Search(tables, most_choices).run()
 
 
 def check_feasible(model: Model, function: str) -> None:
     """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
-    if has_hard_zeros(model):
+    if model._form.has_zeros:
         with contextlib.suppress(BudgetError):
             if allowed_state(model) is None:
                 raise ArgumentError(function, "model", "one that allows some joint state", model)
@@ -165,17 +144,17 @@ def check_feasible(model: Model, function: str) -> None:
 class _Search:
     """Depth-first search. Changes of the domains are written down, so that they can be taken back."""
 
-    def __init__(self, graph: FactorGraph, most_choices: int) -> None:
+    def __init__(self, form: FactorTables, most_choices: int) -> None:
         self.most_choices = most_choices
-        self.domains = [np.ones(k, dtype=np.bool_) for k in graph.cardinalities.tolist()]
-        self.left = graph.cardinalities.tolist()  # how many states are left to each variable
+        self.domains = [np.ones(k, dtype=np.bool_) for k in form.cardinalities.tolist()]
+        self.left = form.cardinalities.tolist()  # how many states are left to each variable
         self.scopes: list[tuple[int, ...]] = []
         self.tables: list[NDArray[np.bool_]] = []
-        self.around: list[list[int]] = [[] for _ in range(graph.n_variables)]
-        self.liking = [np.zeros(k) for k in graph.cardinalities.tolist()]
-        entries = np.flatnonzero(np.isneginf(graph._table))
-        for k in np.unique(np.searchsorted(graph._table_start, entries, side="right") - 1).tolist():
-            scope, table = graph.factor(k)
+        self.around: list[list[int]] = [[] for _ in range(form.n_variables)]
+        self.liking = [np.zeros(k) for k in form.cardinalities.tolist()]
+        entries = np.flatnonzero(np.isneginf(form.table))
+        for k in np.unique(np.searchsorted(form.table_start, entries, side="right") - 1).tolist():
+            scope, table = form.factor(k)
             for axis, variable in enumerate(scope):
                 others = tuple(a for a in range(len(scope)) if a != axis)
                 self.around[variable].append(len(self.tables))
@@ -184,7 +163,7 @@ class _Search:
             self.tables.append(table > -np.inf)
         self.trail: list[tuple[int, NDArray[np.bool_]]] = []
         # Variables by the number of states left; entries that are out of date are skipped.
-        self.heap = [(self.left[v], v) for v in range(graph.n_variables) if self.around[v]]
+        self.heap = [(self.left[v], v) for v in range(form.n_variables) if self.around[v]]
         heapq.heapify(self.heap)
 
     def run(self) -> NDArray[np.int64] | None:
@@ -257,15 +236,3 @@ class _Search:
                     self._set(variable, left)
                     waiting.update(other for other in self.around[variable] if other != k)
         return True
-
-
-def has_hard_zeros(model: Model) -> bool:
-    """Whether some combination of states is forbidden."""
-    if isinstance(model, Ising | SpinMRF):
-        return False
-    if isinstance(model, Potts):
-        return model._unaries is not None and bool(np.isneginf(model._unaries).any())
-    if isinstance(model, PairwiseMRF):
-        return bool(np.isneginf(model._table).any() or np.isneginf(model._unary).any())
-    assert isinstance(model, FactorGraph)
-    return bool(np.isneginf(model._table).any())

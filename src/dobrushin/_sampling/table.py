@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import binary
 from dobrushin._kernels.tables import binary_tables
-from dobrushin._models import Ising as SpinPairs
-from dobrushin._models import Model
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, widen
+from dobrushin._models.ising import SpinPairs
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.field import Field
 from dobrushin._sampling.kernel import UNIT, Work
@@ -35,27 +37,16 @@ class Conditionals(NamedTuple):
     error: NDArray[np.float64]
 
 
-def fits_table(form: Model, region: Region) -> bool:
+def fits_table(form: Form, region: Region) -> bool:
     """Whether all variables are binary and none has too many neighbours."""
     if region.degree > MOST_NEIGHBORS:
         return False
-    return form._spins or bool((form.cardinalities[region.positions] == 2).all())
+    return form.spins or bool((form.cardinalities[region.positions] == 2).all())
 
 
 def table_cells(region: Region) -> int:
     """Thresholds of a table for the updated variables."""
     return len(region.updated) * 2 ** max(4, region.degree)
-
-
-def tabulate(form: Model, region: Region) -> Conditionals:
-    """The table of a region that fits."""
-    width = 4 if region.degree <= 4 else 6
-    neighbor = np.full((region.size, width), region.size, dtype=np.int64)
-    neighbor[region.row, region.slot] = region.neighbor
-    probability, error = (
-        _spin_pairs(form, region, width) if isinstance(form, SpinPairs) else _factors(form, region, width)
-    )
-    return Conditionals(frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0)))
 
 
 def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -68,17 +59,32 @@ def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np
     return probability, UNIT * ((width + 2) * (np.abs(theta).sum(axis=1) + np.abs(field)) + 8.0)
 
 
-def _factors(form: Model, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    graph = form.to_factor_graph()
-    starts, packed = pack_region(graph, region)
+def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    starts, packed = pack_region(form, region)
     rows, row_errors = np.zeros((len(region.updated), 2**width)), np.zeros(len(region.updated))
     binary_tables(
         frozen(starts), packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
-        graph._table, rows, row_errors,
+        form.table, rows, row_errors,
     )  # fmt: skip
     probability, error = np.zeros((region.size, 2**width)), np.zeros(region.size)
     probability[region.updated], error[region.updated] = rows, row_errors
     return probability, error
+
+
+_CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.float64], NDArray[np.float64]]]] = {
+    SpinPairs: _spin_pairs,
+    FactorTables: _factors,
+}
+
+
+def tabulate(form: Form, region: Region) -> Conditionals:
+    """The table of a region that fits."""
+    width = 4 if region.degree <= 4 else 6
+    neighbor = np.full((region.size, width), region.size, dtype=np.int64)
+    neighbor[region.row, region.slot] = region.neighbor
+    form, conditionals = widen(form, _CONDITIONALS)
+    probability, error = conditionals(form, region, width)
+    return Conditionals(frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -94,19 +100,19 @@ class Table(ArrayKernel):
     rate: ClassVar[float] = 1.5e8
 
     @classmethod
-    def fits(cls, form: Model, scan: Scan, region: Region) -> bool:
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         del scan
         return fits_table(form, region)
 
     @classmethod
-    def is_worth(cls, form: Model, scan: Scan, region: Region, chains: int) -> bool:
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         # A table costs as much as some draws for each of its entries, and is slow where it does not fit in a cache.
         cells = table_cells(region)
         pays = len(scan) * chains > 4 * cells and cells < LARGEST_TABLE and not repeats_long_cycles(scan)
         return pays or not Field.fits(form, scan, region)  # only local fields are faster
 
     @classmethod
-    def make(cls, form: Model, region: Region) -> Table:
+    def make(cls, form: Form, region: Region) -> Table:
         neighbor, probability, error = tabulate(form, region)
         threshold = np.rint(probability * 2.0**63).astype(np.uint64)
         return cls(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))

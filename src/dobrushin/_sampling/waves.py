@@ -1,4 +1,4 @@
-"""Many sweeps of one cycle at once, in waves of steps that commute (theory page, "Levels and waves")."""
+"""Many sweeps of one cycle at once, in waves of steps that commute (theory page, "Waves")."""
 
 from __future__ import annotations
 

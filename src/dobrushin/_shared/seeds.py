@@ -22,8 +22,8 @@ def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
     raise ArgumentError(function, "seed", "a non-negative whole number, a SeedSequence or None", seed)
 
 
-def master_words(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
-    """Two words that all streams of a run are made from."""
+def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
+    """Two numbers that all streams of a run are made from."""
     return seed.generate_state(2, np.uint64).astype(np.uint64)
 
 

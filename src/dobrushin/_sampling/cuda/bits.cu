@@ -1,5 +1,5 @@
-// Bit-parallel Gibbs updates: a thread has a word of 64 chains; see _kernels/bits.py and _kernels/sets.py, whose words
-// these kernels draw. Threads share nothing but the tables.
+// Bit-parallel Gibbs updates: a thread has 64 chains in one number; see _kernels/bits.py and _kernels/sets.py, whose
+// random bits these kernels draw. Threads share nothing but the tables.
 //
 // Every update looks at the first PLANES bits of the thresholds, without a branch. A bit of the threshold is a function
 // of the neighbours a0, a1, ...: for each combination of the others it is one of the 16 functions of a0 and a1. These
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits6(
 }
 
 // Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with
-// their own threshold. A step uses the words of number + stride * t.
+// their own threshold. A step uses the random bits of number + stride * t.
 template <int WIDTH>
 __device__ __forceinline__ void set_update(
     const u32* order, u32 length, u32 place, u64 number, u64 stride, int steps, const Rows<2 * WIDTH>* neighbor,

@@ -1,4 +1,4 @@
-"""Chains of 64 to a word of memory, on the GPU."""
+"""Bit-parallel chains, 64 to a thread, on the GPU."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.cuda.device import cupy, function, launch
-from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel, States
+from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel
 
 # Bits of thresholds that all chains look at: see bits.cu.
 PLANES = 12
 
 
 class DeviceWords(DeviceKernel):
-    """64 chains in a word."""
+    """64 chains or runs in one number of 64 bits."""
 
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 2**24
@@ -73,13 +73,10 @@ class DeviceBits(DeviceWords):
         launch(self._compiled("unpack"), chains, 256, arguments, len(rows))
         return out
 
-    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        if not isinstance(x, States):
-            self.host.count(x, rows, chains, counts)
-            return
-        ones = cupy().zeros(len(rows), dtype=np.uint64)
-        arguments = (x.array, cupy().asarray(rows), np.uint32(x.array.shape[1]), np.uint64(chains), ones)
+    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        on_device = cupy().zeros(len(rows), dtype=np.uint64)
+        arguments = (x, cupy().asarray(rows), np.uint32(x.shape[1]), np.uint64(chains), on_device)
         launch(self._compiled("count_bits"), 256 * len(rows), 256, arguments)
-        found = ones.get().astype(np.int64)
-        counts[:, 1] += found
-        counts[:, 0] += chains - found
+        ones = on_device.get().astype(np.int64)
+        counts[:, 1] += ones
+        counts[:, 0] += chains - ones

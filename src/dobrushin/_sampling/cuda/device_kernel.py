@@ -1,6 +1,6 @@
 """Kernels whose states are on the GPU: each makes the draws of the kernel of the same name on the CPU.
 
-Their states are (rows, columns), a column being a chain or a word of 64 chains, as on the CPU. Where they do not fit on
+Their states are (rows, columns), a column being a chain or 64 chains, as on the CPU. Where they do not fit on
 the device, the host holds them and some columns at a time are taken there.
 """
 
@@ -84,6 +84,10 @@ class DeviceKernel(Runner):
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         """States of some rows, on the device."""
 
+    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        """Add to counts[row, state] the chains in that state."""
+        super().count(States(x), rows, chains, counts)
+
     def batches(self, numbers: range, cores: int) -> list[range]:
         """Ranges of chains that are run together: as even as can be, and small enough for the memory there is."""
         del cores
@@ -158,6 +162,12 @@ class DeviceKernel(Runner):
             hi = min(lo + MOST_ROWS, len(rows))
             _in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
         return out
+
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        if isinstance(x, States):
+            self._count(x.array, rows, chains, counts)
+        else:
+            self.host.count(x, rows, chains, counts)
 
     def tables(self) -> tuple[Any, ...]:
         """What the kernel is about, on the current device; made once."""

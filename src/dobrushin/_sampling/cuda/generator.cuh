@@ -1,4 +1,4 @@
-// SplitMix64 as a keyed generator: word number c of a stream is mix(key + c * gamma). See _kernels/generator.py.
+// SplitMix64 as a keyed generator: number c of a stream is mix(key + c * gamma). See _kernels/generator.py.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.cuda.device import cupy, function, launch
-from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, States
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel
 
 
 class _Labels(DeviceKernel):
@@ -48,17 +48,14 @@ class _Labels(DeviceKernel):
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return x[rows, :chains]
 
-    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        if not isinstance(x, States):
-            self.host.count(x, rows, chains, counts)
-            return
-        found = cupy().zeros(counts.shape, dtype=np.uint64)
-        size, width = np.uint32(x.array.shape[1]), np.int32(counts.shape[1])
+    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        on_device = cupy().zeros(counts.shape, dtype=np.uint64)
+        size, width = np.uint32(x.shape[1]), np.int32(counts.shape[1])
         for lo in range(0, len(rows), MOST_ROWS):
             some = cupy().asarray(rows[lo : lo + MOST_ROWS])
-            arguments = (x.array, some, size, width, found[lo : lo + MOST_ROWS])
+            arguments = (x, some, size, width, on_device[lo : lo + MOST_ROWS])
             launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
-        counts += found.get().astype(np.int64)
+        counts += on_device.get().astype(np.int64)
 
 
 class DevicePotts(_Labels):
