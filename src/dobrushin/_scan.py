@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._kernels.levels import levels
 from dobrushin._models.model import Model
+from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
@@ -340,6 +341,10 @@ class Scan:
         for part in parts:
             seen[part] = True
         return np.flatnonzero(seen)
+
+    def lift(self, part: Numbering | None) -> Scan:
+        """The scan by positions in the model that `part` numbers some variables of; None: it was by them before."""
+        return self if part is None else Scan(part.positions[self.order])
 
     def levels(self, model: Model) -> NDArray[np.int64]:
         """Level of each step: steps of one level act on variables that are not neighbours, so they commute.

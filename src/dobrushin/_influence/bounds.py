@@ -46,11 +46,11 @@ def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | Non
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("influence", "model", "a model", model)
+    if not isinstance(model, Model) or not model.is_whole:
+        raise ArgumentError("influence", "model", "a model that is made as a whole", model)
     check.choice(method, METHODS, "influence", "method")
     if rows is None:
-        found = influence_rows(model, np.arange(model.n_variables), method)
-        return Influence._make(found, model.n_variables, model.labels, None)
+        bounds = influence_rows(model, np.arange(model.n_variables), method)
+        return Influence._make(bounds, model.n_variables, model.labels, None)
     computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
     return Influence._make(influence_rows(model, computed, method), model.n_variables, model.labels, computed)

@@ -16,7 +16,8 @@ from dobrushin._influence.bounds import influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import Rows, influence_rows
 from dobrushin._models import Model
-from dobrushin._shared.arrays import frozen
+from dobrushin._models.near import Numbering
+from dobrushin._shared.arrays import frozen, row_entries
 
 _MAKING = RLock()
 
@@ -31,7 +32,8 @@ class KnownInfluence:
         self.n_variables = model.n_variables
         self.labels: Sequence[Hashable] = model.labels
         self._lookup = model._lookup
-        self._before, self._kept = before, kept
+        self._before = before
+        self._kept = None if before is None or kept is None else Numbering(before.n_variables, kept)
         self._lock = RLock()
         self._begin = np.zeros(self.n_variables, dtype=np.int64)  # 1 + first entry; 0: not known
         self._size = np.zeros(self.n_variables, dtype=np.int32)
@@ -49,13 +51,11 @@ class KnownInfluence:
     def _rows(self, positions: NDArray[np.int64]) -> Rows:
         missing = positions[self._begin[positions] == 0]
         if len(missing):
-            found = self._inherited(missing)
-            rest = missing[self._begin[missing] == 0] if found else missing
+            self._inherit(missing)
+            rest = missing[self._begin[missing] == 0]
             if len(rest):
                 self._store(rest, influence_rows(self.model, rest, "best"))
-        sizes = self._size[positions].astype(np.int64)
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        entry = np.arange(start[-1]) + np.repeat(self._begin[positions] - 1 - start[:-1], sizes)
+        start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
         parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
@@ -73,21 +73,18 @@ class KnownInfluence:
         self._entries = total
         self._begin[positions] = first  # last: an interruption anywhere before leaves the rows unknown
 
-    def _inherited(self, positions: NDArray[np.int64]) -> bool:
+    def _inherit(self, positions: NDArray[np.int64]) -> None:
         """Take over rows of variables with no neighbour in the evidence, as far as they are known."""
         if self._before is None or self._kept is None:
-            return False
-        old = self._kept[positions]
-        start = self.model._adjacency[0]
-        before = self._before.model._adjacency[0]
+            return
+        old = self._kept.positions[positions]
+        start, before = self.model._form.adjacency[0], self._before.model._form.adjacency[0]
         same = (start[positions + 1] - start[positions]) == (before[old + 1] - before[old])
         same &= self._before._begin[old] > 0
-        if not same.any():
-            return False
-        rows = self._before.rows(old[same])
-        columns = np.searchsorted(self._kept, rows.columns).astype(self._columns.dtype)
-        self._store(positions[same], rows._replace(columns=columns))
-        return True
+        if same.any():
+            rows = self._before.rows(old[same])
+            columns = self._kept.own(rows.columns).astype(self._columns.dtype)
+            self._store(positions[same], rows._replace(columns=columns))
 
     @cached_property
     def whole(self) -> Influence:

@@ -12,8 +12,9 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from dobrushin._influence.rows import THEOREMS, Rows
+from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
@@ -71,11 +72,9 @@ class Influence:
     def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
         start, cap = rows.start, rows.cap
         if computed is not None:
-            sizes = np.zeros(n, dtype=np.int64)
-            sizes[computed] = np.diff(rows.start)
-            start = np.concatenate([[0], np.cumsum(sizes)])
-            cap = np.ones(n)
-            cap[computed] = rows.cap
+            part = Numbering(n, computed)
+            start = prefix_sums(part.spread(np.diff(rows.start), 0))
+            cap = part.spread(rows.cap, 1.0)
         index = np.int32 if max(n, len(rows.columns)) < 2**31 else np.int64
         matrix = sparse.csr_array((rows.values, rows.columns.astype(index, copy=False), start.astype(index)), (n, n))
         result = cls.__new__(cls)
@@ -136,8 +135,8 @@ class Influence:
     def theorem(self, i: int, j: int) -> str | None:
         """Which bound entry (i, j) came from; None where there is no influence."""
         span = slice(self._matrix.indptr[i], self._matrix.indptr[i + 1])
-        found = np.flatnonzero(self._matrix.indices[span] == j)
-        return THEOREMS[self._theorem[span][found[0]]] if len(found) else None
+        places = np.flatnonzero(self._matrix.indices[span] == j)
+        return THEOREMS[self._theorem[span][places[0]]] if len(places) else None
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
         """Rows of the bound at increasing positions, for the stages that follow."""
@@ -147,10 +146,8 @@ class Influence:
         if len(positions) == self.n_variables:
             start = self._matrix.indptr.astype(np.int64)
             return Rows(start, self._matrix.indices, self._matrix.data, self._theorem, self._cap)
-        first = self._matrix.indptr[positions]
-        sizes = self._matrix.indptr[positions + 1] - first
-        start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        entry = np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+        first = self._matrix.indptr[positions].astype(np.int64)
+        start, entry = row_entries(first, self._matrix.indptr[positions + 1] - first)
         indices, data, theorem = self._matrix.indices[entry], self._matrix.data[entry], self._theorem[entry]
         return Rows(start, indices, data, theorem, self._cap[positions])
 

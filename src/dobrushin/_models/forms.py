@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dobrushin._models.checked_arrays import CheckedArrays
     from dobrushin._models.factors import FactorTables
+    from dobrushin._models.local import LocalModel
     from dobrushin._models.model import Model
 
 T = TypeVar("T")
@@ -127,6 +128,10 @@ class Form(ABC):
     @abstractmethod
     def to_model(self, labels: Sequence[Hashable] | None) -> Model:
         """A model of the ordinary family of this form."""
+
+    def local(self) -> LocalModel | None:
+        """The same as a model of which any part can be made by itself; None where that is not possible."""
+        return None
 
     stored_as: ClassVar[str]  # name in files: that of the ordinary family
     stored_arrays: ClassVar[dict[str, Any]]  # the type of each array that a file must have

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinTerms
 from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dobrushin._models.local import LocalModel
 
 
 class Ising(Model):
@@ -76,7 +79,9 @@ class Ising(Model):
         return cls._make(read.matrix, read_node_attribute(graph, field, 0.0), read.labels)
 
     @classmethod
-    def grid(cls, rows: int, cols: int, couplings: Any = 0.0, fields: Any = None, periodic: bool = False) -> Ising:
+    def grid(
+        cls, rows: int, cols: int, couplings: Any = 0.0, fields: Any = None, periodic: bool = False
+    ) -> Ising | LocalModel:
         """A rectangular lattice, sites in row-major order.
 
         Parameters
@@ -93,9 +98,9 @@ class Ising(Model):
 
         Returns
         -------
-        Ising
-            With a function, a memory-mapped array, or more than 20 million sites: a `LocalModel`, of which
-            only what is near the targets is ever made.
+        Ising or LocalModel
+            A `LocalModel`, of which only what is near some variables is ever made, with a function, a memory-mapped
+            array, or more than 20 million sites.
 
         Examples
         --------
@@ -107,7 +112,7 @@ class Ising(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, fields):
-            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid")  # type: ignore[return-value]
+            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid")
         matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
         values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
         return cls._make(matrix, values, None)
@@ -209,6 +214,12 @@ class SpinPairs(Form):
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Ising:
         return Ising._from_form(self, labels)
+
+    def local(self) -> LocalModel:
+        from dobrushin._models.local import LocalArrays
+
+        matrix = self.couplings
+        return LocalArrays(self.n_variables, None, matrix.indptr, matrix.indices, matrix.data, self.fields)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))

@@ -1,13 +1,14 @@
 """Models that are never in memory as a whole: what is near some variables is made when it is asked for.
 
-A ball around some variables is an ordinary model. Its inner variables, whose neighbours are all in the ball, have the
+The part near some variables is an ordinary model. Its inner variables, whose neighbours are all in it, have the
 conditional laws that they have in the whole model. So whatever updates inner variables only (a scan, its certificate,
-its chains, its sets of states) is the same in the ball as in the whole.
+its chains, its sets of states) is the same in the part as in the whole.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -15,25 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models.ising import Ising
+from dobrushin._models.forms import Form
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.lookup import Lookup, is_mapped, packed, unpacked
 from dobrushin._models.model import Model
-from dobrushin._models.potts import Potts
+from dobrushin._models.near import Numbering, Part, View, view_of
+from dobrushin._models.potts import LabelPairs
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import prefix_sums, row_entries
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Larger balls are not worth their memory.
+# Larger parts are not worth their memory.
 MOST_VARIABLES = 4 * 10**6
-# Variables that a ball of radius 8 may have, in all and for each centre; twice the radius may have four times as many.
-# Grids stay far below. Where every variable has many neighbours, the ball is cut so that it does not become the model.
+# Variables that a part of radius 8 may have, in all and for each centre; twice the radius may have four times as many.
+# Grids stay far below. Where every variable has many neighbours, the part is cut so that it does not become the model.
 _ROOM, _ROOM_PER_CENTRE = 2**14, 2**8
-
-
-class Ball(NamedTuple):
-    """An ordinary model of the variables near some others."""
-
-    model: Model  # labelled by positions in the whole
-    inner: NDArray[np.bool_]  # which of its variables have all their neighbours in it
 
 
 class Rows(NamedTuple):
@@ -44,39 +41,78 @@ class Rows(NamedTuple):
     values: NDArray[np.float64]
 
 
-class LocalModel(ABC):
-    """An Ising or Potts model of any size, of which only what is near the targets is ever made.
+class LocalModel(Model, ABC):
+    """An Ising or Potts model of any size, of which only what is near some variables is ever made.
 
     Made by `Ising.grid` and `Potts.grid` with functions or memory-mapped arrays, and by `open_model`. It can be given
-    to `estimate`, `plan`, `shortest_scan`, `coalescence` and `estimate_many`, always with targets. Variables
-    are named by their positions 0..n-1.
+    to `estimate`, `plan`, `estimate_many`, `shortest_scan`, `coalescence` and `sample`, with targets where they look at
+    all variables otherwise. Variables are named by their positions 0..n-1.
     """
 
-    n_variables: int
     n_edges: int
-    states: int | None  # None: spins
     has_potentials: bool  # else they are 0
+    n_states: int | None  # None: spins
+
+    def __init__(self, n: int, n_states: int | None) -> None:
+        self._labels, self.n_states = range(n), n_states
+
+    is_whole = False
+    has_parts = True
+
+    @property
+    def _form(self) -> Form:
+        requirement = "a model that is made as a whole, for what needs all of it"
+        raise ArgumentError("LocalModel", "model", requirement, self)
+
+    @property
+    def _spins(self) -> bool:
+        return self.n_states is None
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        return np.broadcast_to(np.int64(self.n_states or 2), (self.n_variables,))
+
+    def neighbors(self, i: int) -> NDArray[np.intp]:
+        self._check_position(i, "neighbors")
+        return np.unique(self.neighbors_of(np.array([i], dtype=np.int64))).astype(np.intp)
+
+    def _local(self) -> LocalModel:
+        return self
+
+    def _view(self, updated: NDArray[np.int64]) -> View:
+        part = self.near(updated, 1)
+        view = view_of(part.model._form, part.numbering.own(updated))
+        return replace(view, numbering=view.numbering.within(part.numbering))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_variables} variables, {self.n_edges} edges, {self._kind})"
+
+    @property
+    def _kind(self) -> str:
+        return "spins" if self.n_states is None else f"{self.n_states} states"
+
+    # -- what is known of single variables -------------------------------------------------
 
     @abstractmethod
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
         """Neighbours of some variables, and what couples them."""
 
     @abstractmethod
-    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Neighbours of some variables, in any order."""
 
     @abstractmethod
-    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many neighbours each of some variables has."""
 
     @abstractmethod
     def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Fields or unaries as they are given."""
 
-    def potentials(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def potentials_of(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Fields of some variables, or their unaries of shape (len, states)."""
         values = self._look_up(positions)
-        spins = self.states is None
+        spins = self._spins
         ok = np.abs(values) <= check.LARGEST if spins else check.is_log_potential(values)
         if not ok.all():
             index = check.first(~ok)
@@ -87,81 +123,79 @@ class LocalModel(ABC):
             raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
         return values
 
-    def check_couplings(self, owner: NDArray[np.int64], found: Rows) -> None:
+    def check_couplings(self, owner: NDArray[np.int64], rows: Rows) -> None:
         """Fail at the first edge whose coupling is no number that can be used."""
-        bad = ~(np.abs(found.values) <= check.LARGEST)
+        bad = ~(np.abs(rows.values) <= check.LARGEST)
         if bad.any():
             k = int(np.argmax(bad))
-            edge = (int(owner[k]), int(found.columns[k]))
-            raise self._fault("coupling", check.FINITE, found.values[k], f"edge {edge}")
+            edge = (int(owner[k]), int(rows.columns[k]))
+            raise self._fault("coupling", check.FINITE, rows.values[k], f"edge {edge}")
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         """What to raise when a coupling, a neighbour or a potential is wrong."""
         return ArgumentError("LocalModel", what, requirement, value, where)
 
-    def ball(self, centres: NDArray[np.int64], radius: int) -> Ball:
+    # -- parts -----------------------------------------------------------------------------
+
+    def near(self, centres: NDArray[np.int64], radius: int) -> Part:
         """The variables within so many edges of the centres; fewer, where there are very many.
 
         Parameters
         ----------
         centres : array of positions
-            Their neighbours are always in the ball.
+            Their neighbours are always in the part.
         radius : int
             At least 1.
 
         Returns
         -------
-        Ball
+        Part
         """
         border = inside = np.unique(centres)
         inner = border[:0]
         room = (_ROOM + _ROOM_PER_CENTRE * len(inside)) * radius**2 // 64
         for layer in range(radius):
-            degrees = self.degrees(border)
+            degrees = self.degrees_of(border)
             is_cut = bool(layer and len(inside) + degrees.sum() > room)
             if is_cut:
                 # Those with the fewest neighbours first: a hub would fill the room alone.
                 order = np.argsort(degrees, kind="stable")
-                chosen = np.sort(order[np.cumsum(degrees[order]) <= room - len(inside)])
-                border, degrees = border[chosen], degrees[chosen]
+                few = np.sort(order[np.cumsum(degrees[order]) <= room - len(inside)])
+                border, degrees = border[few], degrees[few]
             if not len(border):
                 break
             _require_room(int(degrees.max()))  # before so many are read
             inner = np.union1d(inner, border)
-            inside = np.union1d(inside, self.neighbors(border))
+            inside = np.union1d(inside, self.neighbors_of(border))
             _require_room(len(inside))
             if is_cut:
                 break
             border = np.setdiff1d(inside, inner, assume_unique=True)
-        return self._model(inside, np.isin(inside, inner, assume_unique=True))
+        is_inner = np.isin(inside, inner, assume_unique=True)
+        form = self._part_form(inside, is_inner)
+        return Part(form.to_model(inside.tolist()), is_inner, Numbering(self.n_variables, inside))
 
-    def _model(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Ball:
-        """The model of a ball. Only what its inner variables are coupled to matters: others are never updated."""
+    ball = near  # another room still calls it so
+
+    def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
+        """The form of a part. Only what its inner variables are coupled to matters: others are never updated."""
         own = np.flatnonzero(inner)
-        found = self.rows(inside[own])
-        row = np.repeat(own, np.diff(found.start))
-        place = np.minimum(np.searchsorted(inside, found.columns), len(inside) - 1)
-        self.check_couplings(inside[row], found)
-        matrix = sparse.csr_array((found.values, place, self._ends(inner, found.start)), shape=(len(inside),) * 2)
+        rows = self.rows_of(inside[own])
+        row = np.repeat(own, np.diff(rows.start))
+        place = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
+        self.check_couplings(inside[row], rows)
+        # Rows of variables that are not inner are empty.
+        start = prefix_sums(Numbering(len(inside), own).spread(np.diff(rows.start), 0))
+        matrix = sparse.csr_array((rows.values, place, start), shape=(len(inside),) * 2)
         matrix.sort_indices()
         self._check_symmetric(matrix, inside, inner)
         outer = ~inner[place]
-        mirror = sparse.coo_array((found.values[outer], (place[outer], row[outer])), matrix.shape)
+        mirror = sparse.coo_array((rows.values[outer], (place[outer], row[outer])), matrix.shape)
         whole = sparse.csr_array(matrix + mirror)
         whole.eliminate_zeros()
         whole.sort_indices()
-        values = self.potentials(inside)
-        labels = inside.tolist()
-        if self.states is None:
-            return Ball(Ising._make(whole, values, labels), inner)
-        return Ball(Potts._make(whole, self.states, values, labels), inner)
-
-    @staticmethod
-    def _ends(inner: NDArray[np.bool_], start: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the rows of a ball begin and end, of which those that are not inner are empty."""
-        sizes = np.zeros(len(inner), dtype=np.int64)
-        sizes[inner] = np.diff(start)
-        return np.concatenate([[0], np.cumsum(sizes)])
+        values = self.potentials_of(inside)
+        return SpinPairs(whole, values) if self.n_states is None else LabelPairs(whole, self.n_states, values)
 
     def _check_symmetric(self, matrix: Any, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
         """Both ends of an edge must be told the same, where both were asked."""
@@ -196,12 +230,13 @@ class LocalGrid(LocalModel):
         self, rows: int, cols: int, couplings: Any, potentials: Any, periodic: bool, states: int | None, function: str
     ) -> None:
         rows, cols = check.count(rows, function, "rows"), check.count(cols, function, "cols")
-        self.shape, self.n_variables = (rows, cols), rows * cols
-        if self.n_variables > _MOST_SITES:
+        self.shape = (rows, cols)
+        if rows * cols > _MOST_SITES:
             raise ArgumentError(function, "rows", f"such that there are at most {_MOST_SITES} sites", self.shape)
+        super().__init__(rows * cols, states)
         if periodic and min(self.shape) < 3:
             raise ArgumentError(function, "periodic", "False when a side has fewer than 3 sites", self.shape)
-        self.periodic, self.states, self._function = bool(periodic), states, function
+        self.periodic, self._function = bool(periodic), function
         right, down = ((rows, cols),) * 2 if periodic else ((rows, cols - 1), (rows - 1, cols))
         self._across = right[0] * right[1]
         self.n_edges = self._across + down[0] * down[1]
@@ -230,16 +265,16 @@ class LocalGrid(LocalModel):
             parts.append((np.flatnonzero(exists), (nr * cols + nc)[exists], edge[exists]))
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
         owner, columns, edges = self._sides(positions)
         order = np.lexsort((columns, owner))
-        start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(positions)))])
+        start = prefix_sums(np.bincount(owner, minlength=len(positions)))
         return Rows(start, columns[order], self._couplings(edges[order]))
 
-    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._sides(positions)[1]
 
-    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.bincount(self._sides(positions)[0], minlength=len(positions))
 
     def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -250,54 +285,44 @@ class LocalGrid(LocalModel):
         return ArgumentError(self._function, argument, requirement, value, where)
 
     def __repr__(self) -> str:
-        what = "spins" if self.states is None else f"{self.states} states"
-        return f"LocalGrid({self.shape[0]} x {self.shape[1]}, {what})"
+        return f"LocalGrid({self.shape[0]} x {self.shape[1]}, {self._kind})"
 
 
 class LocalArrays(LocalModel):
     """A model whose arrays are there, in memory or on disk, and of which only some entries are looked at."""
 
     def __init__(self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any) -> None:
-        self.n_variables, self.states, self.n_edges = n, states, len(neighbor) // 2
+        super().__init__(n, states)
+        self.n_edges = len(neighbor) // 2
         self.has_potentials = potential is not None
         self._start, self._neighbor, self._coupling, self._potential = start, neighbor, coupling, potential
 
-    @classmethod
-    def of(cls, model: Ising | Potts) -> LocalArrays:
-        """A model in memory."""
-        matrix, n = model.couplings, model.n_variables
-        states = None if isinstance(model, Ising) else int(model.cardinalities[0])
-        potential = model.fields if isinstance(model, Ising) else model._unaries
-        return cls(n, states, matrix.indptr, matrix.indices, matrix.data, potential)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: packed(value) for name, value in self.__dict__.items()}
+        return {name: packed(value) for name, value in super().__getstate__().items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({name: unpacked(value) for name, value in state.items()})
 
     def _entries(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where each row begins among the entries of these rows, and which entries of the arrays they are."""
-        sizes = self.degrees(positions)
-        first = np.asarray(self._start[positions], dtype=np.int64)
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+        sizes = self.degrees_of(positions)
+        return row_entries(np.asarray(self._start[positions], dtype=np.int64), sizes)
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
+    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
         start, entry = self._entries(positions)
         columns = np.asarray(self._neighbor[entry], dtype=np.int64)
         return Rows(start, columns, np.asarray(self._coupling[entry], dtype=np.float64))
 
-    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(self._neighbor[self._entries(positions)[1]], dtype=np.int64)
 
-    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         first = np.asarray(self._start[positions], dtype=np.int64)
         return np.asarray(self._start[positions + 1], dtype=np.int64) - first
 
     def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         if self._potential is None:
-            return np.zeros(len(positions) if self.states is None else (len(positions), self.states))
+            return np.zeros((len(positions), self.n_states) if self.n_states else len(positions))
         return np.asarray(self._potential[positions], dtype=np.float64)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.forms import Form, ImpossibleEvidence
+from dobrushin._models.near import Part, View, view_of
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dobrushin._models.factors import FactorGraph
+    from dobrushin._models.local import LocalModel
 
 # Rows of states handled at once: keeps the temporaries of log_density near 64 MB.
 _CHUNK_NUMBERS = 8_000_000
@@ -39,7 +40,7 @@ class Model:
     _known_influence: Any = None
 
     def __init__(self, form: Form, labels: Sequence[Hashable] | None = None) -> None:
-        self._form = form
+        self._lowered = form
         self._labels = check.read_labels(labels, form.n_variables, type(self).__name__)
 
     @classmethod
@@ -48,6 +49,11 @@ class Model:
         model = cls.__new__(cls)
         Model.__init__(model, form, labels)
         return model
+
+    @property
+    def _form(self) -> Form:
+        """What the distribution is, without names."""
+        return self._lowered
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_workspace", "_known_influence")}
@@ -88,8 +94,9 @@ class Model:
         start, neighbor = self._form.adjacency
         return neighbor[start[i] : start[i + 1]].astype(np.intp)
 
-    # Other rooms still ask for these.
-    _spins: Any = property(attrgetter("_form.spins"))
+    @property
+    def _spins(self) -> bool:
+        return self._form.spins
 
     @property
     def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -196,12 +203,13 @@ class Model:
             values[k] = int(value)
         if len(known) == self.n_variables:
             raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
+        form = self._form
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
         state = np.zeros(self.n_variables, dtype=np.int64)
         state[known] = values
         try:
-            rest = self._form.condition(fixed, state)
+            rest = form.condition(fixed, state)
         except ImpossibleEvidence as fault:
             label = self._labels[fault.position]
             raise ArgumentError(where, "evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
@@ -240,12 +248,36 @@ class Model:
         """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
         return self._form.tables().to_model(self._labels)
 
+    # -- parts -----------------------------------------------------------------------------
+
+    is_whole: bool = True  # whether the model is made as a whole
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the part near some variables can be made without looking at the rest."""
+        return check.are_positions(self._labels) and self._local() is not None
+
+    def near(self, centres: NDArray[np.int64], radius: int) -> Part:
+        """An ordinary model of the variables near some others, if `has_parts`; see `LocalModel.near`."""
+        local = self._local()
+        if local is None:
+            raise ArgumentError(f"{type(self).__name__}.near", "model", "an Ising or Potts model", self)
+        return local.near(centres, radius)
+
+    def _local(self) -> LocalModel | None:
+        """The model as one of which any part can be made by itself; None where that is not possible."""
+        return self._form.local()
+
+    def _view(self, updated: NDArray[np.int64]) -> View:
+        """What updates of the variables at increasing positions look at."""
+        return view_of(self._form, updated)
+
     # -- states ----------------------------------------------------------------------------
 
     def states(self, i: int) -> range:
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
         self._check_position(i, "states")
-        return range(-1, 2, 2) if self._form.spins else range(int(self.cardinalities[i]))
+        return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
 
     def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]
@@ -265,7 +297,7 @@ class Model:
         array = check.real_array(states, where, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
             raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
-        if self._form.spins:
+        if self._spins:
             check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
         else:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dobrushin._models.local import LocalModel
 
 
 class Potts(Model):
@@ -60,7 +63,7 @@ class Potts(Model):
     @classmethod
     def grid(
         cls, rows: int, cols: int, states: int, couplings: Any = 0.0, unaries: Any = None, periodic: bool = False
-    ) -> Potts:
+    ) -> Potts | LocalModel:
         """A rectangular lattice, sites in row-major order.
 
         Parameters
@@ -73,8 +76,8 @@ class Potts(Model):
 
         Returns
         -------
-        Potts
-            Or a `LocalModel`, as for `Ising.grid`.
+        Potts or LocalModel
+            As for `Ising.grid`.
 
         Examples
         --------
@@ -86,7 +89,7 @@ class Potts(Model):
 
         if is_local(rows, cols, couplings, unaries):
             count = check.count(states, "Potts.grid", "states", 2)
-            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid")  # type: ignore[return-value]
+            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid")
         matrix = grid_couplings(rows, cols, couplings, periodic, "Potts.grid")
         if unaries is not None:
             array = check.real_array(unaries, "Potts.grid", "unaries")
@@ -216,6 +219,14 @@ class LabelPairs(Form):
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
         return Potts._from_form(self, labels)
+
+    def local(self) -> LocalModel:
+        from dobrushin._models.local import LocalArrays
+
+        matrix = self.couplings
+        return LocalArrays(
+            self.n_variables, self.states, matrix.indptr, matrix.indices, matrix.data, self.given_unaries
+        )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dobrushin._influence import Influence, influence, row_source
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan
 from dobrushin._variation.certificate import Variation
 from dobrushin.errors import ArgumentError
@@ -24,6 +25,10 @@ class ScanResult:
 
     scan: Scan
     variation: Variation
+
+    def lift(self, part: Numbering | None) -> ScanResult:
+        """The same by positions in the model that `part` numbers some variables of; None: it was by them before."""
+        return ScanResult(self.scan.lift(part), self.variation.lift(part))
 
 
 def whole(value: Influence | Model, function: str) -> Influence:

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from dobrushin._influence import Influence, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import Variation, evaluate, in_a_larger_model
+from dobrushin._variation.certificate import Variation, evaluate
 from dobrushin._variation.objective import Objective, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -28,7 +27,7 @@ FIRST_LOOK = 1000
 
 
 def shortest_scan(
-    influence: Influence | Model | LocalModel,
+    influence: Influence | Model,
     targets: Any = None,
     weights: Any = None,
     *,
@@ -42,7 +41,7 @@ def shortest_scan(
 
     Parameters
     ----------
-    influence : Influence, Model or LocalModel
+    influence : Influence or Model
         Of a model only the rows near the targets are ever computed, so that the time depends on the length of
         the scan and not on the size of the model.
     targets, weights
@@ -83,7 +82,7 @@ def shortest_scan(
     >>> len(found.scan), round(found.variation.value, 4)
     (68, 0.0099)
     """
-    if isinstance(influence, LocalModel):
+    if isinstance(influence, Model) and not influence.is_whole:
         return _shortest_nearby(
             influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
             guide=guide,
@@ -98,7 +97,7 @@ def shortest_scan(
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
 
     def measure(bound: Variation) -> float:
-        return _measured(bound, objective, criterion)
+        return _measure(bound, objective, criterion)
 
     def certify(order: NDArray[np.int64]) -> ScanResult:
         scan = Scan(order)
@@ -210,38 +209,32 @@ def _failure(
     return ToleranceError(tolerance, measure(best.variation), best, why)
 
 
-def _shortest_nearby(model: LocalModel, targets: Any, weights: Any, **options: Any) -> ScanResult:
-    """The same on balls around the targets, until the scan stays away from the border; positions are the whole's."""
+def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
+    """The same on parts around the targets, until the scan stays away from the border; positions are the whole's."""
     named = list(weights) if isinstance(weights, Mapping) else targets
     if named is None:
         raise ArgumentError("shortest_scan", "targets", "labels, or a dict of weights", weights)
-    centres = check.positions(named, range(model.n_variables), None, "shortest_scan", "targets")
+    centres = check.positions(named, model.labels, None, "shortest_scan", "targets")
     radius = 8
     while True:
-        ball = model.ball(centres, radius)
-        place = np.asarray(ball.model.labels)
+        part = model.near(centres, radius)
         try:
-            found = shortest_scan(ball.model, targets, weights, **options)
+            result = shortest_scan(part.model, targets, weights, **options)
         except ToleranceError as error:
             # Nothing is certified for steps at the border, whose neighbours are not all there.
             order = error.best.scan.order
-            order = order[ball.inner[order]]
+            order = order[part.inner[order]]
             if len(order):
-                source = row_source(ball.model, "shortest_scan")
+                source = row_source(part.model, "shortest_scan")
                 objective = read_objective(source, targets, weights, "shortest_scan")
                 best = ScanResult(Scan(order), evaluate(source, Scan(order), objective))
-                reached = _measured(best.variation, objective, options["criterion"])
-                raise error.carrying(_in_the_whole(best, place, model.n_variables), reached) from None
+                reached = _measure(best.variation, objective, options["criterion"])
+                raise error.carrying(best.lift(part.numbering), reached) from None
         else:
-            if ball.inner[found.scan.updates(ball.model.n_variables)].all():
-                return _in_the_whole(found, place, model.n_variables)
+            if part.inner[result.scan.updates(part.model.n_variables)].all():
+                return result.lift(part.numbering)
         radius *= 2
 
 
-def _in_the_whole(found: ScanResult, place: NDArray[np.int64], n: int) -> ScanResult:
-    scan = Scan(place[found.scan.order])
-    return ScanResult(scan, in_a_larger_model(found.variation, scan, place, n))
-
-
-def _measured(bound: Variation, objective: Objective, criterion: str) -> float:
+def _measure(bound: Variation, objective: Objective, criterion: str) -> float:
     return bound.value if criterion == "sum" else float((objective.weights * bound.target_bounds).max())

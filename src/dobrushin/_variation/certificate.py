@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.variation import forward, forward_random
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin._variation.objective import Objective, read_objective
 from dobrushin._variation.rounding import inflation, weighted_sum
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
@@ -24,9 +25,8 @@ from dobrushin.errors import ArgumentError, VacuousBoundWarning
 class Problem:
     """The part of an influence bound that a scan touches, with its own numbering of the variables."""
 
-    n: int
-    positions: NDArray[np.int64]  # in the model, sorted; the numbering below is by place in this array
-    updated: NDArray[np.int64]  # the variables that have rows
+    numbering: Numbering
+    updated: NDArray[np.int64]  # own numbers of the variables that have rows
     start: NDArray[np.int64]
     columns: NDArray[Any]
     values: NDArray[np.float64]
@@ -34,11 +34,16 @@ class Problem:
     error: NDArray[np.float64]
     initial: NDArray[np.float64] | float  # for the whole model
 
+    @property
+    def n(self) -> int:
+        """Number of variables of the model."""
+        return self.numbering.n
+
     def start_values(self) -> NDArray[np.float64]:
         """b_0."""
         if isinstance(self.initial, float):
-            return np.full(len(self.positions), self.initial)
-        return self.initial[self.positions].copy()
+            return np.full(self.numbering.size, self.initial)
+        return self.initial[self.numbering.positions].copy()
 
     def roundings(self, scan: Scan) -> int:
         """The number of roundings that one entry of b can suffer on the way through the scan."""
@@ -49,50 +54,46 @@ class Problem:
         """Update b through the scan."""
         for segment in scan.segments:
             if segment.is_random:
-                q = np.zeros(len(self.positions))
+                q = np.zeros(self.numbering.size)
                 support = segment.updates()
-                q[self._local(support)] = segment.vector()[support]
+                q[self.numbering.own(support)] = segment.vector()[support]
                 forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
             else:
                 used = segment.trim()
-                order = frozen(self._local(used.array()))
+                order = frozen(self.numbering.own(used.array()))
                 forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
 
-    def _local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return positions if len(self.positions) == self.n else np.searchsorted(self.positions, positions)
+    def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Values of the part at positions of the model; initial values where it has none."""
+        return self.numbering.look_up(values, positions, self.initial)
+
+    def sum(self, b: NDArray[np.float64], objective: Objective, weights: NDArray[np.float64], roundings: int) -> float:
+        """The weighted sum of b over the objective's variables, rounded up."""
+        return weighted_sum(weights, self.at(b, objective.positions), roundings)
+
+    def lift(self, part: Numbering) -> Problem:
+        """The same for the model that `part` numbers some variables of."""
+        return replace(self, numbering=self.numbering.within(part))
 
 
 def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
     """The rows of the updated variables, and no others."""
     n = source.n_variables
     updated = scan.updates(n)
+    rows = source.rows(updated)
     if len(updated) > n // 8:
         # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
-        rows = source.rows(np.arange(n) if len(updated) == n else updated)
-        start = _spread(rows.start, updated, n)
-        positions, columns, own = np.arange(n), rows.columns, updated
+        part, columns = Numbering(n, np.arange(n)), rows.columns
     else:
-        rows = source.rows(updated)
-        positions = np.union1d(updated, rows.columns)
-        own = np.searchsorted(positions, updated)
-        columns = np.searchsorted(positions, rows.columns).astype(rows.columns.dtype)
-        start = _spread(rows.start, own, len(positions))
-    cap = np.ones(len(positions))
-    cap[own] = rows.cap
-    local_error = np.full(len(positions), float(error)) if np.ndim(error) == 0 else error[positions]
-    start, columns, values, cap, local_error = (
-        frozen(part) for part in (start, columns, rows.values, cap, local_error)
-    )
-    return Problem(n, positions, own, start, columns, values, cap, local_error, initial)
-
-
-def _spread(start: NDArray[np.int64], own: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Row starts over n variables, given those of the rows `own`; other rows are empty."""
-    if len(own) == n:
-        return start
-    sizes = np.zeros(n, dtype=np.int64)
-    sizes[own] = np.diff(start)
-    return np.concatenate([[0], np.cumsum(sizes)])
+        part = Numbering(n, np.union1d(updated, rows.columns))
+        columns = part.own(rows.columns).astype(rows.columns.dtype)
+    own = part.own(updated)
+    rows_in_part = Numbering(part.size, own)
+    start = rows.start if len(own) == part.size else prefix_sums(rows_in_part.spread(np.diff(rows.start), 0))
+    local_error = np.full(part.size, float(error)) if np.ndim(error) == 0 else error[part.positions]
+    arrays = (frozen(array) for array in (start, columns, rows.values, rows_in_part.spread(rows.cap, 1.0), local_error))
+    start, columns, values, cap, local_error = arrays
+    return Problem(part, own, start, columns, values, cap, local_error, initial)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -125,15 +126,12 @@ class Variation:
     @property
     def per_variable(self) -> NDArray[np.float64]:
         """For each variable of the model, a bound on the total variation of its own marginal."""
-        initial = self._problem.initial
-        bounds = np.full(self._problem.n, initial) if isinstance(initial, float) else initial.copy()
-        bounds[self._problem.positions] = self._bounds
-        return bounds
+        return self._problem.numbering.spread(self._bounds, self._problem.initial)
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
         """The same for the targets only, by increasing position."""
-        return _at(self._problem, self._bounds, self._objective.positions)
+        return self._problem.at(self._bounds, self._objective.positions)
 
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The bound after 0, `every`, 2 `every`, ... steps and after the last.
@@ -166,8 +164,18 @@ class Variation:
                 piece = self._scan[steps[k - 1] : t]
                 roundings += self._problem.roundings(piece)
                 self._problem.advance(piece, b)
-            values[k] = _sum(self._problem, b, self._objective, self._objective.weights, roundings)
+            values[k] = self._problem.sum(b, self._objective, self._objective.weights, roundings)
         return steps, values
+
+    def lift(self, part: Numbering | None) -> Variation:
+        """The same bound for the model that `part` numbers some variables of; None: it was for that model before.
+
+        The scan must update only variables whose neighbours are all in the part.
+        """
+        if part is None:
+            return self
+        objective = replace(self._objective, positions=part.positions[self._objective.positions])
+        return replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan.lift(part))
 
     def __float__(self) -> float:
         return self.value
@@ -239,19 +247,6 @@ def variation(
     return result
 
 
-def in_a_larger_model(bound: Variation, scan: Scan, place: NDArray[np.int64], n: int) -> Variation:
-    """The same bound for a model of n variables, of which the old ones are those at increasing positions `place`.
-
-    The scan must update only variables whose neighbours are all among the old ones; it is by the new positions.
-    """
-    return replace(
-        bound,
-        _problem=replace(bound._problem, n=n, positions=place[bound._problem.positions]),
-        _objective=replace(bound._objective, positions=place[bound._objective.positions]),
-        _scan=scan,
-    )
-
-
 def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: NDArray[np.float64] | float = 1.0, error: Any = 0.0
 ) -> Variation:
@@ -262,9 +257,9 @@ def evaluate(
     roundings = problem.roundings(scan)
     factor = inflation(roundings)
     problem.advance(scan, b)
-    value = _sum(problem, b, objective, objective.weights, roundings)
+    value = problem.sum(b, objective, objective.weights, roundings)
     unit = objective.weights if objective.is_set else np.ones(len(objective.positions))
-    total = value if objective.is_set else _sum(problem, b, objective, unit, roundings)
+    total = value if objective.is_set else problem.sum(b, objective, unit, roundings)
     # An entry that was never updated has no error; none is above 1.
     bounds = b.copy()
     bounds[problem.updated] = np.minimum(b[problem.updated] * factor, 1.0)
@@ -285,21 +280,6 @@ def warn_vacuous(result: Variation) -> None:
         VacuousBoundWarning,
         stacklevel=3,
     )
-
-
-def _at(problem: Problem, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Entries of a vector over the problem at positions of the model; initial values where there is none."""
-    if len(problem.positions) == problem.n:
-        return values[positions]
-    place = np.minimum(np.searchsorted(problem.positions, positions), len(problem.positions) - 1)
-    initial = problem.initial if isinstance(problem.initial, float) else problem.initial[positions]
-    return np.where(problem.positions[place] == positions, values[place], initial)
-
-
-def _sum(
-    problem: Problem, b: NDArray[np.float64], objective: Objective, weights: NDArray[np.float64], roundings: int
-) -> float:
-    return weighted_sum(weights, _at(problem, b, objective.positions), roundings)
 
 
 def _read_bounds(value: ArrayLike, n: int, argument: str) -> Any:

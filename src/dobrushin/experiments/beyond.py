@@ -10,7 +10,7 @@ import numpy as np
 
 from dobrushin._coalescence import coalescence
 from dobrushin._influence import Influence, influence
-from dobrushin._models import Ising
+from dobrushin._models import Ising, Model
 from dobrushin._optimize import greedy_scan, optimize
 from dobrushin._optimize.dogs import descent_on
 from dobrushin._scan import Scan
@@ -70,7 +70,7 @@ def compute(store: Store) -> dict[str, Any]:
     return {"influence": _stacked(sharper), "choosers": choosers, "coalescence": _stacked(settled)}
 
 
-def torus(theta: float) -> Ising:
+def torus(theta: float) -> Model:
     """The model of the first and the third part."""
     return Ising.grid(SIDE, SIDE, couplings=theta, periodic=True)
 

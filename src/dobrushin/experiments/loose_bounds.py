@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._influence import Influence, influence
-from dobrushin._models import Ising
+from dobrushin._models import Ising, Model
 from dobrushin._scan import Scan
 from dobrushin.experiments.curves import biases, draw_guarantees, guarantees, value_of
 from dobrushin.experiments.drawing import finish, panels
@@ -22,7 +22,7 @@ BUDGETS = (50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000)
 MEASURED = (10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
-def make_model() -> Ising:
+def make_model() -> Model:
     """The torus of Section 5.6."""
     return Ising.grid(SIDE, SIDE, couplings=0.165, periodic=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import influence
-from dobrushin._models import Ising
+from dobrushin._models import Ising, Model
 from dobrushin.experiments.curves import biases, draw_guarantees, guarantees
 from dobrushin.experiments.drawing import COLORS, finish, look, panels
 from dobrushin.experiments.outcome import Finding
@@ -25,7 +25,7 @@ QUARTERS = 4
 _BINS = 80
 
 
-def make_model(name: str) -> Ising:
+def make_model(name: str) -> Model:
     """The model of Section 5.4 ("open"), or that of its appendix ("torus")."""
     return Ising.grid(SIDE, SIDE, couplings=1 / 3.915 if name == "open" else 0.25, periodic=name == "torus")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dobrushin._models import Ising
+from dobrushin._models import Ising, Model
 
 
-def paper_ising(rows: int = 10, cols: int = 10, seed: int = 0, fields: bool = True) -> Ising:
+def paper_ising(rows: int = 10, cols: int = 10, seed: int = 0, fields: bool = True) -> Model:
     """A draw of the Ising model of Section 5.1: couplings uniform on [0, 0.25], fields 0 or 1.
 
     Examples

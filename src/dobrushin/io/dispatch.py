@@ -6,7 +6,6 @@ import os
 from numbers import Real
 
 from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
@@ -80,14 +79,12 @@ read.__doc__ = str(read.__doc__).replace(
 )
 
 
-def write(
-    model: Model | LocalModel, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None
-) -> None:
+def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None) -> None:
     """Write a model to a file, or to a folder that `open_model` opens.
 
     Parameters
     ----------
-    model : Model or LocalModel
+    model : Model
         Of any family for ``.npz`` and ``.uai``; an `Ising` model for files of energies; an `Ising` or `Potts` model or
         a `LocalModel` for a folder.
     path : str or path
@@ -126,15 +123,16 @@ def write(
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
     if format == "folder" or (format is None and _is_folder(path)):
-        check.instance(model, Model | LocalModel, "write", "model", "a model")
+        check.instance(model, Model, "write", "model", "a model")
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
             if isinstance(value, bool) or value != usual:
                 raise ArgumentError("write", argument, f"{usual} for folders, which hold no energies", value)
         write_folder(model, path, "write")
         return
-    if not isinstance(model, Model):
+    check.instance(model, Model, "write", "model", "a model")
+    if not model.is_whole:
         requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
-        raise ArgumentError("write", "model", requirement if isinstance(model, LocalModel) else "a model", model)
+        raise ArgumentError("write", "model", requirement, model)
     name, kind = _format(path, format, "write")
     if kind is None or not kind.written_from:
         requirement = (

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._models import Ising, Potts
-from dobrushin._models.local import LocalArrays, LocalModel
+from dobrushin._models import Model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.source import Path, path_name
@@ -28,33 +27,32 @@ _MOST_VARIABLES = 2**36
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 
 
-def write_folder(model: Any, path: Path, function: str) -> None:
+def write_folder(model: Model, path: Path, function: str) -> None:
     """Write an Ising or Potts model, or a `LocalModel`, to a folder; a part at a time."""
-    if isinstance(model, Ising | Potts):
-        model = LocalArrays.of(model)
-    if not isinstance(model, LocalModel):
+    local = model._local()
+    if local is None:
         raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", got=type(model).__name__)
-    n, entries = model.n_variables, 2 * model.n_edges
+    n, entries = local.n_variables, 2 * local.n_edges
     with _Folder(path, function) as folder:
         start = folder.array("start", np.int64, (n + 1,))
         neighbor, coupling = (
             folder.array("neighbor", _index(n), (entries,)),
             folder.array("coupling", float, (entries,)),
         )
-        shape = (n,) if model.states is None else (n, model.states)
-        potential = folder.array("potential", float, shape) if model.has_potentials else None
+        shape = (n,) if local.n_states is None else (n, local.n_states)
+        potential = folder.array("potential", float, shape) if local.has_potentials else None
         done = 0
         start.append(np.zeros(1))
         for positions in _blocks(n):
-            found = model.rows(positions)
-            model.check_couplings(np.repeat(positions, np.diff(found.start)), found)
-            start.append(done + found.start[1:])
-            neighbor.append(found.columns)
-            coupling.append(found.values)
+            rows = local.rows_of(positions)
+            local.check_couplings(np.repeat(positions, np.diff(rows.start)), rows)
+            start.append(done + rows.start[1:])
+            neighbor.append(rows.columns)
+            coupling.append(rows.values)
             if potential is not None:
-                potential.append(model.potentials(positions))
-            done += len(found.columns)
-        folder.finish(n, entries, model.states or 0)
+                potential.append(local.potentials_of(positions))
+            done += len(rows.columns)
+        folder.finish(n, entries, local.n_states or 0)
 
 
 def build_folder(

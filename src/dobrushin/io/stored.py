@@ -33,10 +33,10 @@ class StoredModel(LocalArrays):
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, (self.n_variables, len(self._neighbor), self.states))
+        return _reopen, (self.path, (self.n_variables, len(self._neighbor), self.n_states))
 
-    def degrees(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        sizes = super().degrees(positions)
+    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        sizes = super().degrees_of(positions)
         first = np.asarray(self._start[positions], dtype=np.int64)
         wrong = (sizes < 0) | (first < 0) | (first + sizes > len(self._neighbor))
         if wrong.any():
@@ -45,12 +45,12 @@ class StoredModel(LocalArrays):
             raise self._fault("start", f"increasing up to {len(self._neighbor)}", what, where)
         return sizes
 
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
-        found = super().rows(positions)
-        self._check_neighbors(positions, found.start, found.columns)
-        return found
+    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
+        rows = super().rows_of(positions)
+        self._check_neighbors(positions, rows.start, rows.columns)
+        return rows
 
-    def neighbors(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         start, entry = self._entries(positions)
         columns = np.asarray(self._neighbor[entry], dtype=np.int64)
         self._check_neighbors(positions, start, columns)
@@ -69,10 +69,6 @@ class StoredModel(LocalArrays):
         value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         file = os.path.join(self.path, f"{what}.npy")
         return FormatError(file, f"{subject} to be {requirement}", f"{value} at {where}")
-
-    def __repr__(self) -> str:
-        what = "spins" if self.states is None else f"{self.states} states"
-        return f"StoredModel({self.n_variables} variables, {self.n_edges} edges, {what})"
 
 
 def open_model(path: Path) -> StoredModel:
@@ -115,7 +111,7 @@ def open_model(path: Path) -> StoredModel:
     shapes: dict[str, tuple[int, ...]] = {"start": (n + 1,), "neighbor": (entries,), "coupling": (entries,)}
     if has_potentials:
         shapes["potential"] = (n, states) if states else (n,)
-    arrays = {name: _mapped(os.path.join(folder, f"{name}.npy"), shape) for name, shape in shapes.items()}
+    arrays = {name: _map(os.path.join(folder, f"{name}.npy"), shape) for name, shape in shapes.items()}
     ends = int(arrays["start"][0]), int(arrays["start"][-1])
     if ends != (0, entries):
         raise FormatError(
@@ -124,13 +120,13 @@ def open_model(path: Path) -> StoredModel:
     return StoredModel(folder, n, states or None, arrays)
 
 
-def _reopened(path: str, known: tuple[int, int, int | None]) -> StoredModel:
+def _reopen(path: str, known: tuple[int, int, int | None]) -> StoredModel:
     """A model from another process, if the folder still holds it."""
     model = open_model(path)
-    found = (model.n_variables, len(model._neighbor), model.states)
-    if found != known:
-        words = "{} variables, {} entries and {} states"
-        raise FormatError(path, words.format(*known) + " as when it was opened first", words.format(*found))
+    sizes = (model.n_variables, len(model._neighbor), model.n_states)
+    if sizes != known:
+        text = "{} variables, {} entries and {} states"
+        raise FormatError(path, text.format(*known) + " as when it was opened first", text.format(*sizes))
     return model
 
 
@@ -149,14 +145,14 @@ def _read_manifest(manifest: str) -> tuple[int, int, int, bool]:
     for name, least in (("variables", 1), ("entries", 0), ("states", 0)):
         value = about.get(name)
         if type(value) is not int or value < least or value > 2**60 or (name == "states" and value == 1):
-            words = "0 or at least 2" if name == "states" else f"at least {least}"
-            raise FormatError(manifest, f"a whole number of {name}, {words}", repr(value)[:60])
+            numbers = "0 or at least 2" if name == "states" else f"at least {least}"
+            raise FormatError(manifest, f"a whole number of {name}, {numbers}", repr(value)[:60])
     if type(about.get("potential")) is not bool:
         raise FormatError(manifest, "'potential' to be true or false", repr(about.get("potential"))[:60])
     return about["variables"], about["entries"], about["states"], about["potential"]
 
 
-def _mapped(file: str, shape: tuple[int, ...]) -> Any:
+def _map(file: str, shape: tuple[int, ...]) -> Any:
     whole = os.path.basename(file) in ("start.npy", "neighbor.npy")
     what = f"{'whole' if whole else 'real'} numbers of shape {shape}"
     if not os.path.isfile(file):
@@ -164,11 +160,11 @@ def _mapped(file: str, shape: tuple[int, ...]) -> Any:
     try:
         is_short = 0 in shape and os.path.getsize(file) < _SHORT
         array = np.load(file, mmap_mode=None if is_short else "r", allow_pickle=False)
-        found = f"{array.dtype} of shape {array.shape}"
+        kind = f"{array.dtype} of shape {array.shape}"
     except (ValueError, TypeError, OSError, EOFError, SyntaxError, OverflowError, MemoryError, AttributeError) as error:
         if isinstance(error, PermissionError):
             raise
         raise FormatError(file, what, f"what NumPy cannot map ({error})") from None
     if array.shape != shape or array.dtype.kind not in ("iu" if whole else "iuf"):
-        raise FormatError(file, what, found)
+        raise FormatError(file, what, kind)
     return array

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from dobrushin._influence import Influence, influence
 from dobrushin._models import Potts
+from dobrushin._models.grids import grid_couplings
+from dobrushin._models.potts import LabelPairs
 from dobrushin._optimize import ScanResult, shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
 from dobrushin._variation.certificate import variation
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
 from dobrushin.vision.patches import TARGET, PatchGrid
@@ -139,4 +140,6 @@ def field(unaries: Any, coupling: float = COUPLING) -> Potts:
         raise ArgumentError("vision.field", "unaries", "of shape (rows, cols, classes)", got=f"shape {array.shape}")
     # The constant of a patch changes nothing; without it no number is large.
     rows, cols, classes = array.shape
-    return Potts.grid(rows, cols, classes, coupling, frozen(array - array.max(axis=2, keepdims=True)))
+    matrix = grid_couplings(rows, cols, coupling, False, "vision.field")
+    centred = array - array.max(axis=2, keepdims=True)
+    return LabelPairs(matrix, classes, centred.reshape(-1, classes), "vision.field").to_model(None)
