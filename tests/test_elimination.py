@@ -275,8 +275,7 @@ def test_the_cheaper_tree_is_taken():
     def memories(model):
         graph, sizes = graph_of(model), model.cardinalities.tolist()
         return [
-            tree_of(model, find_order(graph, sizes, math.inf)).memory
-            for find_order in (trees._sweep, trees._min_fill)
+            tree_of(model, find_order(graph, sizes, math.inf)).memory for find_order in (trees._sweep, trees._min_fill)
         ]
 
     square, strip = db.Ising.grid(14, 14, 0.1), db.Ising.grid(8, 200, 0.1)

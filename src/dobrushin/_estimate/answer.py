@@ -16,13 +16,14 @@ from dobrushin._estimate.method import Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.extras import require
 from dobrushin._shared.seeds import kept_seed
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin._shared.version import VERSION
-from dobrushin._variation.certificate import Variation, in_a_larger_model
+from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 # Rows that are printed; of more, the first and last ones.
@@ -116,14 +117,12 @@ class Estimate:
         kept = None if seed is None else kept_seed(seed)
         return cls(targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept)
 
-    def lift(self, part: Any) -> Estimate:
-        """The same with plan and certificate by positions in the whole model that the part belongs to."""
+    def lift(self, part: Numbering | None) -> Estimate:
+        """The same with plan and certificate by positions in the model that the part belongs to."""
         if part is None:
             return self
-        plan, certificate = self.plan.lift(part), self.certificate
-        if certificate is not None and plan.scan is not None:
-            certificate = in_a_larger_model(certificate, plan.scan, part.positions, part.n)
-        return replace(self, plan=plan, certificate=certificate)
+        certificate = None if self.certificate is None else self.certificate.lift(part)
+        return replace(self, plan=self.plan.lift(part), certificate=certificate)
 
     @property
     def is_certified(self) -> bool:

@@ -12,9 +12,10 @@ import numpy as np
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._estimate.methods import choose, is_certain, read_settings
-from dobrushin._estimate.nearby import Numbering, choose_nearby, is_asked_nearby
+from dobrushin._estimate.nearby import choose_nearby, is_asked_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Running, read_executor
@@ -174,6 +175,7 @@ def _choose(
     model: Any, targets: Any, evidence: Any, settings: Settings, will_draw: bool = False
 ) -> tuple[Method, Numbering | None]:
     """The method for a query, and where the variables that it knows are in the model; None for all of them."""
+    check.instance(model, Model, "estimate", "model", "a model")
     if is_asked_nearby(model, targets, evidence, settings.method):
         return choose_nearby(model, targets, evidence, settings)
     query = read_query(model, targets, evidence, settings)

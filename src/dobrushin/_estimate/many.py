@@ -19,6 +19,7 @@ from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.methods import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
+from dobrushin._shared import validate as check
 from dobrushin._shared.executors import (
     Lost,
     Running,
@@ -196,8 +197,7 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("estimate_many", "model", "a model", model)
+    check.instance(model, Model, "estimate_many", "model", "a model")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
     settings = read_settings(tolerance, confidence, method, budget, "estimate_many")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Running
 from dobrushin.errors import CertificateError
@@ -100,9 +101,9 @@ class Plan:
         """The part of the tolerance that is left for the random error."""
         return self.tolerance - (self.bias or 0.0)
 
-    def lift(self, part: Any) -> Plan:
-        """The plan with its scan by positions in the whole model that the part belongs to."""
-        return self if self.scan is None or part is None else replace(self, scan=Scan(part.positions[self.scan.order]))
+    def lift(self, part: Numbering | None) -> Plan:
+        """The plan with its scan by positions in the model that the part belongs to."""
+        return self if self.scan is None or part is None else replace(self, scan=self.scan.lift(part))
 
     def __str__(self) -> str:
         lines = [f"Plan: {self.method} ({self.reason})"]

@@ -4,7 +4,6 @@ this list.
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 from dobrushin._estimate.coalescence import Coalescence
@@ -14,7 +13,7 @@ from dobrushin._estimate.method import REMEDY, Choice, Method
 from dobrushin._estimate.query import Query, Settings
 from dobrushin._estimate.uncertified import Uncertified
 from dobrushin._shared import validate as check
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+from dobrushin.errors import BudgetError, CertificateError
 
 # By name, in the order in which "auto" asks them.
 METHODS: dict[str, type[Method]] = {method.name: method for method in (Dobrushin, Exact, Coalescence, Uncertified)}
@@ -28,12 +27,11 @@ def register(method: type[Method]) -> type[Method]:
 
 def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, function: str) -> Settings:
     """Check what does not depend on the model."""
-    for name, value in (("tolerance", tolerance), ("confidence", confidence)):
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-            raise ArgumentError(function, name, "a number between 0 and 1, both excluded", value)
+    tolerance = check.fraction(tolerance, function, "tolerance")
+    confidence = check.fraction(confidence, function, "confidence")
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
-    return Settings(float(tolerance), float(confidence), method, most)
+    return Settings(tolerance, confidence, method, most)
 
 
 def is_certain(name: str) -> bool:

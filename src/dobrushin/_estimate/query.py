@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from numbers import Real
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -108,10 +107,8 @@ class Query:
         return -(-chains // 64) * 64
 
 
-def read_query(model: Any, targets: Any, evidence: Any, settings: Settings, is_part: bool = False) -> Query:
+def read_query(model: Model, targets: Any, evidence: Any, settings: Settings, is_part: bool = False) -> Query:
     """The query of a call on a model that is there as a whole."""
-    if not isinstance(model, Model):
-        raise ArgumentError("estimate", "model", "a model", model)
     given = read_evidence(model, evidence)
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
@@ -122,15 +119,14 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
     """Labels as the model has them, states as whole numbers; so that equal evidence is recognised."""
     if evidence is None:
         return {}
-    if not isinstance(evidence, Mapping):
-        raise ArgumentError("estimate", "evidence", "a dict from labels to states", evidence)
+    check.evidence(evidence, "estimate")
     if not evidence:
         return {}
     positions = check.positions(list(evidence), model.labels, model._lookup, "estimate", "evidence")
     given: dict[Hashable, int] = {}
     for position, (label, value) in zip(positions.tolist(), evidence.items(), strict=True):
         states = model.states(position)
-        if isinstance(value, bool) or not isinstance(value, Real) or value not in states:
+        if not check.is_real(value) or value not in states:
             words = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
             requirement = f"one of the states {words} of {label!r}"
             raise ArgumentError("estimate", "evidence", requirement, value, f"label {label!r}")
@@ -171,7 +167,7 @@ def _read_items(model: Model, targets: Any, rest: Model) -> list[Any]:
 
 
 def _is_label(model: Model, value: Any) -> bool:
-    return isinstance(value, Hashable) and check.label_position(value, model.labels, model._lookup) is not None
+    return check.label_position(value, model.labels, model._lookup) is not None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ its chains, its sets of states) is the same in the part as in the whole.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -122,6 +123,15 @@ class LocalModel(Model, ABC):
             k = int(np.argmax(np.isneginf(values).all(axis=1)))
             raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
         return values
+
+    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+        if self.n_states is None or not evidence:
+            return
+        known, states = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()))
+        forbidden = np.isneginf(self.potentials_of(known)[np.arange(len(known)), states])
+        if forbidden.any():
+            where = f"label {known[int(np.argmax(forbidden))]}"
+            raise ArgumentError(function, "evidence", "possible", got="a forbidden state", where=where)
 
     def check_couplings(self, owner: NDArray[np.int64], rows: Rows) -> None:
         """Fail at the first edge whose coupling is no number that can be used."""

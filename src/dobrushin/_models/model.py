@@ -264,6 +264,12 @@ class Model:
             raise ArgumentError(f"{type(self).__name__}.near", "model", "an Ising or Potts model", self)
         return local.near(centres, radius)
 
+    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+        """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
+        local = self._local()
+        if local is not None:
+            local.refuse_forbidden(evidence, function)
+
     def _local(self) -> LocalModel | None:
         """The model as one of which any part can be made by itself; None where that is not possible."""
         return self._form.local()

@@ -111,13 +111,10 @@ def certified_surroundings(estimate: Estimate) -> Surroundings | None:
     if estimate.certificate is None:
         return None
     problem, objective = estimate.certificate._problem, estimate.certificate._objective
-    places = np.searchsorted(problem.positions, objective.positions)
-    places = np.minimum(places, len(problem.positions) - 1)
-    targets = places[problem.positions[places] == objective.positions]
+    part = problem.numbering
+    targets = part.own(objective.positions[part.holds(objective.positions)])
     nothing = np.empty(0, dtype=np.int64)
-    return Surroundings(
-        problem.n, problem.positions, problem.positions, problem.start, problem.columns, targets, nothing
-    )
+    return Surroundings(part.n, part.positions, part.positions, problem.start, problem.columns, targets, nothing)
 
 
 @dataclass(frozen=True)
