@@ -155,7 +155,7 @@ def test_local_and_whole_numbering_agree():
     model = db.Ising.grid(30, 30, couplings=0.2)
     scan = db.Scan([0, 31, 30, 1, 0, 31])
     local = db.variation(model, scan, targets=[0, 500])
-    assert len(local._problem.positions) < 20
+    assert local._problem.numbering.size < 20
     dense = reference.disagreement(
         db.influence(model).matrix.toarray(), reference.one_hot(scan.order, 900), cap=db.influence(model).caps
     )
