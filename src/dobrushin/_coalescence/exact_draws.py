@@ -15,7 +15,7 @@ from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
-from dobrushin._optimize.guide import guided
+from dobrushin._optimize.guide import guiding_rows
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
@@ -174,7 +174,7 @@ class _Greedy:
 
     def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
         objective = Objective(np.sort(positions), np.ones(len(positions)), True)
-        self.search = BackwardGreedy(guided(known_influence(model)), objective)
+        self.search = BackwardGreedy(guiding_rows(known_influence(model)), objective)
         self.search.extend(0.0, len(positions))
 
     def order(self, steps: int) -> NDArray[np.int64]:

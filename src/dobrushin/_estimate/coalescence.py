@@ -28,7 +28,7 @@ from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, expected_seconds, un
 from dobrushin._estimate.targets import shown, variables_of
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
-from dobrushin._optimize.guide import guided
+from dobrushin._optimize.guide import guiding_rows
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Running
 from dobrushin._shared.intervals import upper_limit
@@ -215,7 +215,7 @@ class _Pilot:
         self.query, self.patience = query, patience
         # Half of the error probability is for the bias bounds, and a second try may need a part.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-        self.search = BackwardGreedy(guided(query.space.rows), query.objective)
+        self.search = BackwardGreedy(guiding_rows(query.space.rows), query.objective)
         self.search.extend(0.0, 1)
         self.exhausted = False
         self.spent = 0

@@ -46,7 +46,8 @@ def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | Non
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
-    if not isinstance(model, Model) or not model.is_whole:
+    check.instance(model, Model, "influence", "model", "a model")
+    if not model.is_whole:
         raise ArgumentError("influence", "model", "a model that is made as a whole", model)
     check.choice(method, METHODS, "influence", "method")
     if rows is None:

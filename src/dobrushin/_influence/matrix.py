@@ -124,7 +124,7 @@ class Influence:
 
     @cached_property
     def _lookup(self) -> dict[Hashable, int] | None:
-        return None if isinstance(self._labels, range) else {label: i for i, label in enumerate(self._labels)}
+        return check.lookup_table(self._labels)
 
     @property
     def theorems(self) -> dict[str, int]:

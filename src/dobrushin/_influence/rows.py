@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
-from dobrushin.errors import ArgumentError
 
 METHODS = ("best", "paper", "exact")
 THEOREMS = (
@@ -46,6 +46,7 @@ class Rows(NamedTuple):
     cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
 
 
+@runtime_checkable
 class RowSource(Protocol):
     """Anything that can say how the variables are named and what their influence rows are."""
 
@@ -92,10 +93,9 @@ def row_source(influence: Any, function: str) -> RowSource:
     """Rows of an `Influence`, or of a model's, computed on demand."""
     if isinstance(influence, Model):
         return ModelRows(influence)
-    if hasattr(influence, "rows") and hasattr(influence, "labels"):
-        source: RowSource = influence
-        return source
-    raise ArgumentError(function, "influence", "an Influence or a model", influence)
+    check.instance(influence, RowSource, function, "influence", "an Influence or a model")
+    source: RowSource = influence
+    return source
 
 
 def _neighborhoods(form: Form, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:

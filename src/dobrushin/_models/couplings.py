@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,12 +67,12 @@ def name_variables(
     for key in keys:
         for name in key:
             names.setdefault(name, len(names))
-    if isinstance(per_variable, Mapping):
+    if is_named := isinstance(per_variable, Mapping):
         for name in per_variable:
             names.setdefault(name, len(names))
-    if all(isinstance(name, Integral) and not isinstance(name, bool) and name >= 0 for name in names):
+    if all(check.is_whole(name) and name >= 0 for name in names):
         n = 1 + max((int(name) for name in names), default=-1)  # type: ignore[call-overload]
-        if per_variable is not None and not isinstance(per_variable, Mapping) and np.ndim(per_variable) >= 1:
+        if per_variable is not None and not is_named and np.ndim(per_variable) >= 1:
             size = len(per_variable)
             if n > size:
                 raise ArgumentError(function, argument, f"among the {size} variables that are given", n - 1)
@@ -85,12 +84,14 @@ def name_variables(
     return len(names), tuple(names), names
 
 
-def per_label(value: Mapping[Any, Any], model_labels: Sequence[Hashable], fill: Any, function: str, name: str) -> Any:
-    """An array over variables from a dict over labels."""
-    lookup = None if isinstance(model_labels, range) else {label: i for i, label in enumerate(model_labels)}
-    found = check.positions(list(value), model_labels, lookup, function, name) if value else np.empty(0, dtype=np.int64)
-    array = np.array([fill] * len(model_labels), dtype=np.float64)
-    for i, entry in zip(found, value.values(), strict=True):
+def by_position(value: Any, labels: Sequence[Hashable], fill: Any, function: str, name: str) -> Any:
+    """An array over variables from a dict over labels; anything else as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    array = np.array([fill] * len(labels), dtype=np.float64)
+    lookup = check.lookup_table(labels)
+    positions = check.positions(list(value), labels, lookup, function, name).tolist() if value else []
+    for i, entry in zip(positions, value.values(), strict=True):
         row = check.real_array(entry, function, name)
         if row.shape != array[i].shape:
             raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", got=f"shape {row.shape}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from numbers import Integral
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -63,7 +62,7 @@ class FactorGraph(Model):
             try:
                 scope, table = factor
                 scope = tuple(scope)
-                if not all(isinstance(v, Integral) and not isinstance(v, bool) for v in scope):
+                if not all(map(check.is_whole, scope)):
                     raise TypeError
                 scope_array = np.array(scope, dtype=np.int64)
             except (TypeError, ValueError, OverflowError):

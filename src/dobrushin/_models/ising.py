@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_fields, read_node_attribute
+from dobrushin._models.couplings import by_position, is_graph, read_couplings, read_fields, read_node_attribute
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import UNIT, Form, require_finite_sums, require_variables
 from dobrushin._models.grids import grid_couplings, site_values
@@ -57,8 +57,7 @@ class Ising(Model):
         read = read_couplings(couplings, "Ising", fields)
         if fields is None and is_graph(couplings):
             fields = read_node_attribute(couplings, "field", 0.0)
-        if isinstance(fields, Mapping):
-            fields = per_label(fields, read.names, 0.0, "Ising", "fields")
+        fields = by_position(fields, read.names, 0.0, "Ising", "fields")
         super().__init__(SpinPairs(read.matrix, fields, "Ising"), read.labels)
 
     @classmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from scipy import sparse
 
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
-from dobrushin._models.lookup import Lookup, is_mapped, packed, unpacked
+from dobrushin._models.lookup import Lookup, is_mapped, pack, unpack
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering, Part, View, view_of
 from dobrushin._models.potts import LabelPairs
@@ -308,10 +307,10 @@ class LocalArrays(LocalModel):
         self._start, self._neighbor, self._coupling, self._potential = start, neighbor, coupling, potential
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: packed(value) for name, value in super().__getstate__().items()}
+        return {name: pack(value) for name, value in super().__getstate__().items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({name: unpacked(value) for name, value in state.items()})
+        self.__dict__.update({name: unpack(value) for name, value in state.items()})
 
     def _entries(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where each row begins among the entries of these rows, and which entries of the arrays they are."""
@@ -345,4 +344,4 @@ def is_local(rows: Any, cols: Any, couplings: Any, potentials: Any) -> bool:
     if any(callable(part) or is_mapped(part) for part in (couplings, potentials)):
         return True
     # Sides that are no numbers are refused where the grid is made.
-    return isinstance(rows, Integral) and isinstance(cols, Integral) and int(rows) * int(cols) > _MOST_IN_MEMORY
+    return check.is_whole(rows) and check.is_whole(cols) and int(rows) * int(cols) > _MOST_IN_MEMORY

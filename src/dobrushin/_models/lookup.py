@@ -7,6 +7,7 @@ file, and is mapped again there.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ class MappedArray:
         return np.ndarray(self.shape, self.dtype, buffer=data, strides=self.strides)
 
 
-def packed(array: Any) -> Any:
+def pack(array: Any) -> Any:
     """An array as it should travel; anything else as it is."""
     root = _mapped_root(array)
     # Changes to a copy-on-write map are in this process only.
@@ -48,8 +49,8 @@ def packed(array: Any) -> Any:
     return MappedArray(os.fspath(root.filename), int(offset), int(size), array.dtype, array.shape, array.strides)
 
 
-def unpacked(value: Any) -> Any:
-    """What `packed` was given."""
+def unpack(value: Any) -> Any:
+    """What `pack` was given."""
     return value.open() if isinstance(value, MappedArray) else value
 
 
@@ -115,45 +116,48 @@ class Lookup:
 
     def __reduce__(self) -> tuple[Any, ...]:
         value, *rest = self._arguments
-        parts = tuple(map(packed, value)) if isinstance(value, tuple) else packed(value)
-        return _lookup, (parts, *rest)
+        return _lookup, (_each(pack, value), *rest)
 
     def __call__(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         shape = (len(numbers), *self._row)
         if not len(numbers):
             return np.zeros(shape)
         if self._call is not None:
-            return self._called(numbers, shape)
+            return self._ask(numbers, shape)
         if not self._arrays:
             return np.full(shape, self._constant)
-        found, first = np.empty(shape), 0
+        values, first = np.empty(shape), 0
         for array in self._arrays:
             lead = array.shape[: array.ndim - len(self._row)]
             size = int(np.prod(lead))
             own = (numbers >= first) & (numbers < first + size)
-            found[own] = array[np.unravel_index(numbers[own] - first, lead)]
+            values[own] = array[np.unravel_index(numbers[own] - first, lead)]
             first += size
-        return found
+        return values
 
-    def _called(self, numbers: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def _ask(self, numbers: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Ask the function. What it raises or returns instead of numbers is said in a sentence."""
         assert self._call is not None
         where = f"{self._what} numbers {numbers.min()} to {numbers.max()}"
         try:
-            found = np.asarray(self._call(numbers.copy()))
+            values = np.asarray(self._call(numbers.copy()))
         except Exception as error:
             requirement = f"a function of an array of {self._what} numbers"
             got = f"{type(error).__name__}: {error}"
             raise ArgumentError(self._function, self._argument, requirement, got=got, where=where) from error
-        if found.dtype.kind not in "biuf":
+        if values.dtype.kind not in "biuf":
             requirement = "a function that returns an array of real numbers"
-            raise ArgumentError(self._function, self._argument, requirement, got=f"{found.dtype}", where=where)
-        if found.shape != shape:
+            raise ArgumentError(self._function, self._argument, requirement, got=f"{values.dtype}", where=where)
+        if values.shape != shape:
             requirement = f"a function that returns an array of shape {shape}"
-            raise ArgumentError(self._function, self._argument, requirement, got=f"shape {found.shape}", where=where)
-        return found.astype(np.float64)
+            raise ArgumentError(self._function, self._argument, requirement, got=f"shape {values.shape}", where=where)
+        return values.astype(np.float64)
 
 
 def _lookup(value: Any, *rest: Any) -> Lookup:
-    parts = tuple(map(unpacked, value)) if isinstance(value, tuple) else unpacked(value)
-    return Lookup(parts, *rest)
+    return Lookup(_each(unpack, value), *rest)
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of a value, or of each of a pair."""
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)

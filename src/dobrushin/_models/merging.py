@@ -29,19 +29,19 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         for v, after in zip(group[-2::-1], group[:0:-1], strict=True):
             stride[v] = stride[after] * graph.cardinalities[after]
 
-    merged: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    tables: dict[tuple[int, ...], NDArray[np.float64]] = {}
     for k in range(graph.n_factors):
         scope, table = graph.factor(k)
         joint = tuple(sorted({int(home[v]) for v in scope}))
         shape = tuple(int(sizes[g]) for g in joint)
         if (entries := float(np.prod(shape, dtype=float))) > TABLE_LIMIT:
-            raise BudgetError("The table of a merged factor", entries, TABLE_LIMIT, "entries", "Make smaller groups.")
+            raise BudgetError("The table of a tables factor", entries, TABLE_LIMIT, "entries", "Make smaller groups.")
         axes = np.indices(shape, sparse=True)
         own = tuple((axes[joint.index(home[v])] // stride[v]) % graph.cardinalities[v] for v in scope)
         expanded = np.broadcast_to(table[own], shape)
-        merged[joint] = merged[joint] + expanded if joint in merged else expanded
+        tables[joint] = tables[joint] + expanded if joint in tables else expanded
     labels = [tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members]
-    return FactorGraph(sizes, merged.items(), labels)
+    return FactorGraph(sizes, tables.items(), labels)
 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:
@@ -49,17 +49,17 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDA
     where = f"{type(model).__name__}.merge"
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, NDArray[np.int64]] = {}
-    if not isinstance(groups, Iterable) or isinstance(groups, str):
+    if not check.is_several(groups):
         raise ArgumentError(where, "groups", "a list of lists of labels", groups)
     for k, group in enumerate(groups):
-        found = check.positions(group, model.labels, model._lookup, where, "groups")
-        if taken[found].any():
-            shared = model.labels[int(found[taken[found]][0])]
+        joined = check.positions(group, model.labels, model._lookup, where, "groups")
+        if taken[joined].any():
+            shared = model.labels[int(joined[taken[joined]][0])]
             raise ArgumentError(where, "groups", "disjoint", shared, f"group {k}")
-        if (states := float(model.cardinalities[found].prod(dtype=float))) > STATE_LIMIT:
+        if (states := float(model.cardinalities[joined].prod(dtype=float))) > STATE_LIMIT:
             raise BudgetError(f"Group {k}", states, STATE_LIMIT, "joint states", "Make smaller groups.")
-        taken[found] = True
-        first_of[int(found.min())] = found
+        taken[joined] = True
+        first_of[int(joined.min())] = joined
     for i in np.flatnonzero(~taken):
         first_of[int(i)] = np.array([i])
     return [first_of[i] for i in sorted(first_of)]

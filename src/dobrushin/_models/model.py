@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,9 +76,7 @@ class Model:
 
     @cached_property
     def _lookup(self) -> dict[Hashable, int] | None:
-        if isinstance(self._labels, range):
-            return None
-        return {label: i for i, label in enumerate(self._labels)}
+        return check.lookup_table(self._labels)
 
     def index(self, label: Hashable) -> int:
         """Position of the variable with this label."""
@@ -188,15 +185,14 @@ class Model:
         (('b', 'c'), array([-0.5,  0. ]))
         """
         where = f"{type(self).__name__}.condition"
-        if not isinstance(evidence, Mapping):
-            raise ArgumentError(where, "evidence", "a dict from labels to states", evidence)
+        check.evidence(evidence, where)
         if not evidence:
             return self
         known = check.positions(list(evidence), self._labels, self._lookup, where, "evidence")
         values = np.empty(len(known), dtype=np.int64)
         for k, (label, value) in enumerate(evidence.items()):
             allowed = self.states(int(known[k]))
-            if isinstance(value, bool) or not isinstance(value, Real) or value not in allowed:
+            if not check.is_real(value) or value not in allowed:
                 raise ArgumentError(
                     where, "evidence", f"one of the states {_span(allowed)} of {label!r}", value, f"label {label!r}"
                 )
@@ -293,7 +289,7 @@ class Model:
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
 
     def _check_position(self, i: int, method: str) -> None:
-        if not isinstance(i, Integral) or not 0 <= i < self.n_variables:
+        if not check.is_whole(i) or not 0 <= i < self.n_variables:
             raise ArgumentError(
                 f"{type(self).__name__}.{method}", "i", f"a position from 0 to {self.n_variables - 1}", i
             )

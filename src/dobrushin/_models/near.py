@@ -52,6 +52,10 @@ class Numbering:
         whole[self.positions] = values
         return whole
 
+    def take(self, values: Any) -> NDArray[Any]:
+        """The part's entries of an array over the larger model; or one number for each of them."""
+        return np.full(self.size, float(values)) if np.ndim(values) == 0 else values[self.positions]
+
     def look_up(self, values: NDArray[Any], positions: NDArray[np.int64], elsewhere: Any) -> NDArray[Any]:
         """The part's values at some positions of the larger model, and others where they are not in the part."""
         if self.size == self.n:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.couplings import is_graph, per_label, read_couplings, read_node_attribute
+from dobrushin._models.couplings import by_position, is_graph, read_couplings, read_node_attribute
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
 from dobrushin._models.grids import grid_couplings
@@ -56,8 +56,7 @@ class Potts(Model):
         zero = [0.0] * check.count(states, "Potts", "states", 2)
         if unaries is None and is_graph(couplings):
             unaries = read_node_attribute(couplings, "unary", zero)
-        if isinstance(unaries, Mapping):
-            unaries = per_label(unaries, read.names, zero, "Potts", "unaries")
+        unaries = by_position(unaries, read.names, zero, "Potts", "unaries")
         super().__init__(LabelPairs(read.matrix, states, unaries, "Potts"), read.labels)
 
     @classmethod

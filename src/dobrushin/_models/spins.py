@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.couplings import name_variables, per_label, read_fields
+from dobrushin._models.couplings import by_position, name_variables, read_fields
 from dobrushin._models.factors import FactorTables, adjacency
 from dobrushin._models.forms import Form, require_finite_sums, require_variables
 from dobrushin._models.model import Model
@@ -49,8 +49,7 @@ class SpinMRF(Model):
     _form: SpinTerms
 
     def __init__(self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None) -> None:
-        if not isinstance(terms, Mapping):
-            raise ArgumentError("SpinMRF", "terms", "a dict from tuples of labels to strengths", terms)
+        check.instance(terms, Mapping, "SpinMRF", "terms", "a dict from tuples of labels to strengths")
         seen: set[frozenset[Hashable]] = set()
         for key, strength in terms.items():
             if not isinstance(key, tuple) or len(key) < 2 or len(set(key)) < len(key):
@@ -64,8 +63,7 @@ class SpinMRF(Model):
         n, labels, lookup = name_variables(list(terms), "SpinMRF", "terms", fields)
         kept = [key for key, strength in terms.items() if strength != 0]
         scope = [int(k) if lookup is None else lookup[k] for key in kept for k in key]  # type: ignore[call-overload]
-        if isinstance(fields, Mapping):
-            fields = per_label(fields, range(n) if labels is None else labels, 0.0, "SpinMRF", "fields")
+        fields = by_position(fields, range(n) if labels is None else labels, 0.0, "SpinMRF", "fields")
         require_variables(n, "SpinMRF", "terms")
         start = np.cumsum([0] + [len(key) for key in kept])
         strengths = np.array([float(terms[key]) for key in kept])

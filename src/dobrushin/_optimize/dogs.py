@@ -80,7 +80,7 @@ def optimize(
     d[objective.positions] = objective.weights
 
     def improve(chooser: Influence) -> ScanResult:
-        order = _improved(chooser, current, objective, d, goal, most)
+        order = _improve(chooser, current, objective, d, goal, most)
         return ScanResult(order, evaluate(source, order, objective))
 
     best = improve(source)
@@ -91,7 +91,7 @@ def optimize(
     return best
 
 
-def _improved(
+def _improve(
     chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int
 ) -> Scan:
     """The best scan of so many rounds, by the influence that chooses."""

@@ -12,11 +12,11 @@ from dobrushin._influence import Influence, RowSource
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.polish import moved
+from dobrushin._optimize.polish import move_single_steps
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin._variation.certificate import evaluate, warn_vacuous
 from dobrushin._variation.objective import Objective, read_objective
 
@@ -86,7 +86,7 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
     weights = np.zeros(chooser.n_variables)
     weights[objective.positions] = objective.weights
     everyone = np.ones(chooser.n_variables, dtype=np.bool_)
-    return [Scan(moved(matrix, weights, everyone, found)) for found in (order, forward)]
+    return [Scan(move_single_steps(matrix, weights, everyone, trial)) for trial in (order, forward)]
 
 
 class BackwardGreedy:
@@ -162,16 +162,15 @@ class BackwardGreedy:
             elif self.steps >= limit:
                 return False
             else:
-                self._order = _grown(self._order, 2 * len(self._order))
-                self._norms = _grown(self._norms, 2 * len(self._order) + 1)
+                self._order = _enlarge(self._order, 2 * len(self._order))
+                self._norms = _enlarge(self._norms, 2 * len(self._order) + 1)
 
     def matrix(self) -> Any:
         """The rows met so far, in the scan's own numbering."""
         known = np.flatnonzero(self.has_row[: self.size])
         sizes = np.zeros(self.size, dtype=np.int64)
         sizes[known] = self._end[known] - self._begin[known]
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        entry = np.arange(start[-1]) + np.repeat(self._begin[: self.size] - start[:-1], sizes)
+        start, entry = row_entries(self._begin[: self.size], sizes)
         return sparse.csr_array(
             (self._values[entry], self._columns[entry], start.astype(np.int32)), (self.size, self.size)
         )
@@ -195,7 +194,7 @@ class BackwardGreedy:
         if size > len(self.ids):
             room = 2 * size
             for name in ("ids", "_begin", "_end", "has_row", "_d", "_heap", "_place"):
-                setattr(self, name, _grown(getattr(self, name), room))
+                setattr(self, name, _enlarge(getattr(self, name), room))
         self.ids[self.size : size] = new
         self._number[new] = np.arange(self.size, size) + 1
         self.size = size
@@ -207,8 +206,8 @@ class BackwardGreedy:
         self._meet(rows.columns)
         total = self._entries + len(rows.columns)
         if total > len(self._columns):
-            self._columns = _grown(self._columns, 2 * total)
-            self._values = _grown(self._values, 2 * total)
+            self._columns = _enlarge(self._columns, 2 * total)
+            self._values = _enlarge(self._values, 2 * total)
         self._columns[self._entries : total] = self._number[rows.columns] - 1
         self._values[self._entries : total] = rows.values
         self._begin[numbers] = self._entries + rows.start[:-1]
@@ -217,7 +216,7 @@ class BackwardGreedy:
         self._entries = total
 
 
-def _grown(array: NDArray[Any], room: int) -> NDArray[Any]:
+def _enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
     larger = np.zeros(room, dtype=array.dtype)
     larger[: len(array)] = array
     return larger

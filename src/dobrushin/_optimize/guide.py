@@ -23,22 +23,22 @@ RADIUS = 0.95
 _SMALL, _ROUNDS = 5000, 60
 
 
-def guide_of(influence: Influence, found: Variation, guide: Any, function: str) -> Influence | None:
-    """The influence to choose again with, where what was found says little; None where it need not be.
+def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) -> Influence | None:
+    """The influence to choose again with, where the bound says little; None where it need not be.
 
     Where a bound is below half of what the caps alone give, it is the bound that counts.
     """
     if guide is None:
         return None
     check.choice(guide, ("auto",), function, "guide")
-    objective = found._objective
-    if found.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
+    objective = bound._objective
+    if bound.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
         return None
     factor = _factor(influence)
     return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
 
 
-def guided(known: KnownInfluence) -> RowSource:
+def guiding_rows(known: KnownInfluence) -> RowSource:
     """Rows of a model to choose scans with: the best bounds, scaled where they are too strong."""
     factor = _factor(known.whole)
     return known if factor == 1.0 else _Scaled(known, factor)

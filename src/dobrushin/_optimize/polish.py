@@ -26,12 +26,12 @@ def polisher(
     def improve(order: NDArray[np.int64]) -> NDArray[np.int64]:
         for _ in range(rounds):
             order = descend(Scan(order), weights, -np.inf)[0].order
-        return moved(matrix, weights, candidate, order)
+        return move_single_steps(matrix, weights, candidate, order)
 
     return improve
 
 
-def moved(
+def move_single_steps(
     matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], order: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The order after moves of single steps, or as it was when it is too long for that."""

@@ -78,8 +78,8 @@ def shortest_scan(
     --------
     >>> import dobrushin as db
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> found = db.shortest_scan(million, targets=[0], tolerance=0.01)
-    >>> len(found.scan), round(found.variation.value, 4)
+    >>> result = db.shortest_scan(million, targets=[0], tolerance=0.01)
+    >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
     if isinstance(influence, Model) and not influence.is_whole:
@@ -105,8 +105,8 @@ def shortest_scan(
 
     search = BackwardGreedy(source, objective)
     reach = _reach_sum if criterion == "sum" else _reach_max
-    found = reach(search, certify, measure, tolerance, limit, len(objective.positions))
-    if found is None:
+    result = reach(search, certify, measure, tolerance, limit, len(objective.positions))
+    if result is None:
         if guide is not None and search.steps < limit:
             failed = certify(search.order()).variation
             if (chooser := guide_of(whole(influence, "shortest_scan"), failed, guide, "shortest_scan")) is not None:
@@ -115,7 +115,7 @@ def shortest_scan(
                 best = certify(search.order())
                 raise ToleranceError(tolerance, measure(best.variation), best, _GUIDED)
         raise _failure(search, certify, measure, tolerance, limit)
-    return _shorten(found, search, certify, measure, tolerance, polish) if polish else found
+    return _shorten(result, search, certify, measure, tolerance, polish) if polish else result
 
 
 _GUIDED = (
@@ -135,9 +135,9 @@ def _reach_sum(
     while True:
         reached = search.extend(goal, min(limit, look))
         if reached:
-            found = certify(search.order() if search.steps else search.first())
-            if measure(found.variation) <= tolerance:
-                return found
+            result = certify(search.order() if search.steps else search.first())
+            if measure(result.variation) <= tolerance:
+                return result
             goal = search.norm * (1 - 1e-9)
         elif search.steps >= limit or stagnates(search.norms):
             return None
@@ -152,8 +152,8 @@ def _reach_max(
     short, long = 0, min(limit, targets)
     while True:
         search.extend(0.0, long)
-        found = certify(search.order(min(long, search.steps)))
-        if measure(found.variation) <= tolerance:
+        result = certify(search.order(min(long, search.steps)))
+        if measure(result.variation) <= tolerance:
             break
         if long >= limit or search.steps < long or (long > 8 * FIRST_LOOK and stagnates(search.norms)):
             return None
@@ -162,10 +162,10 @@ def _reach_max(
         middle = (short + long) // 2
         trial = certify(search.order(middle))
         if measure(trial.variation) <= tolerance:
-            found, long = trial, middle
+            result, long = trial, middle
         else:
             short = middle
-    return found
+    return result
 
 
 def stagnates(norms: NDArray[np.float64]) -> bool:
@@ -176,12 +176,12 @@ def stagnates(norms: NDArray[np.float64]) -> bool:
 
 
 def _shorten(
-    found: ScanResult, search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, polish: int
+    result: ScanResult, search: BackwardGreedy, certify: Certify, measure: Measure, tolerance: float, polish: int
 ) -> ScanResult:
     """A polished scan is better than it need be, so that its first steps can go; again until nothing goes."""
     matrix, weights = search.matrix(), search.weights()
     improve = polisher(matrix, weights, search.has_row[: search.size], polish)
-    order = search.local(found.scan.order)
+    order = search.local(result.scan.order)
     while len(order) > 1:
         better = improve(order)
         norms = suffix_norms(better, matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data, weights.copy())
@@ -192,8 +192,8 @@ def _shorten(
             trial = certify(search.ids[improve(better[-keep:])])
         if measure(trial.variation) > tolerance:
             break
-        found, order = trial, search.local(trial.scan.order)
-    return found
+        result, order = trial, search.local(trial.scan.order)
+    return result
 
 
 def _failure(

@@ -41,9 +41,7 @@ class Problem:
 
     def start_values(self) -> NDArray[np.float64]:
         """b_0."""
-        if isinstance(self.initial, float):
-            return np.full(self.numbering.size, self.initial)
-        return self.initial[self.numbering.positions].copy()
+        return self.numbering.take(self.initial)
 
     def roundings(self, scan: Scan) -> int:
         """The number of roundings that one entry of b can suffer on the way through the scan."""
@@ -90,9 +88,10 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
     own = part.own(updated)
     rows_in_part = Numbering(part.size, own)
     start = rows.start if len(own) == part.size else prefix_sums(rows_in_part.spread(np.diff(rows.start), 0))
-    local_error = np.full(part.size, float(error)) if np.ndim(error) == 0 else error[part.positions]
-    arrays = (frozen(array) for array in (start, columns, rows.values, rows_in_part.spread(rows.cap, 1.0), local_error))
-    start, columns, values, cap, local_error = arrays
+    cap, local_error = rows_in_part.spread(rows.cap, 1.0), part.take(error)
+    start, columns, values, cap, local_error = (
+        frozen(array) for array in (start, columns, rows.values, cap, local_error)
+    )
     return Problem(part, own, start, columns, values, cap, local_error, initial)
 
 

@@ -28,7 +28,7 @@ class Objective:
             return 1.0 if self.is_set else float(self.weights.sum())
 
     def describe(self, n: int) -> str:
-        """In words."""
+        """What it is, in English."""
         size = len(self.positions)
         if not self.is_set:
             return f"{size} weighted variables"
@@ -43,8 +43,8 @@ def read_objective(source: RowSource, targets: Any, weights: Any, function: str)
     if weights is None:
         if targets is None:
             return Objective(np.arange(n), np.ones(n), True)
-        found = check.positions(targets, source.labels, source._lookup, function, "targets")
-        return Objective(np.sort(found), np.ones(len(found)), True)
+        positions = check.positions(targets, source.labels, source._lookup, function, "targets")
+        return Objective(np.sort(positions), np.ones(len(positions)), True)
     if isinstance(weights, Mapping):
         positions = check.positions(list(weights), source.labels, source._lookup, function, "weights")
         values = check.real_array(list(weights.values()), function, "weights")

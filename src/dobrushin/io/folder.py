@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.source import Path, path_name
 from dobrushin.io.stored import FORMAT
@@ -124,7 +125,7 @@ def build_folder(
                                   folder.array("coupling", float, (entries,)))  # fmt: skip
             done = 0
             start.append(np.zeros(1))
-            for sizes, columns, values in aside.sorted():
+            for sizes, columns, values in aside.in_order():
                 start.append(done + np.cumsum(sizes))
                 neighbor.append(columns)
                 coupling.append(values)
@@ -171,13 +172,13 @@ def _chunks(n: int, edges: Iterable[Any]) -> Iterator[Edges]:
             span = slice(first, first + _EDGES)
             kept.append((i[span], j[span], values[span]))
             if sum(len(part[0]) for part in kept) >= _EDGES:
-                yield _joined(kept)
+                yield _join(kept)
                 kept = []
     if kept:
-        yield _joined(kept)
+        yield _join(kept)
 
 
-def _joined(kept: list[Edges]) -> Edges:
+def _join(kept: list[Edges]) -> Edges:
     i, j, values = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     return i, j, values
 
@@ -233,11 +234,11 @@ class _Aside:
         for array in (row, column, np.concatenate([values, values])):
             places.append(self.file.tell())
             self.file.write(array[order].data.cast("B"))
-        ends = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=_RANGES))])
+        ends = prefix_sums(np.bincount(part, minlength=_RANGES))
         self.pieces.append((places, ends))
         self.edges += len(i)
 
-    def sorted(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
+    def in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
         """For each range: how many neighbours its variables have, the neighbours in order, and the couplings."""
         for part, low in enumerate(range(0, self.n, self.width)):
             rows = min(self.n - low, self.width)
@@ -253,12 +254,12 @@ class _Aside:
 
     def _read(self, part: int, which: int) -> NDArray[Any]:
         dtype = np.dtype(np.float64 if which == 2 else _index(self.n))
-        found = []
+        parts = []
         for places, ends in self.pieces:
             self.file.seek(places[which] + int(ends[part]) * dtype.itemsize)
             data = self.file.read(int(ends[part + 1] - ends[part]) * dtype.itemsize)
-            found.append(np.frombuffer(data, dtype))
-        return np.concatenate(found) if found else np.zeros(0, dtype)
+            parts.append(np.frombuffer(data, dtype))
+        return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def __exit__(self, *_: object) -> None:
         self.file.close()

@@ -15,6 +15,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io import labels as names
 from dobrushin.io.archive import pack, unpack
@@ -30,7 +31,7 @@ def write(model: Model) -> bytes:
     """The model as a file; one of another family is read again as the ordinary family of its form."""
     form = model._form
     arrays: dict[str, NDArray[Any]] = {"format": _bytes(f"{_FORMAT} {form.stored_as}".encode())}
-    if not isinstance(model.labels, range):
+    if not check.are_positions(model.labels):
         arrays["labels"] = _bytes(names.encode(model.labels))
     kinds = form.stored_arrays | form.optional_arrays
     return pack(arrays | {name: array.astype(kinds[name]) for name, array in form.to_arrays().items()})
