@@ -15,6 +15,8 @@ from dobrushin._shared.compile import kernel
 
 ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 UNIT = 2.0**-53
+# Before the first label: a literal would be a type of its own.
+BEFORE = np.int64(-1)
 
 
 @kernel
@@ -186,7 +188,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                     latest[a] = -np.inf
                 # All combinations of the members' possible labels, the last member changing fastest.
                 for m in range(m1 - m0):
-                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], -1, c)
+                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], BEFORE, c)
                     cell += digit[m] * m_stride[m0 + m]
                 while True:
                     for a in range(k):
@@ -201,7 +203,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                             cell += (following - digit[m]) * m_stride[m0 + m]
                             digit[m] = following
                             break
-                        following = _next(x, first[j], states[j], -1, c)
+                        following = _next(x, first[j], states[j], BEFORE, c)
                         cell += (following - digit[m]) * m_stride[m0 + m]
                         digit[m] = following
                         m -= 1
@@ -258,5 +260,5 @@ def settled_labels(x, first, states, rows, out):
     for v in range(rows.size):
         i = rows[v]
         for c in range(out.shape[1]):
-            label = _next(x, first[i], states[i], -1, c)
+            label = _next(x, first[i], states[i], BEFORE, c)
             out[v, c] = label if _next(x, first[i], states[i], label, c) == states[i] else -1

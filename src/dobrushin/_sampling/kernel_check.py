@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dobrushin import exact
+from dobrushin._exact import enumeration
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._sampling.kernels import fitting_kernels
 from dobrushin._sampling.region import region_of
@@ -67,7 +67,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
     for model in _small_models():
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
-        law = exact.law(model, scan, initial=np.array(start))
+        law = enumeration.law(model, scan, initial=np.array(start))
         for kernel in fitting_kernels(model._form, scan, region_of(model, scan)):
             run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel.name)
             results.append(_compare(model, law, run.states, kernel.name))
