@@ -15,7 +15,10 @@ from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 
 
 def factor_rows(form: FactorTables, wanted: Wanted) -> Bounds:
-    """MATH 4.7, and enumeration (4.6) under a budget. The paper has no theorem for factors; "paper" gives 4.7 alone."""
+    """Range of the factors, and enumeration under a budget (theory page, "Range of the factors").
+
+    The paper has no theorem for factors; "paper" gives the range alone.
+    """
     packed, bounds = pack_factors(form, wanted.positions, wanted.start, wanted.columns), wanted.no_bounds()
     kernels.factor_ranges(
         packed.k_own, wanted.start, packed.k_other, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride,

@@ -1,4 +1,6 @@
-"""DoGS, the paper's Algorithm 2 with its errata, and forward greedy scans (MATH sections 2 and 5).
+"""DoGS, the paper's Algorithm 2 with its errata, and forward greedy scans.
+
+Theory page, "DoGS with running differences" and "The forward greedy scan".
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.

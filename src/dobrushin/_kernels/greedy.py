@@ -1,4 +1,4 @@
-"""Backward greedy scans (MATH section 5).
+"""Backward greedy scans (theory page, "The backward greedy scan").
 
 The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far; the
 next one to prepend is the variable with the largest d. Its L1 norm is the variation of the scan built so far.

@@ -1,6 +1,7 @@
-"""Influence bounds, row by row (paper Section 4.1; MATH section 4).
+"""Influence bounds, row by row (paper Section 4.1; theory page, "Influence").
 
-Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps.
+Every function rounds towards larger influence: ranges D up, offsets h down, the result up by a few ulps. How much is in
+the theory page, "Rounding of influence bounds".
 One file, because Numba does not notice when a callee in another file changes.
 """
 
@@ -68,7 +69,9 @@ def ising_rows(rows, start, theta, field, out_start, paper, max_degree, C_bar, t
 
 @kernel
 def potts_rows(out_start, strength, unary, paper, C_bar, theorem, cap):
-    """Theorem 4 for Potts models, where D = 2 |s|, and its sharper form (MATH 4.2) in time linear in the labels.
+    """Theorem 4 for Potts models, where D = 2 |s|, and its sharper form, in time linear in the labels.
+
+    Theory page, "Theorem 4 with unaries".
 
     The label with the largest unary is the only one that can win whatever the neighbours do. Over the pairs of values
     of neighbour j it is pressed hardest when both are its strongest rivals (s > 0), or when one is the winner itself
@@ -102,7 +105,7 @@ def potts_rows(out_start, strength, unary, paper, C_bar, theorem, cap):
                 elif u > second:
                     second = u
                 last = min(last, u)
-        others = 0.0  # the rivals' weights without the two strongest, relative to the strongest
+        others = 0.0  # the rivals' weights, relative to the strongest
         without_last = 0.0
         dropped = 0
         for a in range(unary.shape[1]):
@@ -165,7 +168,9 @@ def spin_rows(rows, term_start, term_of, scope_start, scope, theta, field, out_s
 
 @kernel
 def pairwise_rows(k_own, unary_start, unary, out_start, k_other, base, own_stride, other_stride, table, paper, C_bar, theorem, cap):  # fmt: skip  # noqa: E501
-    """Theorem 4, and its sharper form where some label wins whatever the neighbours do (MATH 4.2).
+    """Theorem 4, and its sharper form where some label wins whatever the neighbours do.
+
+    Theory page, "Theorem 4 with unaries" and "Hard zeros in closed forms".
 
     Entry e is about neighbour e of its row: log-potential table[base[e] + a * own_stride[e] + x * other_stride[e]].
     """
@@ -300,7 +305,7 @@ def _offset(u, k, table, base, stride, x, y, lead, unlimited, own_lead):
 
 @kernel
 def factor_ranges(k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, C_bar, cap):  # fmt: skip  # noqa: E501
-    """tanh(D/4), D the sum over factors of the largest double difference (MATH 4.7).
+    """tanh(D/4), D the sum over factors of the largest double difference (theory page, "Range of the factors").
 
     Factor f of some row touches the neighbours m_of (places in the row's list) with the strides m_stride, both at
     m_start[f] : m_start[f + 1]. The factors that entry e shares, and its places in them, are by_factor and by_member at
@@ -374,8 +379,9 @@ def _double_difference(k, lo, k_other, m_lo, m_hi, m_of, m_stride, q, own_stride
 def enumerated_rows(rows, k_own, unary_start, unary, out_start, k_other, f_start, m_start, m_of, m_stride, f_own_stride, base, table, C_bar, theorem, cap):  # fmt: skip  # noqa: E501
     """Exact influence of the listed rows by all configurations of their neighbours; kept where it is smaller.
 
-    All configurations count, whether or not the model allows them (MATH 4.6). A law that is undefined, because every
-    label is forbidden, is at distance 0 from another undefined one and at distance 1 from any other.
+    All configurations count, whether or not the model allows them. A law that is undefined, because every label is
+    forbidden, is at distance 0 from another undefined one and at distance 1 from any other (theory page, "Enumeration
+    and undefined conditionals").
     """
     for r in rows:
         lo, hi = out_start[r], out_start[r + 1]

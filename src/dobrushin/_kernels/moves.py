@@ -1,4 +1,7 @@
-"""Local search over short scans: take one step out and put the best one in, anywhere (MATH section 5)."""
+"""Local search over short scans: take one step out and put the best one in, anywhere.
+
+Theory page, "Replacing, inserting, moving a step".
+"""
 
 import numpy as np
 

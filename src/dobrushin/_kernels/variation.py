@@ -1,4 +1,6 @@
-"""The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; MATH section 3).
+"""The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3).
+
+Theory page, "Clamps, caps and update errors" and "Rounding".
 
 Only additions and multiplications of non-negative numbers, so that the rounding error is known beforehand.
 """
