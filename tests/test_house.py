@@ -141,7 +141,8 @@ def count_signatures():
     for path in (plan.SOURCE / "_kernels").glob("*.py"):
         module = importlib.import_module(f"dobrushin._kernels.{path.stem}")
         for name, function in vars(module).items():
-            if hasattr(function, "signatures"):
+            # Private helpers are compiled into their callers, once for each constant that they are called with.
+            if hasattr(function, "signatures") and not name.startswith("_"):
                 assert len(function.signatures) <= 1, f"{name} was compiled for {function.signatures}"
 
 
