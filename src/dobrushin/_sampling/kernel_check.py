@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dobrushin import exact
+from dobrushin._exact import enumeration as exact
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._sampling.kernels import fitting_kernels
 from dobrushin._sampling.region import region_of
