@@ -208,3 +208,14 @@ def partition_set(graph, sets, i, u):
         least = np.minimum(least, graph.conditional(i, state))
     label = int(np.searchsorted(np.cumsum(least), u, side="right"))
     return {label} if label < size else set(range(size))
+
+
+def one_cut_set(graph, sets, i, u):
+    """Unsound: u is cut once for all neighbours, at the largest partial sums of the chances of the labels."""
+    others = [v for v in range(graph.n_variables) if v != i]
+    largest = np.zeros(int(graph.cardinalities[i]))
+    for values in itertools.product(*(sorted(sets[v]) for v in others)):
+        state = np.zeros(graph.n_variables, dtype=int)
+        state[others] = values
+        largest = np.maximum(largest, np.cumsum(graph.conditional(i, state)))
+    return {int(np.searchsorted(largest, u, side="right"))}

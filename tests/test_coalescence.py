@@ -205,14 +205,10 @@ def test_the_limits_are_above_the_true_distance(seed, family, zeros):
 
 def test_a_coupling_that_shares_too_much_is_unsound():
     """Theory page, "Two look-alikes that are wrong": one cut of u for a whole set settles without right."""
-    # Two labels; their order on the line depends on the neighbour, so that the same u always gives the same label.
-    rng = np.random.default_rng(0)
-    u = rng.random(4096)
-    first = np.where(u < 0.4, 1, 0)  # p_1 = 0.4, label 1 first
-    second = np.where(u < 0.4, 1, 0)  # the filter keeps what both intervals agree on, and drops the rest
-    not_single = np.mean(first != second)
-    assert upper_limit(not_single * 4096, 4096, ALPHA) < 0.1  # below the true distance
     model = db.PairwiseMRF([[0, 0], [0, 0]], [(0, 1)], [np.log([[0.6, 0.4], [0.4, 0.6]])])
+    graph, everything = model.to_factor_graph(), [{0, 1}, {0, 1}]
+    sets = [reference.one_cut_set(graph, everything, 0, u) for u in np.random.default_rng(0).random(512)]
+    assert upper_limit(sum(len(states) > 1 for states in sets), len(sets), ALPHA) < 0.1  # below the true distance
     proof = db.coalescence(model, db.Scan([0]), targets=[0], confidence=1 - ALPHA, runs=4096, seed=1)
     assert true_distance(model, db.Scan([0]), [0]) == pytest.approx(0.1)
     assert proof.value >= 0.2  # P(u between 0.4 and 0.6)
