@@ -14,7 +14,9 @@ import dobrushin as db
 from dobrushin._learning import ascent
 from dobrushin._learning.exact_gradient import Exact
 from dobrushin._learning.gibbs_gradient import Gibbs
-from dobrushin._learning.structure import structure_of, structure_on
+from dobrushin._learning.read import Options
+from dobrushin._learning.structure import FAMILIES as STRUCTURES
+from dobrushin._learning.structure import structure_of
 from dobrushin.errors import FitInterrupted, UncertifiedStep
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
@@ -34,7 +36,7 @@ def mixed_model(rng, strength=0.3):
 def some_structure(family, rng, strength=0.3, learn="all"):
     if family == "mixed":
         return structure_of(mixed_model(rng, strength), learn)
-    found = structure_on(np.array(RING), range(4), family, 2 if family == "ising" else 3, learn)
+    found = STRUCTURES[family].on(np.array(RING), range(4), 2 if family == "ising" else 3, learn)
     full = rng.normal(0, strength, len(found.start))
     return type(found)(found.sizes, found.edges, found.labels, full, learn)
 
@@ -52,7 +54,7 @@ def statistics(structure, states):
         row = []
         if structure.spins:
             row += [x[a] * x[b] for a, b in structure.edges] + list(x)
-        elif structure.family == "Potts":
+        elif structure.family is db.Potts:
             row += [float(x[a] == x[b]) for a, b in structure.edges]
         else:
             for a, b in structure.edges:
@@ -123,7 +125,7 @@ def test_exact_gradients_lead_to_the_projected_optimum(family, ridge, box):
     assert found.is_certified
     assert found.seed is None
     assert found.history.updates[-1] == 0
-    structure = structure_on(np.array(RING), range(4), family, states or 2, "all")
+    structure = STRUCTURES[family].on(np.array(RING), range(4), states or 2, "all")
     best = optimum(structure, data, ridge, box)
     if ridge:
         np.testing.assert_allclose(found.parameters, best, atol=1e-4)
@@ -137,7 +139,7 @@ def test_exact_gradients_lead_to_the_projected_optimum(family, ridge, box):
 
 def test_a_fixed_step_is_the_formula():
     found = db.fit(RING, SPINS, method="exact", step=0.1, iterations=3, ridge=0.2, box=0.05)
-    structure = structure_on(np.array(RING), range(4), "ising", 2, "all")
+    structure = STRUCTURES["ising"].on(np.array(RING), range(4), 2, "all")
     target = statistics(structure, SPINS).mean(axis=0)
     theta = np.zeros(9)
     for _ in range(3):
@@ -198,10 +200,10 @@ def slow_path(structure, rng):
 def test_no_bias_is_larger_than_its_bound(family, kind, learn):
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        structure = structure_on(np.array(RING), range(4), family, 2 if family == "ising" else 3, learn)
+        structure = STRUCTURES[family].on(np.array(RING), range(4), 2 if family == "ising" else 3, learn)
         data = all_states(structure)
         steps = None if kind == "certified" else 8
-        engine = Gibbs(structure, kind, 0.1, steps, 8, False, np.random.SeedSequence(1), data)
+        engine = Gibbs(structure, Options("gibbs", kind, 0.1, steps, 8, False, None, np.random.SeedSequence(1)), data)
         assert worst_bias_and_claims(engine, structure, slow_path(structure, rng)) <= 1e-12
 
 
@@ -226,7 +228,7 @@ def test_forbidden_states_stay_forbidden_and_bounded():
 
 def test_a_bound_that_is_dropped_is_caught(monkeypatch):
     """Negative control: the check above fails when a scan is reused on the strength of its first certificate."""
-    structure = structure_on(np.array(RING), range(4), "ising", 2, "all")
+    structure = STRUCTURES["ising"].on(np.array(RING), range(4), 2, "all")
     path = slow_path(structure, np.random.default_rng(0))
     fresh, first = Gibbs.bound, []
 
@@ -235,7 +237,11 @@ def test_a_bound_that_is_dropped_is_caught(monkeypatch):
         return first[0]
 
     def engine():
-        return Gibbs(structure, "certified", 0.1, None, 8, False, np.random.SeedSequence(1), all_states(structure))
+        return Gibbs(
+            structure,
+            Options("gibbs", "certified", 0.1, None, 8, False, None, np.random.SeedSequence(1)),
+            all_states(structure),
+        )
 
     assert worst_bias_and_claims(engine(), structure, path) <= 1e-12
     monkeypatch.setattr(Gibbs, "bound", remembered)
@@ -245,7 +251,11 @@ def test_a_bound_that_is_dropped_is_caught(monkeypatch):
 def test_differences_of_spins_are_two(monkeypatch):
     """Negative control: with differences of 1, as of indicators, a bias is larger than its bound."""
     structure = structure_of(db.Ising({(0, 1): 0.3}), "unaries")
-    engine = Gibbs(structure, "systematic", 0.1, 2, 8, False, np.random.SeedSequence(1), all_states(structure))
+    engine = Gibbs(
+        structure,
+        Options("gibbs", "systematic", 0.1, 2, 8, False, None, np.random.SeedSequence(1)),
+        all_states(structure),
+    )
     full = structure.filled(np.array([0.0, -3.0]))
     claim = engine.expectation(full, 0).bias
     truth = biases(structure, engine, full, [1, 1])
@@ -268,7 +278,9 @@ def test_scans_are_reused_only_with_a_fresh_certificate():
     assert found.bias_bound == h.bias_bound.max()
     structure = structure_of(db.Ising.grid(3, 3, couplings=1.0), "edges")
     # The same scans, gone through again: every bound belongs to the parameters of its own step.
-    engine = Gibbs(structure, "certified", 0.02, None, 1000, False, np.random.SeedSequence(1), data)
+    engine = Gibbs(
+        structure, Options("gibbs", "certified", 0.02, None, 1000, False, None, np.random.SeedSequence(1)), data
+    )
     for k, theta in enumerate([np.zeros(12), *thetas[:-1]]):
         full = structure.filled(theta)
         assert engine.prepare(full)

@@ -15,6 +15,7 @@ import pytest
 
 import dobrushin as db
 from dobrushin import report
+from dobrushin._estimate.targets import shown as shown_as
 from dobrushin.report import closing, graph, page
 from dobrushin.report import table as rows
 from report_cases import CASES, HOSTILE, cases, hostile_model
@@ -82,7 +83,7 @@ def test_a_page_stands_by_itself_and_no_name_becomes_markup(made, case, tmp_path
     assert parsed.texts["data"].isascii()
     found = data_of(parsed)
     shown = list(dict.fromkeys(found["rows"]["names"]))
-    wanted = [str(db._estimate.targets.shown(t)) for t in estimate.targets]
+    wanted = [str(shown_as(t)) for t in estimate.targets]
     assert [name for name in shown if len(name) < 200] == [n for n in dict.fromkeys(wanted) if len(n) < 200]
 
 
@@ -366,8 +367,8 @@ def test_wrong_paths_are_named(made, tmp_path, monkeypatch):
         (tmp_path, "a file, not of a folder"),
         (tmp_path / "no" / "page.html", "in a folder that exists"),
         ("", "the name of a file"),
-        ("a\0b", "the name of a file"),
-        (3.5, "the name of a file"),
+        ("a\0b", "a path"),
+        (3.5, "a path"),
     ):
         with pytest.raises(ValueError, match=words):
             report.write(estimate, path)

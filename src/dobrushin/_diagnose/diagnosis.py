@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from dobrushin._estimate.runs import expected_seconds
 from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._scan import Scan
+from dobrushin._shared import validate as check
 from dobrushin._variation.certificate import evaluate
 from dobrushin._variation.objective import Objective
-from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.errors import BudgetError
 
 # Larger models are not searched for a clique tree, or enumerated.
 _MOST_FOR_TREE, _MOST_STATES = 20_000, 2**16
@@ -89,34 +90,37 @@ class Diagnosis:
         """Whether the spectral radius is below 1."""
         return self.spectral_radius < 1
 
-    def __str__(self) -> str:
+    def lines(self) -> list[tuple[str, str]]:
+        """The findings as people read them: a name and a text each."""
         holds = "holds" if self.satisfies_dobrushin else "fails"
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
-        if not self.hard_zeros:
-            zeros = "none: every state can be reached"
-        else:
-            words = {True: "can reach everything allowed", False: "are trapped in parts of what is allowed",
+        zeros = "none: every state can be reached"
+        if self.hard_zeros:
+            reach = {True: "can reach everything allowed", False: "are trapped in parts of what is allowed",
                      None: "may be trapped: not known"}[self.irreducible]  # fmt: skip
-            zeros = f"some; single moves {words}; {len(self.determined)} variables cannot move alone"
-        exact = "no clique tree fits" if self.width is None else (
-            f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB")  # fmt: skip
+            zeros = f"some; single moves {reach}; {len(self.determined)} variables cannot move alone"
+        exact = "no clique tree fits"
+        if self.width is not None:
+            exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
         shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
         settled = "; ".join(
             f"{sweeps} sweeps {share:.0%} ({self.seconds[sweeps]:.2g} s)" for sweeps, share in self.coalescence.items()
         )
-        return "\n".join([
-            f"Diagnosis of {self.model}",
-            f"  size         {self.n_variables} variables, up to {self.largest_cardinality} states and "
-            f"{self.largest_degree} neighbours",
-            f"  influence    rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius "
-            f"{self.spectral_radius:.3g}: Dobrushin's condition {holds}",
-            f"  strongest    {strongest}",
-            f"  zeros        {zeros}",
-            f"  exact        {exact}",
-            f"  dobrushin    variables bounded by 0.05 after {shares}",
-            f"  coalescence  variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}",
-            *(f"  try          {words}" for words in self.advice),
-        ])  # fmt: skip
+        most = f"{self.largest_cardinality} states and {self.largest_degree} neighbours"
+        norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
+        return [
+            ("size", f"{self.n_variables} variables, up to {most}"),
+            ("influence", f"{norms}: Dobrushin's condition {holds}"),
+            ("strongest", strongest),
+            ("zeros", zeros),
+            ("exact", exact),
+            ("dobrushin", f"variables bounded by 0.05 after {shares}"),
+            ("coalescence", f"variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}"),
+            *(("try", advice) for advice in self.advice),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([f"Diagnosis of {self.model}", *(f"  {name:<12} {text}" for name, text in self.lines())])
 
     __repr__ = __str__
 
@@ -147,8 +151,7 @@ def diagnose(model: Model) -> Diagnosis:
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
       try          estimate(method="coalescence"): all variables settle within 100 sweeps
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("diagnose", "model", "a model", model)
+    check.instance(model, Model, "diagnose", "model", "a model")
     space = workspace(model)
     bound = space.influence
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
@@ -159,7 +162,7 @@ def diagnose(model: Model) -> Diagnosis:
     dobrushin = _bounded(space)
     settled, seconds = _settled(model)
     irreducible = _irreducible(model) if zeros else True
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         repr(model),
         model.n_variables,
         int(np.diff(model._adjacency[0]).max(initial=0)),
@@ -178,8 +181,7 @@ def diagnose(model: Model) -> Diagnosis:
         seconds,
         [],
     )
-    found.advice.extend(_advice(found, model))
-    return found
+    return replace(diagnosis, advice=_advice(diagnosis, model))
 
 
 def _tree(space: Workspace) -> tuple[int | None, int | None]:
@@ -211,8 +213,8 @@ def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
     for sweeps in _SWEEPS:
         if expected_seconds(kernel, n * sweeps * _RUNS) > _SECONDS:
             break
-        found = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
-        shares[sweeps] = float((found.open[-1] <= _SETTLED * _RUNS).mean())
+        tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
+        shares[sweeps] = float((tally.open[-1] <= _SETTLED * _RUNS).mean())
         seconds[sweeps] = expected_seconds(kernel, n * sweeps * 1e4)
         if shares[sweeps] == 1:
             break
@@ -222,12 +224,12 @@ def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
 def _determined(model: Model) -> list[Hashable]:
     """Variables with at most one allowed label for every configuration of the others in some factor."""
     graph = model.to_factor_graph()
-    found = set()
+    stuck: set[int] = set()
     for k in _hard_factors(graph):
         scope, table = graph.factor(k)
         if len(scope) > 1:
-            found |= {i for axis, i in enumerate(scope) if ((table > -np.inf).sum(axis=axis) <= 1).all()}
-    return [model.labels[i] for i in sorted(found)]
+            stuck |= {i for axis, i in enumerate(scope) if ((table > -np.inf).sum(axis=axis) <= 1).all()}
+    return [model.labels[i] for i in sorted(stuck)]
 
 
 def _hard_factors(graph: FactorGraph) -> list[int]:
@@ -266,26 +268,26 @@ def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | Non
     return influence(blocks).spectral_radius() if blocks._table.size < _MOST_ENTRIES else None
 
 
-def _advice(found: Diagnosis, model: Model) -> list[str]:
-    words = []
-    if found.exact_memory is not None and found.exact_memory < 2**28:
-        words.append('estimate(method="exact"): the clique tree is cheap')
-    if found.satisfies_dobrushin:
-        words.append('estimate(method="dobrushin"): the bias can be bounded before sampling')
-    whole = [sweeps for sweeps, share in found.coalescence.items() if share == 1]
+def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
+    advice = []
+    if diagnosis.exact_memory is not None and diagnosis.exact_memory < 2**28:
+        advice.append('estimate(method="exact"): the clique tree is cheap')
+    if diagnosis.satisfies_dobrushin:
+        advice.append('estimate(method="dobrushin"): the bias can be bounded before sampling')
+    whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
     if whole:
-        words.append(f'estimate(method="coalescence"): all variables settle within {whole[0]} sweeps')
-    elif found.coalescence and max(found.coalescence.values()) > 0:
-        best = max(found.coalescence.values())
-        words.append(f'estimate(method="coalescence") for some targets: {best:.0%} of the variables settle')
+        advice.append(f'estimate(method="coalescence"): all variables settle within {whole[0]} sweeps')
+    elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
+        best = max(diagnosis.coalescence.values())
+        advice.append(f'estimate(method="coalescence") for some targets: {best:.0%} of the variables settle')
     groups = suggest_groups(model)
-    if groups and (found.determined or not found.satisfies_dobrushin):
+    if groups and (diagnosis.determined or not diagnosis.satisfies_dobrushin):
         radius = _radius_of_blocks(model, groups)
         blocks = f"model.merge(suggest_groups(model)): {len(groups)} blocks of {sum(map(len, groups))} variables"
-        if found.determined:
-            words.append(f"{blocks}, so that variables that determine each other move together")
+        if diagnosis.determined:
+            advice.append(f"{blocks}, so that variables that determine each other move together")
         elif radius is not None and radius < 1:
-            words.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
-    if not words:
-        words.append("evidence on strongly coupled variables, or method='uncertified'")
-    return words
+            advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
+    if not advice:
+        advice.append("evidence on strongly coupled variables, or method='uncertified'")
+    return advice

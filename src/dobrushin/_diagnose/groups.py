@@ -9,7 +9,6 @@ import numpy as np
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
-from dobrushin.errors import ArgumentError
 
 # Neighbours that move each other by less than this do well on their own.
 _STRONG = 0.25
@@ -50,8 +49,7 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
     >>> round(db.influence(ladder).spectral_radius(), 2), round(db.influence(blocks).spectral_radius(), 2)
     (0.97, 0.19)
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("suggest_groups", "model", "a model", model)
+    check.instance(model, Model, "suggest_groups", "model", "a model")
     most_states = check.count(most_states, "suggest_groups", "most_states", 2)
     matrix = known_influence(model).whole.matrix.tocoo()
     first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from dobrushin._learning.exact_gradient import Exact
 from dobrushin._learning.fit_result import Fit, History
-from dobrushin._learning.gibbs_gradient import Gibbs, NoScanError
-from dobrushin._learning.read import Settings
+from dobrushin._learning.gibbs_gradient import Expectation, Gibbs, NoScanError
+from dobrushin._learning.read import Options, Settings
 from dobrushin._learning.structure import Structure
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.state_file import StateFile
 from dobrushin.errors import FitInterrupted, UncertifiedStep
 
+Vector = NDArray[np.float64]
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.
 _HALVINGS = 20
 # Chance that the noise of the gradient is taken for more than noise, when convergence is judged by it.
@@ -26,35 +28,34 @@ _ERROR = 0.01
 _DECAY = 2.0 / 3.0
 
 
-class Ascent:
+class Ascent(ABC):
     """A fit under way: theta goes to project(theta + step (mean of data - mean of model - ridge theta))."""
 
     def __init__(
-        self,
-        structure: Structure,
-        data_means: NDArray[np.float64],
-        engine: Gibbs | Exact,
-        settings: Settings,
-        theta: NDArray[np.float64],
-        about: dict[str, Any],
+        self, structure: Structure, observed: NDArray[np.int64], options: Options, settings: Settings, theta: Vector
     ) -> None:
-        self._structure, self._engine, self._settings = structure, engine, settings
-        self._data = data_means[structure.free]
+        self._structure, self._options, self._settings = structure, options, settings
+        self._data = structure.means(structure.data_digits(observed))[structure.free]
         self.theta = theta
-        self._about = about  # method, persistent, seed, tolerance, chains
         self._rows: list[tuple[Any, ...]] = []
         self._began = time.perf_counter()
         # The variance of sum_k v_k t_k is at most |v|^2 times this: a step of 1 / curvature never overshoots.
         self._curvature = len(theta) * structure.difference**2 / 4.0 + settings.ridge
-        self._value = -np.inf  # of the objective at theta, for exact gradients
+
+    @abstractmethod
+    def _expectation(self, full: Vector) -> Expectation:
+        """Means of all statistics under the model with these parameters."""
+
+    @abstractmethod
+    def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
+        """The next parameters and the step size that leads there, where the caller sets none."""
 
     def run(
         self,
         iterations: int,
-        stop: float | None,
         saved: StateFile | None,
         report: Callable[[int], None] | None,
-        callback: Callable[[int, NDArray[np.float64]], Any] | None,
+        callback: Callable[[int, Vector], Any] | None,
     ) -> Fit:
         """Climb; whatever ends it early carries what was reached."""
         if saved is not None:
@@ -62,8 +63,8 @@ class Ascent:
                 self._restore(arrays)
             saved.begin(self._to_arrays())
         try:
-            while len(self._rows) < iterations and not self._is_done(stop):
-                self._iterate(stop)
+            while len(self._rows) < iterations and not self._is_done():
+                self._iterate()
                 if saved is not None and saved.is_due():
                     saved.save(self._to_arrays())
                 if report:
@@ -71,60 +72,110 @@ class Ascent:
                 if callback:
                     callback(len(self._rows), frozen(self.theta.copy()))
         except KeyboardInterrupt:
-            raise FitInterrupted(self._fit(stop), iterations) from None
+            raise FitInterrupted(self._fit(), iterations) from None
         except NoScanError:
-            raise UncertifiedStep(self._fit(stop), self._about["tolerance"], "at the parameters reached") from None
+            raise UncertifiedStep(self._fit(), self._options.tolerance, "at the parameters reached") from None
         finally:
             if saved is not None:
                 saved.save(self._to_arrays())
-        return self._fit(stop)
+        return self._fit()
 
-    def _is_done(self, stop: float | None) -> bool:
+    def _is_done(self) -> bool:
+        stop = self._options.stop
         return bool(self._rows) and stop is not None and self._rows[-1][1] <= stop
 
-    def _iterate(self, stop: float | None) -> None:
+    def _iterate(self) -> None:
         """One gradient and one step; all or nothing, so that what is kept is never half of one."""
-        held = self._engine.held() if isinstance(self._engine, Gibbs) else None
-        try:
-            row, theta = self._next(stop)
-        except BaseException:
-            if isinstance(self._engine, Gibbs) and held is not None:
-                self._engine.let_go(held)
-            raise
+        row, theta = self._next()
         self._rows, self.theta = [*self._rows, row], theta
 
-    def _next(self, stop: float | None) -> tuple[tuple[Any, ...], NDArray[np.float64]]:
+    def _next(self) -> tuple[tuple[Any, ...], Vector]:
         """A row of the history and the next parameters."""
-        iteration, full = len(self._rows), self._structure.filled(self.theta)
-        updates, steps, is_new = 0, 0, False
-        if isinstance(self._engine, Gibbs):
-            means, bias, steps, is_new = self._engine.expectation(full, iteration)
-            updates = steps * self._about["chains"]
-        else:
-            means, bias, log_partition = self._engine.expectation(full)
-            self._value = self._objective(self.theta, log_partition)
+        stop = self._options.stop
+        means, bias, steps, is_new = self._expectation(self._structure.filled(self.theta))
         gradient = self._data - means[self._structure.free] - self._settings.ridge * self.theta
         inward = self._settings.inward(self.theta, gradient)
         norm = float(np.abs(inward).max())
         theta, size = self.theta, 0.0
         if stop is None or norm > stop:
-            theta, size = self._moved(gradient, inward, iteration)
+            theta, size = self._move(gradient, inward)
         before = self._rows[-1] if self._rows else (0, 0, 0, 0, 0, 0.0, False)
         now = time.perf_counter()
-        row = (size, norm, bias, steps, before[4] + updates, before[5] + now - self._began, is_new)
+        updates = before[4] + steps * self._options.chains
+        row = (size, norm, bias, steps, updates, before[5] + now - self._began, is_new)
         self._began = now
         return row, theta
 
-    def _moved(
-        self, gradient: NDArray[np.float64], inward: NDArray[np.float64], iteration: int
-    ) -> tuple[NDArray[np.float64], float]:
+    def _move(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
         """The next parameters and the step size that leads there."""
-        size = self._settings.step_size(iteration)
+        size = self._settings.step_size(len(self._rows))
         if size is not None or not inward.any():
             return self._at(gradient, size or 1.0 / self._curvature), size or 0.0
-        if isinstance(self._engine, Exact):
-            return self._climbed(gradient, self._engine)
-        direction = np.zeros(len(self._structure.start))
+        return self._choose_step(gradient, inward)
+
+    def _at(self, gradient: Vector, size: float) -> Vector:
+        return self._settings.project(self.theta + size * gradient)
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _fit(self) -> Fit:
+        history, structure, about = self._history(), self._structure, self._options.about()
+        bias = float(history.bias_bound.max()) if len(history) else np.inf
+        names = structure.names()
+        return Fit(
+            structure.model(structure.filled(self.theta)), frozen(self.theta.copy()),
+            [names[k] for k in structure.free.tolist()], history, bias, self._is_flat(history),
+            about["method"], about["persistent"], about["seed"],
+        )  # fmt: skip
+
+    def _is_flat(self, history: History) -> bool:
+        if not len(history):
+            return False
+        last = float(history.gradient_norm[-1])
+        if self._options.stop is not None:
+            return last <= self._options.stop
+        return last <= self._noise(float(history.bias_bound[-1]))
+
+    def _noise(self, bias: float) -> float:
+        """What bias and chance make of a gradient of 0, by Hoeffding's inequality for all coordinates."""
+        chance = np.log(2.0 * len(self.theta) / _ERROR) / (2.0 * self._options.chains)
+        return float(self._structure.difference * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
+
+    def _history(self) -> History:
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 7
+        types = (np.float64, np.float64, np.float64, np.int64, np.int64, np.float64, np.bool_)
+        return History(*(frozen(np.array(c, dtype=t)) for c, t in zip(columns, types, strict=True)))
+
+    def _to_arrays(self) -> dict[str, Any]:
+        arrays: dict[str, Any] = {f"history.{name}": part for name, part in vars(self._history()).items()}
+        return {**arrays, "theta": self.theta}
+
+    def _restore(self, arrays: dict[str, Any]) -> None:
+        names = vars(self._history())
+        self._rows = list(zip(*(arrays[f"history.{name}"].tolist() for name in names), strict=True))
+        self.theta = arrays["theta"]
+
+
+class GibbsAscent(Ascent):
+    """Gradients from chains, on scans that are certified where that is asked for."""
+
+    def __init__(self, structure: Structure, observed: NDArray[np.int64], options: Options, *rest: Any) -> None:
+        super().__init__(structure, observed, options, *rest)
+        self._engine = Gibbs(structure, options, observed)
+
+    def _expectation(self, full: Vector) -> Expectation:
+        return self._engine.expectation(full, len(self._rows))
+
+    def _iterate(self) -> None:
+        held = self._engine.held()
+        try:
+            super()._iterate()
+        except BaseException:
+            self._engine.let_go(held)
+            raise
+
+    def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
+        iteration, direction = len(self._rows), np.zeros(len(self._structure.start))
         direction[self._structure.free] = inward
         curvature = self._engine.variance(direction) / float(inward @ inward) + self._settings.ridge
         # Along this direction the log-likelihood is about a parabola: go to its top.
@@ -138,71 +189,44 @@ class Ascent:
                 return theta, size
             size /= 2.0
         reason = "anywhere near the parameters reached in the direction of the gradient"
-        raise UncertifiedStep(self._fit(None), self._about["tolerance"], reason)
+        raise UncertifiedStep(self._fit(), self._options.tolerance, reason)
 
-    def _climbed(self, gradient: NDArray[np.float64], engine: Exact) -> tuple[NDArray[np.float64], float]:
+    def _to_arrays(self) -> dict[str, Any]:
+        inner = self._engine.to_arrays(self._structure.filled(self.theta))
+        return super()._to_arrays() | {f"engine.{name}": part for name, part in inner.items()}
+
+    def _restore(self, arrays: dict[str, Any]) -> None:
+        super()._restore(arrays)
+        inner = {k.removeprefix("engine."): v for k, v in arrays.items() if k.startswith("engine.")}
+        self._engine.restore(inner, self._structure.filled(self.theta))
+
+
+class ExactAscent(Ascent):
+    """Gradients from a clique tree, and steps by trial."""
+
+    def __init__(self, structure: Structure, *rest: Any) -> None:
+        super().__init__(structure, *rest)
+        self._engine = Exact(structure)
+        self._value = -np.inf  # of the objective at theta
+
+    def _expectation(self, full: Vector) -> Expectation:
+        means, bias, log_partition = self._engine.expectation(full)
+        self._value = self._objective(self.theta, log_partition)
+        return Expectation(means, bias, 0, False)
+
+    def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:  # noqa: ARG002
         """A step, twice as long as the last one or shorter, at whose end the objective has risen as it should."""
         size = 2.0 * self._rows[-1][0] if self._rows and self._rows[-1][0] else 1.0
         slack = 1e-13 * (1.0 + abs(self._value))
         for _ in range(_HALVINGS + 10):
             theta = self._at(gradient, size)
             move = theta - self.theta
-            value = self._objective(theta, engine.log_partition(self._structure.filled(theta)))
+            value = self._objective(theta, self._engine.log_partition(self._structure.filled(theta)))
             if value >= self._value + float(gradient @ move) - float(move @ move) / (2.0 * size) - slack:
                 break
             size /= 2.0
         return theta, size
 
-    def _at(self, gradient: NDArray[np.float64], size: float) -> NDArray[np.float64]:
-        return self._settings.project(self.theta + size * gradient)
-
-    def _objective(self, theta: NDArray[np.float64], log_partition: float) -> float:
+    def _objective(self, theta: Vector, log_partition: float) -> float:
         """Mean log-likelihood less the penalty, but for what does not depend on theta."""
         return float(theta @ self._data) - log_partition - 0.5 * self._settings.ridge * float(theta @ theta)
-
-    # -- results ---------------------------------------------------------------------------------------------------
-
-    def _fit(self, stop: float | None) -> Fit:
-        history = self._history()
-        structure = self._structure
-        bias = float(history.bias_bound.max()) if len(history) else np.inf
-        names = structure.names()
-        return Fit(
-            structure.model(structure.filled(self.theta)), frozen(self.theta.copy()),
-            [names[k] for k in structure.free.tolist()], history, bias, self._is_flat(stop, history),
-            self._about["method"], self._about["persistent"], self._about["seed"],
-        )  # fmt: skip
-
-    def _is_flat(self, stop: float | None, history: History) -> bool:
-        if not len(history):
-            return False
-        last = float(history.gradient_norm[-1])
-        if stop is not None:
-            return last <= stop
-        return last <= self._noise(float(history.bias_bound[-1]))
-
-    def _noise(self, bias: float) -> float:
-        """What bias and chance make of a gradient of 0, by Hoeffding's inequality for all coordinates."""
-        chance = np.log(2.0 * len(self.theta) / _ERROR) / (2.0 * self._about["chains"])
-        return float(self._structure.difference * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
-
-    def _history(self) -> History:
-        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 7
-        types = (np.float64, np.float64, np.float64, np.int64, np.int64, np.float64, np.bool_)
-        return History(*(frozen(np.array(c, dtype=t)) for c, t in zip(columns, types, strict=True)))
-
-    def _to_arrays(self) -> dict[str, Any]:
-        arrays: dict[str, Any] = {f"history.{name}": part for name, part in vars(self._history()).items()}
-        arrays["theta"] = self.theta
-        if isinstance(self._engine, Gibbs):
-            inner = self._engine.to_arrays(self._structure.filled(self.theta))
-            arrays |= {f"engine.{name}": part for name, part in inner.items()}
-        return arrays
-
-    def _restore(self, arrays: dict[str, Any]) -> None:
-        names = vars(self._history())
-        self._rows = list(zip(*(arrays[f"history.{name}"].tolist() for name in names), strict=True))
-        self.theta = arrays["theta"]
-        if isinstance(self._engine, Gibbs):
-            inner = {k.removeprefix("engine."): v for k, v in arrays.items() if k.startswith("engine.")}
-            self._engine.restore(inner, self._structure.filled(self.theta))

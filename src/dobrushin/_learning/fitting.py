@@ -1,4 +1,4 @@
-"""The public function."""
+"""`fit`: what is asked for is read, and climbed to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._learning.ascent import Ascent
-from dobrushin._learning.exact_gradient import Exact
+from dobrushin._learning.ascent import ExactAscent, GibbsAscent
 from dobrushin._learning.fit_result import Fit
-from dobrushin._learning.gibbs_gradient import Gibbs
-from dobrushin._learning.read import read_problem, read_settings, read_start
+from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
 from dobrushin._shared.progress import progress_bar
-from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._shared.seeds import seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
@@ -140,42 +138,17 @@ def fit(
     if callback is not None and not callable(callback):
         raise ArgumentError("fit", "callback", "a function", callback)
     structure, observed = read_problem(model, data, family, states, learn)
-    tolerance = check.positive(tolerance, "fit", "tolerance")
-    if tolerance >= structure.difference:
-        requirement = f"below {structure.difference:g}, the range of the statistics"
-        raise ArgumentError("fit", "tolerance", requirement, tolerance)
-    if steps is not None:
-        least = structure.n if scan == "systematic" else 1
-        steps = check.count(steps, "fit", "steps", least)
+    file = read_checkpoint(checkpoint, "fit")
+    sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed, "fit")
+    options = Options(method, scan, tolerance, steps, chains, persistent, stop, sequence).check_for(structure)
     settings = read_settings(len(structure.free), step, ridge, box)
     theta = read_start(structure, initial, settings)
-    limit = 1e-6 if stop is None and method == "exact" else stop
-    if limit is not None:
-        limit = check.positive(limit, "fit", "stop")
-    file = read_checkpoint(checkpoint, "fit")
-    if seed is None and file is not None:
-        seed = stored_seed(file)
-    sequence = seed_sequence(seed, "fit")
-    means = structure.means(structure.data_digits(observed))
-
-    engine: Gibbs | Exact
-    if method == "exact":
-        engine = Exact(structure)
-    else:
-        engine = Gibbs(structure, scan, tolerance, steps, chains, bool(persistent), sequence, observed)
-    about = {
-        "method": "exact" if method == "exact" else scan,
-        "persistent": method == "gibbs" and bool(persistent),
-        "seed": None if method == "exact" else kept_seed(sequence),
-        "tolerance": tolerance,
-        "chains": chains,
-    }
-    ascent = Ascent(structure, means, engine, settings, theta, about)
+    ascent = (ExactAscent if options.is_exact else GibbsAscent)(structure, observed, options, settings, theta)
     saved = None
     if file is not None:
         climb = (*(settings.step_size(k) for k in range(16)), settings.ridge, settings.low, settings.high, theta)
-        what = (structure.family, structure.sizes, structure.edges, structure.start, structure.free, observed)
-        parts = (what, climb, about, steps)
+        what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
+        parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
     with progress_bar(bool(progress), iterations, "fitting") as report:
-        return ascent.run(iterations, limit, saved, report, callback)
+        return ascent.run(iterations, saved, report, callback)

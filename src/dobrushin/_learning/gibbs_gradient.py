@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import Influence, influence
+from dobrushin._learning.read import Options
 from dobrushin._learning.structure import Structure
 from dobrushin._models import Model
 from dobrushin._optimize import shortest_scan
@@ -32,7 +33,7 @@ _MOST_WORK = 1e9
 
 
 class Expectation(NamedTuple):
-    """Means of all statistics under the model, as a step found them."""
+    """Means of all statistics under the model, as the chains of a step have them."""
 
     means: NDArray[np.float64]
     bias: float  # bound on the bias of each of them; inf: unknown, or no better than the range
@@ -51,19 +52,10 @@ class Gibbs:
     on the strength of an earlier certificate.
     """
 
-    def __init__(
-        self,
-        structure: Structure,
-        kind: str,
-        tolerance: float,
-        steps: int | None,
-        chains: int,
-        persistent: bool,
-        sequence: np.random.SeedSequence,
-        data: NDArray[Any],
-    ) -> None:
-        self._structure, self._kind, self._tolerance = structure, kind, tolerance
-        self._chains, self._persistent, self._sequence = chains, persistent, sequence
+    def __init__(self, structure: Structure, options: Options, data: NDArray[Any]) -> None:
+        self._structure, self._kind, self._tolerance = structure, options.scan, options.tolerance
+        self._chains, self._persistent, self._sequence = options.chains, options.persistent, options.sequence
+        steps = options.steps
         self._most_steps = _MOST_SWEEPS * structure.n if steps is None else steps
         used = structure.used()
         self._objective = Objective(used, np.ones(len(used)), True)
@@ -73,9 +65,9 @@ class Gibbs:
         self.scan: Scan | None = None
         self.states: NDArray[Any] | None = None  # (chains, variables), of persistent chains
         self._is_new = False
-        if kind == "systematic":
+        if self._kind == "systematic":
             self.scan = Scan.systematic(structure.n, steps or 10 * structure.n)
-        elif kind == "uniform":
+        elif self._kind == "uniform":
             self.scan = Scan.uniform(structure.n, steps or 10 * structure.n)
         self._at: tuple[bytes, Model, Influence] | None = None  # parameters that all is ready for
         self._x: NDArray[Any] | None = None
@@ -101,9 +93,9 @@ class Gibbs:
         shortest = held is not None and len(held) <= len(self._objective.positions)
         if holds and (bound >= WASTEFUL * self._tolerance or shortest):
             return True
-        found = self._choose(source)
-        if found is not None and (held is None or not holds or len(found) < len(held)):
-            self.scan, self._is_new = found, True
+        scan = self._choose(source)
+        if scan is not None and (held is None or not holds or len(scan) < len(held)):
+            self.scan, self._is_new = scan, True
         elif not holds:
             self._at = None
             return False
@@ -117,15 +109,15 @@ class Gibbs:
         """The shortest scan found; None where none has the bound."""
         for goal in (AIM * self._tolerance, self._goal):
             try:
-                found = shortest_scan(
+                result = shortest_scan(
                     source, None, self._weights, tolerance=goal, criterion="max",
                     polish=int(len(self._weights) <= _POLISHED), max_steps=self._most_steps, guide=None,
                 )  # fmt: skip
             except ToleranceError:
                 continue
             # The weights make every coordinate's bound at most the largest of the variables'; it is computed itself.
-            if self.bound(source, found.scan) <= self._goal:
-                return found.scan
+            if self.bound(source, result.scan) <= self._goal:
+                return result.scan
         return None
 
     def bound(self, source: Influence, scan: Scan, error: Any = 0.0) -> float:
@@ -139,10 +131,10 @@ class Gibbs:
         """Means of the statistics at the end of the scan; `NoScanError` where it cannot be certified but should be."""
         if not self.prepare(full):
             raise NoScanError
-        found = self._draw(iteration)
-        if self._kind == "certified" and found.bias > self._tolerance:
+        expectation = self._draw(iteration)
+        if self._kind == "certified" and expectation.bias > self._tolerance:
             raise NoScanError  # the updates as they were drawn err by more than there is room for
-        return found
+        return expectation
 
     def _draw(self, iteration: int) -> Expectation:
         assert self._at is not None

@@ -2,21 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from numbers import Real
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._learning.structure import Structure, structure_of, structure_on
-from dobrushin._models import Ising, Model, PairwiseMRF, Potts
+from dobrushin._learning.structure import FAMILIES, Structure, structure_of
+from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
 from dobrushin._shared import validate as check
+from dobrushin._shared.seeds import kept_seed
 from dobrushin.errors import ArgumentError
 
-FAMILIES = ("ising", "potts", "pairwise")
+_MODEL = "an Ising, Potts or PairwiseMRF model, or a list of edges"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where gradients come from, and when they are small enough."""
+
+    method: str
+    scan: str
+    tolerance: float
+    steps: int | None
+    chains: int
+    persistent: bool
+    stop: float | None
+    sequence: np.random.SeedSequence
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether gradients come from a clique tree."""
+        return self.method == "exact"
+
+    def check_for(self, structure: Structure) -> Options:
+        """The options as numbers that make sense for this structure."""
+        tolerance = check.positive(self.tolerance, "fit", "tolerance")
+        if tolerance >= structure.difference:
+            requirement = f"below {structure.difference:g}, the range of the statistics"
+            raise ArgumentError("fit", "tolerance", requirement, tolerance)
+        steps, stop = self.steps, self.stop
+        if steps is not None:
+            steps = check.count(steps, "fit", "steps", structure.n if self.scan == "systematic" else 1)
+        if stop is not None:
+            stop = check.positive(stop, "fit", "stop")
+        elif self.is_exact:
+            stop = 1e-6
+        return replace(self, tolerance=tolerance, steps=steps, stop=stop, persistent=bool(self.persistent))
+
+    def about(self) -> dict[str, Any]:
+        """What a fit says of itself, and a checkpoint of the fit that wrote it."""
+        return {
+            "method": "exact" if self.is_exact else self.scan,
+            "persistent": not self.is_exact and self.persistent,
+            "seed": None if self.is_exact else kept_seed(self.sequence),
+            "tolerance": self.tolerance,
+            "chains": self.chains,
+        }
 
 
 @dataclass(frozen=True)
@@ -70,12 +114,12 @@ def read_problem(
 
 
 def _from_model(model: Model, family: str | None, states: int | None, learn: str) -> Structure:
-    if not isinstance(model, Ising | Potts | PairwiseMRF):
-        raise ArgumentError("fit", "model", "an Ising, Potts or PairwiseMRF model, or a list of edges", model)
+    structure = structure_of(model, learn)
+    if structure is None:
+        raise ArgumentError("fit", "model", _MODEL, model)
     for name, value in (("family", family), ("states", states)):
         if value is not None:
             raise ArgumentError("fit", name, "None when a model is given", value)
-    structure = structure_of(model, learn)
     if not len(structure.edges) and learn != "unaries":
         requirement = "one with edges (couplings of 0 are none: pass a list of edges, or couplings of 1 and initial=0)"
         raise ArgumentError("fit", "model", requirement, model)
@@ -85,32 +129,25 @@ def _from_model(model: Model, family: str | None, states: int | None, learn: str
 def _from_edges(
     source: Any, data: NDArray[np.float64], names: list[Hashable] | None, family: str | None, states: Any, learn: str
 ) -> Structure:
-    family = check.choice("ising" if family is None else family, FAMILIES, "fit", "family")
-    if isinstance(source, str) or not isinstance(source, Iterable):
-        raise ArgumentError("fit", "model", "an Ising, Potts or PairwiseMRF model, or a list of edges", source)
-    keys = []
-    for k, edge in enumerate(source):
-        ends = tuple(edge.tolist() if isinstance(edge, np.ndarray) else edge) if isinstance(edge, Iterable) else ()
-        if isinstance(edge, str) or len(ends) != 2 or ends[0] == ends[1]:
-            raise ArgumentError("fit", "model", "a list of pairs of distinct labels", edge, f"edge {k}")
-        keys.append(ends)
+    family = check.choice("ising" if family is None else family, tuple(FAMILIES), "fit", "family")
+    keys = _read_edges(source)
     if not keys and learn != "unaries":
         raise ArgumentError("fit", "model", "a list of at least one edge", source)
     columns = range(data.shape[1])
     labels: Sequence[Hashable]
     if names is not None:
         labels = check.read_labels(names, len(names), "fit")
-        lookup = None if isinstance(labels, range) else {label: i for i, label in enumerate(labels)}
+        lookup = check.lookup_table(labels)
     else:
-        count, found, lookup = name_variables(keys, "fit", "model", None)
-        labels = columns if found is None else found
-        if found is None and count > len(columns):
+        count, own, lookup = name_variables(keys, "fit", "model", None)
+        labels = columns if own is None else own
+        if own is None and count > len(columns):
             requirement = f"a list of edges between the {len(columns)} columns of the data"
             raise ArgumentError("fit", "model", requirement, count - 1)
     pairs = np.empty((len(keys), 2), dtype=np.int64)
     for k, ends in enumerate(keys):
         for side, label in enumerate(ends):
-            position = check.label_position(label, labels, lookup) if isinstance(label, Hashable) else None
+            position = check.label_position(label, labels, lookup)
             if position is None:
                 raise ArgumentError("fit", "model", "a list of edges between columns of the data", label, f"edge {k}")
             pairs[k, side] = position
@@ -119,7 +156,21 @@ def _from_edges(
     if len(unique) < len(pairs):
         k = int(np.setdiff1d(np.arange(len(pairs)), index)[0])
         raise ArgumentError("fit", "model", "a list of edges without repetition", keys[k], f"edge {k}")
-    return structure_on(pairs, labels, family, _number_of_states(family, states, data), learn)
+    return FAMILIES[family].on(pairs, labels, _number_of_states(family, states, data), learn)
+
+
+def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
+    """Pairs of distinct labels."""
+    if not check.is_several(source):
+        raise ArgumentError("fit", "model", _MODEL, source)
+    edges: list[tuple[Hashable, ...]] = []
+    for k, edge in enumerate(source):
+        pair = edge.tolist() if isinstance(edge, np.ndarray) else edge
+        ends = tuple(pair) if check.is_several(pair) else ()
+        if len(ends) != 2 or ends[0] == ends[1]:
+            raise ArgumentError("fit", "model", "a list of pairs of distinct labels", edge, f"edge {k}")
+        edges.append(ends)
+    return edges
 
 
 def _number_of_states(family: str, states: Any, data: NDArray[np.float64]) -> int:
@@ -169,8 +220,7 @@ def read_settings(count: int, step: Any, ridge: Any, box: Any) -> Settings:
         size = step
     else:
         size = check.positive(step, "fit", "step")
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < np.inf:
-        raise ArgumentError("fit", "ridge", "non-negative and finite", ridge)
+    ridge = check.non_negative(ridge, "fit", "ridge")
     low, high = np.full(count, -np.inf), np.full(count, np.inf)
     if box is not None:
         ends = box if isinstance(box, tuple | list) else (-np.asarray(box), box)
@@ -181,7 +231,7 @@ def read_settings(count: int, step: Any, ridge: Any, box: Any) -> Settings:
             k = int(np.argmin(fine))
             requirement = "a lower bound that is not above the upper one (a single number is the upper one)"
             raise ArgumentError("fit", "box", requirement, (float(low[k]), float(high[k])), f"index {k}")
-    return Settings(size, float(ridge), low, high)
+    return Settings(size, ridge, low, high)
 
 
 def read_start(structure: Structure, initial: Any, settings: Settings) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ class Structure(ABC):
     Arrays of states have shape (variables, observations) here.
     """
 
-    family: str
+    family: type[Model]
     # The most that a statistic changes with one of its variables, which is its range, too.
     difference: float = 1.0
 
@@ -38,17 +38,29 @@ class Structure(ABC):
         sizes: NDArray[np.int64],
         edges: NDArray[np.int64],
         labels: Sequence[Hashable],
-        start: NDArray[np.float64],
+        start: NDArray[np.float64] | None,
         learn: str,
     ) -> None:
         self.sizes, self.edges, self.labels = frozen(sizes), frozen(edges), labels
         self.n = len(sizes)
-        self.start = frozen(start)
         first, second = self._members()
+        start = np.zeros(len(first)) if start is None else start
+        self.start = frozen(start)
         kind = second >= 0
         wanted = kind if learn == "edges" else ~kind if learn == "unaries" else np.ones(len(start), dtype=np.bool_)
         self.free = frozen(np.flatnonzero(wanted & np.isfinite(start)))
         self._first, self._second = frozen(first[self.free]), frozen(second[self.free])
+
+    @classmethod
+    def of(cls, model: Any, learn: str) -> Structure:
+        """The structure of a model of this family, which starts at the model's own parameters."""
+        edges, start = cls._parameters(model)
+        return cls(model.cardinalities, edges, model.labels, start, learn)
+
+    @classmethod
+    def on(cls, edges: NDArray[np.int64], labels: Sequence[Hashable], states: int, learn: str) -> Structure:
+        """The family on given edges, all parameters 0."""
+        return cls(np.full(len(labels), states, dtype=np.int64), edges, labels, None, learn)
 
     @property
     def spins(self) -> bool:
@@ -92,6 +104,11 @@ class Structure(ABC):
             here = self.edges[k : k + step]
             yield slice(k, k + len(here)), x[here[:, 0]], x[here[:, 1]]
 
+    @classmethod
+    @abstractmethod
+    def _parameters(cls, model: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Edges and parameters of a model."""
+
     @abstractmethod
     def _members(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The variables of each statistic; -1 for the second one of those that have one."""
@@ -132,7 +149,12 @@ class Structure(ABC):
 class IsingStructure(Structure):
     """Spins: t = x_i x_j, with differences 2, and t = x_i."""
 
-    family, difference = "Ising", 2.0
+    family, difference = Ising, 2.0
+
+    @classmethod
+    def _parameters(cls, model: Ising) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        edges, couplings = _couplings(model)
+        return edges, np.concatenate([couplings, model.fields])
 
     @property
     def spins(self) -> bool:
@@ -173,7 +195,12 @@ class IsingStructure(Structure):
 class PottsStructure(Structure):
     """Labels that like to agree: t = 1{x_i = x_j}, and t = 1{x_i = a}, with differences 1."""
 
-    family = "Potts"
+    family = Potts
+
+    @classmethod
+    def _parameters(cls, model: Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        edges, couplings = _couplings(model)
+        return edges, np.concatenate([couplings, model.unaries.ravel()])
 
     def _members(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         single = np.repeat(np.arange(self.n), self.sizes)
@@ -194,7 +221,7 @@ class PottsStructure(Structure):
         return np.concatenate([*shares, _shares(x, self.sizes)])
 
     def along(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        total = _looked_up(direction[len(self.edges) :], x, self.sizes)
+        total = _sum_of_values(direction[len(self.edges) :], x, self.sizes)
         for span, a, b in self._chunks(x):
             total = total + direction[span] @ (a == b)
         return total
@@ -204,14 +231,18 @@ class PottsStructure(Structure):
         return np.concatenate([pairs.reshape(-1, k * k)[:, :: k + 1].sum(axis=1), singles])
 
     def names(self) -> list[tuple[Hashable, ...]]:
-        found: list[tuple[Hashable, ...]] = [("coupling", *ends) for ends in self._edge_labels()]
-        return found + [("unary", label, a) for label in self.labels for a in range(int(self.sizes[0]))]
+        names: list[tuple[Hashable, ...]] = [("coupling", *ends) for ends in self._edge_labels()]
+        return names + [("unary", label, a) for label in self.labels for a in range(int(self.sizes[0]))]
 
 
 class PairwiseStructure(Structure):
     """A table on each edge: t = 1{x_i = a, x_j = b} and t = 1{x_i = a}, with differences 1."""
 
-    family = "PairwiseMRF"
+    family = PairwiseMRF
+
+    @classmethod
+    def _parameters(cls, model: PairwiseMRF) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        return model.edges, np.concatenate([model._table, model._unary])
 
     def _cells(self) -> NDArray[np.int64]:
         """Where the table of each edge begins, and where the last one ends."""
@@ -243,7 +274,7 @@ class PairwiseStructure(Structure):
         return np.concatenate([counts / x.shape[1], _shares(x, self.sizes)])
 
     def along(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        total = _looked_up(direction[int(self._cells()[-1]) :], x, self.sizes)
+        total = _sum_of_values(direction[int(self._cells()[-1]) :], x, self.sizes)
         for place in self._places(x):
             total = total + direction[place].sum(axis=0)
         return total
@@ -252,39 +283,28 @@ class PairwiseStructure(Structure):
         return np.concatenate([pairs, singles])
 
     def names(self) -> list[tuple[Hashable, ...]]:
-        found: list[tuple[Hashable, ...]] = []
+        names: list[tuple[Hashable, ...]] = []
         for (a, b), (one, other) in zip(self.edges.tolist(), self._edge_labels(), strict=True):
             cells = np.ndindex(int(self.sizes[a]), int(self.sizes[b]))
-            found += [("table", one, other, s, t) for s, t in cells]
-        return found + [("unary", self.labels[i], s) for i in range(self.n) for s in range(int(self.sizes[i]))]
+            names += [("table", one, other, s, t) for s, t in cells]
+        return names + [("unary", self.labels[i], s) for i in range(self.n) for s in range(int(self.sizes[i]))]
 
 
-def structure_of(model: Ising | Potts | PairwiseMRF, learn: str) -> Structure:
-    """The structure of a model, which starts at the model's own parameters."""
-    sizes = model.cardinalities
-    if isinstance(model, PairwiseMRF):
-        start = np.concatenate([model._table, model._unary])
-        return PairwiseStructure(sizes, model.edges, model.labels, start, learn)
+# What can be learned, by the name that `fit` takes.
+FAMILIES: dict[str, type[Structure]] = {"ising": IsingStructure, "potts": PottsStructure, "pairwise": PairwiseStructure}
+
+
+def structure_of(model: Model, learn: str) -> Structure | None:
+    """The structure of a model; None if its family cannot be learned."""
+    kind = next((kind for kind in FAMILIES.values() if isinstance(model, kind.family)), None)
+    return None if kind is None else kind.of(model, learn)
+
+
+def _couplings(model: Ising | Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Edges in order, and their couplings."""
     upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
     order = np.lexsort((upper.coords[1], upper.coords[0]))
-    edges = np.stack(upper.coords, axis=1)[order].astype(np.int64)
-    if isinstance(model, Ising):
-        return IsingStructure(sizes, edges, model.labels, np.concatenate([upper.data[order], model.fields]), learn)
-    start = np.concatenate([upper.data[order], model.unaries.ravel()])
-    return PottsStructure(sizes, edges, model.labels, start, learn)
-
-
-def structure_on(
-    edges: NDArray[np.int64], labels: Sequence[Hashable], family: str, states: int, learn: str
-) -> Structure:
-    """A family on given edges, all parameters 0."""
-    n, m = len(labels), len(edges)
-    sizes = np.full(n, states, dtype=np.int64)
-    if family == "ising":
-        return IsingStructure(sizes, edges, labels, np.zeros(m + n), learn)
-    if family == "potts":
-        return PottsStructure(sizes, edges, labels, np.zeros(m + n * states), learn)
-    return PairwiseStructure(sizes, edges, labels, np.zeros(m * states**2 + n * states), learn)
+    return np.stack(upper.coords, axis=1)[order].astype(np.int64), upper.data[order]
 
 
 def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -296,7 +316,7 @@ def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     return counts / x.shape[1]
 
 
-def _looked_up(values: NDArray[np.float64], x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sum_of_values(values: NDArray[np.float64], x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sum over variables of the value that belongs to the variable's state."""
     start = np.concatenate([[0], np.cumsum(sizes)])
     total = np.zeros(x.shape[1])

@@ -138,8 +138,7 @@ def read_executor(executor: Any, function: str) -> Executor | None:
     prefix = getattr(executor, "_thread_name_prefix", None)  # not `_threads`, which knows a thread too late
     if prefix and threading.current_thread().name.startswith(f"{prefix}_"):
         return Inline(Within(cores()))
-    found: Executor = executor
-    return found
+    return executor
 
 
 def cores() -> int:
@@ -284,10 +283,8 @@ def run_pieces(
 def _result(future: Future[Any], function: str) -> Any:
     try:
         return future.result()
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if "pickle" in str(error):
-            raise _unsendable(function, error) from None
-        raise
+    except pickle.PicklingError as error:
+        raise _unsendable(function, error) from None
     except (BrokenExecutor, CancelledError) as error:
         raise Lost(str(error) or "pieces of the work were cancelled") from None
     except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dobrushin._shared import validate as check
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
@@ -37,16 +38,14 @@ def read_checkpoint(path: Any, function: str) -> Path | None:
     """Check a path before anything is done with it."""
     if path is None:
         return None
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or "\0" in os.fspath(path):
-        raise ArgumentError(function, "checkpoint", "a path", path)
-    found = Path(path)
-    if found.is_dir() or not found.parent.is_dir():
-        why = "it is a folder" if found.is_dir() else f"there is no folder {os.fspath(found.parent)!r}"
+    file = Path(check.path(path, function, "checkpoint"))
+    if file.is_dir() or not file.parent.is_dir():
+        why = "it is a folder" if file.is_dir() else f"there is no folder {os.fspath(file.parent)!r}"
         raise ArgumentError(function, "checkpoint", f"a file that can be written ({why})", os.fspath(path))
-    if not found.exists() and os.path.exists(second := numbered(found, 1)):
+    if not file.exists() and os.path.exists(second := numbered(file, 1)):
         requirement = f"one without files of another run beside it: {os.fspath(second)!r}"
         raise ArgumentError(function, "checkpoint", requirement, os.fspath(path))
-    return found
+    return file
 
 
 def numbered(path: Path, number: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeGuard
@@ -86,6 +87,22 @@ def instance(value: object, kind: type | UnionType, function: str, argument: str
 def evidence(value: object, function: str) -> None:
     """A dict from labels to states; what is in it is checked against a model."""
     instance(value, Mapping, function, "evidence", "a dict from labels to states")
+
+
+def path(value: object, function: str, argument: str = "path") -> str:
+    """A path as text."""
+    if isinstance(value, str | os.PathLike) and "\0" not in (name := os.fsdecode(value)):
+        return name
+    raise ArgumentError(function, argument, "a path", value)
+
+
+def grid_shape(value: Any, function: str) -> tuple[int, int] | None:
+    """Rows and columns of a grid; None if they are not given."""
+    if value is None:
+        return None
+    if not is_several(value) or len(sides := tuple(value)) != 2:
+        raise ArgumentError(function, "shape", "a pair (rows, columns)", value)
+    return count(sides[0], function, "shape"), count(sides[1], function, "shape")
 
 
 def is_whole(value: object) -> TypeGuard[int]:

@@ -10,7 +10,7 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS, Format, extensions, table
-from dobrushin.io.source import LIMIT, Path, load, path_name, save
+from dobrushin.io.source import LIMIT, Path, load, save
 
 # Files that hold no model, and what reads them.
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
@@ -181,13 +181,13 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) ->
 
 def _is_folder(path: Path) -> bool:
     """Whether a path can only be that of a folder."""
-    text = path_name(path, "write")
+    text = check.path(path, "write")
     return text.endswith(("/", os.sep)) or not os.path.splitext(os.path.basename(text))[1]
 
 
 def _format(path: Path, format: str | None, function: str) -> tuple[str, Format | None]:
     """The file's name, and its format if that is known."""
-    name = os.path.basename(path_name(path, function))
+    name = os.path.basename(check.path(path, function))
     if format is not None:
         return name, FORMATS[check.choice(format, tuple(FORMATS), function, "format")]
     extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]

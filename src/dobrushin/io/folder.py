@@ -15,7 +15,7 @@ from dobrushin._models import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
-from dobrushin.io.source import Path, path_name
+from dobrushin.io.source import Path
 from dobrushin.io.stored import FORMAT
 
 # Rows that are written together, and edges that are sorted together.
@@ -285,7 +285,7 @@ class _Folder:
     """A folder that appears under its name only when it is complete."""
 
     def __init__(self, path: Path, function: str) -> None:
-        self.name = path_name(path, function)
+        self.name = check.path(path, function)
         self.place = os.path.abspath(self.name)  # without a slash at its end
         if os.path.lexists(self.place):
             raise ArgumentError(function, "path", "a folder that does not exist yet", self.name)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.files import replace_file
-from dobrushin.errors import ArgumentError, FormatError
+from dobrushin.errors import FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.
 LIMIT = 2**30
@@ -48,16 +48,9 @@ class Source:
             raise self.error("UTF-8 text", f"byte 0x{self.data[error.start]:02x}", error.start) from None
 
 
-def path_name(path: object, function: str) -> str:
-    """A path as text."""
-    if not isinstance(path, str | os.PathLike) or "\0" in os.fsdecode(path):
-        raise ArgumentError(function, "path", "a path", path)
-    return os.fsdecode(path)
-
-
 def load(path: Path, limit: int, function: str) -> Source:
     """Read a regular file for a public function; one whose name ends in .gz is unpacked."""
-    name = path_name(path, function)
+    name = check.path(path, function)
     check.count(limit, function, "limit")
     kind = os.stat(name).st_mode
     # A pipe without a writer would wait for ever.
@@ -91,7 +84,7 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, limit: int, name: str) -> bytes:
 
 def save(path: Path, data: bytes, function: str) -> None:
     """Replace a file as a whole; packed where its name ends in .gz."""
-    name = os.path.realpath(path_name(path, function))
+    name = os.path.realpath(check.path(path, function))
     if os.fsdecode(path).lower().endswith(".gz"):
         # Without the time of day, so that the same model gives the same file.
         data = gzip.compress(data, mtime=0)

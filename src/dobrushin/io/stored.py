@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.local import LocalArrays, Rows
+from dobrushin._shared import validate as check
 from dobrushin.errors import FormatError
-from dobrushin.io.source import Path, path_name
+from dobrushin.io.source import Path
 
 FORMAT = "dobrushin model folder 1"
 # Files that are shorter are read where NumPy cannot map them: it maps no empty arrays.
@@ -102,7 +103,7 @@ def open_model(path: Path) -> StoredModel:
     >>> db.estimate(stored, [0], tolerance=0.05, seed=1).is_certified
     True
     """
-    folder = os.path.abspath(path_name(path, "open_model"))
+    folder = os.path.abspath(check.path(path, "open_model"))
     if not os.path.exists(folder):
         raise FileNotFoundError(2, "No such folder", folder)
     if not os.path.isdir(folder):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.targets import Joint, Statistic
+from dobrushin._estimate.targets import Target
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import dress, legend_font, look, panels
@@ -60,15 +60,14 @@ def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, a
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['25 intervals that hold']
     """
-    if not isinstance(estimate, Estimate):
-        raise ArgumentError(_NAME, "estimate", "an Estimate", estimate)
+    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
     if isinstance(exact, Estimate):
         known = _from_estimate(estimate, exact)
     elif isinstance(exact, Mapping | Sequence | np.ndarray) and not isinstance(exact, str):
         known = _from_marginals(estimate, exact)
     else:
         raise ArgumentError(_NAME, "exact", _REQUIREMENT, exact)
-    rows = next((part[found] for part in select(estimate) if (found := ~np.isnan(known.value[part])).any()), None)
+    rows = next((part[hit] for part in select(estimate) if (hit := ~np.isnan(known.value[part])).any()), None)
     if rows is None:
         raise ArgumentError(_NAME, "exact", "about some of the targets that were estimated", exact)
     axis: Any = panels(ax, 1, _NAME, (5.4, 4.6))[0]
@@ -118,40 +117,30 @@ def _draw(ax: Any, estimate: Estimate, known: Reference, rows: NDArray[np.int64]
 
 def _from_estimate(estimate: Estimate, exact: Estimate) -> Reference:
     place = {_key(exact, k): k for k in range(len(exact))}
-    found = [place.get(_key(estimate, k), -1) for k in range(len(estimate))]
-    rows = np.array(found, dtype=np.int64)
+    rows = np.array([place.get(_key(estimate, k), -1) for k in range(len(estimate))], dtype=np.int64)
     return Reference(*(np.where(rows < 0, np.nan, part[rows]) for part in (exact.mean, exact.lower, exact.upper)))
 
 
 def _key(estimate: Estimate, k: int) -> Any:
+    """The same for the same row of another estimate: joint states are tuples, and statistics have none."""
     target = estimate.targets[k]
-    if isinstance(target, Joint):
-        return "joint", target.labels, estimate.states[k]
-    if isinstance(target, Statistic):
-        return "statistic", target.name
-    return "variable", target, estimate.states[k]
+    return target.plain if isinstance(target, Target) else target, estimate.states[k]
 
 
 def _from_marginals(estimate: Estimate, exact: Any) -> Reference:
-    value = np.full(len(estimate), np.nan)
+    value, by_label = np.full(len(estimate), np.nan), isinstance(exact, Mapping)
     for first, last in groups(estimate):
         target = estimate.targets[first]
-        if isinstance(target, Joint | Statistic):
+        if isinstance(target, Target) or (by_label and target not in exact):
             continue
-        if isinstance(exact, Mapping):
-            if target not in exact:
-                continue
-            marginal = exact[target]
-        elif check.label_position(target, range(len(exact)), None) is None:
+        if not by_label and check.label_position(target, range(len(exact)), None) is None:
             requirement = "a dict from labels to marginals, where labels are not 0 to n-1"
             raise ArgumentError(_NAME, "exact", requirement, got=f"{len(exact)} marginals", where=f"label {target!r}")
-        else:
-            marginal = exact[target]
         where = f"label {target!r}"
-        p = check.real_array(marginal, _NAME, "exact")
+        p = check.real_array(exact[target], _NAME, "exact")
         if p.shape != (last - first,):
             raise ArgumentError(_NAME, "exact", f"{last - first} probabilities", got=f"shape {p.shape}", where=where)
         if not ((p >= -1e-9) & (p <= 1 + 1e-9)).all():
-            raise ArgumentError(_NAME, "exact", "probabilities", marginal, where)
+            raise ArgumentError(_NAME, "exact", "probabilities", exact[target], where)
         value[first:last] = p
     return Reference(value, value, value)

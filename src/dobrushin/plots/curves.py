@@ -58,11 +58,11 @@ def bounds(
         bound = result.variation if isinstance(result, ScanResult) else result
         steps, values = bound.curve(every)
         text = f"{plain(name)}: {bound.value:.2g}"
-        if isinstance(bound, Coalescence):
+        if by_simulation := isinstance(bound, Coalescence):
             text += f" (confidence {bound.confidence:g})"
         line, = axis.plot(
             steps, values, color=colours.colors[k % len(colours.colors)], linestyle=STYLES[k % len(STYLES)],
-            linewidth=1.8, marker="o" if isinstance(bound, Coalescence) else "", markersize=3, label=entry(text),
+            linewidth=1.8, marker="o" if by_simulation else "", markersize=3, label=entry(text),
         )  # fmt: skip
         handles.append(line)
         names.append(entry(text))

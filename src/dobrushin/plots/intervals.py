@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
-from dobrushin.errors import ArgumentError
+from dobrushin._shared import validate as check
 from dobrushin.plots.style import Look, drawn, dress, inches, look, name_ticks, panels
 from dobrushin.plots.table import common_state, row_name, select, verdict
 
@@ -45,8 +45,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     >>> [text.get_text() for text in ax.get_yticklabels()], ax.get_title()
     (['sun', 'rain', 'wet'], 'exact, but for rounding')
     """
-    if not isinstance(estimate, Estimate):
-        raise ArgumentError("plots.marginals", "estimate", "an Estimate", estimate)
+    check.instance(estimate, Estimate, "plots.marginals", "estimate", "an Estimate")
     rows = select(estimate)
     parts = [part for part in rows if len(part)]
     most = max(map(len, parts))

@@ -72,8 +72,7 @@ def scan_map(
     """
     certificate = scan.variation if isinstance(scan, ScanResult) else None
     scan = as_scan(scan, _NAME)
-    if model is not None and not isinstance(model, Model):
-        raise ArgumentError(_NAME, "model", "a model", model)
+    check.instance(model, Model | None, _NAME, "model", "a model")
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:
@@ -117,16 +116,14 @@ def scan_map(
 
 
 def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
-    if shape is None:
+    cells = check.grid_shape(shape, _NAME)
+    if cells is None:
         return None
-    if not isinstance(shape, tuple | list) or len(shape) != 2:
-        raise ArgumentError(_NAME, "shape", "(rows, columns)", shape)
-    rows, columns = (check.count(side, _NAME, "shape") for side in shape)
-    if n is not None and rows * columns != n:
+    if n is not None and cells[0] * cells[1] != n:
         raise ArgumentError(_NAME, "shape", f"(rows, columns) of {n} variables", shape)
-    if rows * columns > _MOST_CELLS:
+    if cells[0] * cells[1] > _MOST_CELLS:
         raise ArgumentError(_NAME, "shape", f"of at most {_MOST_CELLS} variables", shape)
-    return rows, columns
+    return cells
 
 
 def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dobrushin._influence import Influence
 from dobrushin._influence import influence as compute
 from dobrushin._models import Model
+from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
-from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import Look, blocks, color_bar, drawn, dress, look, name_ticks, panels, plain
 
 # Entries of the picture along a side; of a larger matrix the largest entries of blocks.
@@ -49,8 +49,7 @@ def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
     'row sums: largest 0.79'
     """
     bound = compute(influence) if isinstance(influence, Model) else influence
-    if not isinstance(bound, Influence):
-        raise ArgumentError("plots.influence", "influence", "an Influence or a model", influence)
+    check.instance(bound, Influence, "plots.influence", "influence", "an Influence or a model")
     axes = panels(ax, 2, "plots.influence", (8.2, 3.8), width_ratios=[1.15, 1])
     _draw_matrix(axes[0], bound, look(axes[0]))
     _draw_sums(axes[1], bound, look(axes[1]))
@@ -112,7 +111,7 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
 
 
 def _has_names(bound: Influence) -> bool:
-    return bound.n_variables <= _MOST_NAMES and not isinstance(bound.labels, range)
+    return bound.n_variables <= _MOST_NAMES and not check.are_positions(bound.labels)
 
 
 def _ticks(axis: Any, bound: Influence) -> None:

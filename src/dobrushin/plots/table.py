@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.targets import Joint, Statistic, shown
+from dobrushin._estimate.targets import Joint, shown
 from dobrushin.plots.style import plain
 
 
@@ -23,10 +23,9 @@ def select(estimate: Estimate) -> Selection:
     """The rows to draw."""
     probabilities, statistics = [], []
     for first, last in groups(estimate):
-        target = estimate.targets[first]
-        if isinstance(target, Statistic):
+        if estimate.states[first] is None:
             statistics.append(first)
-        elif last - first == 2 and not isinstance(target, Joint):
+        elif last - first == 2:  # joint marginals have four states or more
             probabilities.append(last - 1)
         else:
             probabilities.extend(range(first, last))
@@ -38,9 +37,7 @@ def groups(estimate: Estimate) -> list[tuple[int, int]]:
     targets, states = estimate.targets, estimate.states
     starts = [0]
     for k in range(1, len(targets)):
-        same = targets[k] is targets[k - 1] or (
-            not isinstance(targets[k], Joint | Statistic) and targets[k] == targets[k - 1]
-        )
+        same = targets[k] is targets[k - 1] or targets[k] == targets[k - 1]
         # The states of a target increase.
         if not same or states[k] is None or states[k] <= states[k - 1]:
             starts.append(k)

@@ -47,8 +47,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     >>> ax.get_title(), ax.get_ylabel()
     ('variable 5', 'share of state 1')
     """
-    if not isinstance(samples, Samples):
-        raise ArgumentError(_NAME, "samples", "Samples", samples)
+    check.instance(samples, Samples, _NAME, "samples", "Samples")
     check.choice(show, ("means", "states"), _NAME, "show")
     states = samples.states
     if states is None or states.ndim != 3:

@@ -26,7 +26,7 @@ def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | No
     positions = positions_at(scan, _moments(steps, points, generator), generator)
     n = scan.size if around is None else len(around.sites)
     places = positions if around is None else around.places(positions)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "steps": steps,
         "frames": min(steps, _FRAMES),
         "points": points,
@@ -38,8 +38,8 @@ def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | No
     }
     grid = None if around is None else as_grid(around, shape)
     if around is not None and grid is not None:
-        found["grid"] = _cells(places, around, grid)
-    return found
+        content["grid"] = _cells(places, around, grid)
+    return content
 
 
 def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
@@ -52,18 +52,18 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
     >>> positions_at(scan, np.array([0, 1, 2, 3, 10**11 + 5]), np.random.default_rng(0))
     array([7, 5, 0, 1, 1])
     """
-    found = np.empty(len(times), dtype=np.int64)
+    positions = np.empty(len(times), dtype=np.int64)
     before = 0
     for segment in scan.segments:
         lo, hi = np.searchsorted(times, [before, before + segment.steps])
         if segment.is_random:
             share = np.cumsum(segment.vector())
             drawn = np.searchsorted(share, generator.random(hi - lo) * share[-1], side="right")
-            found[lo:hi] = np.minimum(drawn, segment.n - 1)
+            positions[lo:hi] = np.minimum(drawn, segment.n - 1)
         else:
-            found[lo:hi] = segment.at(times[lo:hi] - before)
+            positions[lo:hi] = segment.at(times[lo:hi] - before)
         before += segment.steps
-    return found
+    return positions
 
 
 def _moments(steps: int, points: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -98,11 +98,9 @@ def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_eviden
             given = diagnose(sampled)
         except BudgetError as error:
             return {"lines": [], "note": str(error)}
-    head, *rest = str(given).splitlines()
-    lines = [(line[2:15].strip(), line[15:]) for line in rest]
     note = "Hints from sweeps and a few pilot runs; they certify nothing."
-    return {"lines": [("model", head.removeprefix("Diagnosis of ")), *lines],
-            "note": f"The model given the evidence. {note}" if has_evidence else note}  # fmt: skip
+    lines = [("model", given.model), *given.lines()]
+    return {"lines": lines, "note": f"The model given the evidence. {note}" if has_evidence else note}
 
 
 def _reproduce(estimate: Estimate, evidence: dict[Hashable, int], command: str | None) -> dict[str, Any]:
@@ -131,17 +129,16 @@ def _seed(estimate: Estimate) -> str:
 
 def _call(estimate: Estimate, evidence: dict[Hashable, int]) -> str:
     """The call of `estimate`, as far as it can be written."""
-    targets = distinct_targets(estimate)[0]
+    targets, plan = distinct_targets(estimate)[0], estimate.plan
     names = [f"<statistic {t.name!r}>" if isinstance(t, Statistic) else repr(t) for t in targets[:_MOST_IN_CODE]]
     listed = ", ".join(short_names(names)) + (", ..." if len(targets) > len(names) else "")
     count = f"  # {len(targets):,} targets" if len(targets) > len(names) else ""
-    made = estimate.plan
     lines = ["import dobrushin as db", "", "db.estimate(", "    model,", f"    targets=[{listed}],{count}"]
     if evidence:
         shown_evidence = ", ".join(f"{k!r}: {v!r}" for k, v in list(evidence.items())[:_MOST_IN_CODE])
         cut = ", ..." if len(evidence) > _MOST_IN_CODE else ""
         lines.append(f"    evidence={{{shown_evidence}{cut}}},")
-    lines.append(f"    tolerance={made.tolerance!r}, confidence={made.confidence!r}, method={made.method!r},")
+    lines.append(f"    tolerance={plan.tolerance!r}, confidence={plan.confidence!r}, method={plan.method!r},")
     if estimate.seed is not None:
         lines.append(f"    seed={_seed(estimate)},")
     return "\n".join([*lines, ")"])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.targets import Joint, Statistic
+from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin.errors import ArgumentError
 from dobrushin.report.table import distinct_targets
@@ -80,14 +80,7 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
 
 def target_labels(estimate: Estimate) -> list[Hashable]:
     """The variables that the targets are about, each once."""
-    labels: list[Hashable] = []
-    for target in distinct_targets(estimate)[0]:
-        if isinstance(target, Joint):
-            labels += target.labels
-        elif isinstance(target, Statistic):
-            labels += [label for label, weight in target.weights.items() if weight > 0]
-        else:
-            labels.append(target)
+    labels = (label for target in distinct_targets(estimate)[0] for label in variables_of(target))
     return list(dict.fromkeys(labels))
 
 

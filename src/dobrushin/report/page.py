@@ -21,6 +21,7 @@ from dobrushin.errors import ArgumentError
 from dobrushin.report.content import content
 from dobrushin.report.table import cell_texts
 
+_NAME = "report.write"
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Rows for readers without scripts.
 _STATIC_ROWS = 200
@@ -76,31 +77,18 @@ def write(
     >>> "://" in page, len(page) < 100_000
     (False, True)
     """
-    if not isinstance(estimate, Estimate):
-        raise ArgumentError("report.write", "estimate", "an Estimate", estimate)
-    name = _checked_path(path)
-    if model is not None and not isinstance(model, Model):
-        raise ArgumentError("report.write", "model", "a Model; for a LocalModel leave it out", model)
-    if evidence is not None and not isinstance(evidence, Mapping):
-        raise ArgumentError("report.write", "evidence", "a dict from labels to states", evidence)
-    if diagnosis is not None and not isinstance(diagnosis, Diagnosis | bool):
-        raise ArgumentError("report.write", "diagnosis", "a Diagnosis, True or False", diagnosis)
-    for argument, text in (("title", title), ("command", command)):
-        if text is not None and not isinstance(text, str):
-            raise ArgumentError("report.write", argument, "text", text)
+    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    name = _file_name(path)
+    check.instance(model, Model | None, _NAME, "model", "a Model; for a LocalModel leave it out")
+    check.evidence(evidence or {}, _NAME)
+    check.instance(diagnosis, Diagnosis | bool | None, _NAME, "diagnosis", "a Diagnosis, True or False")
+    check.instance(title, str | None, _NAME, "title", "text")
+    check.instance(command, str | None, _NAME, "command", "text")
     if shape is not None and model is None:
-        raise ArgumentError("report.write", "shape", "given together with the model", shape)
-    data = content(estimate, model, dict(evidence or {}), _shape(shape), title, command, diagnosis)
+        raise ArgumentError(_NAME, "shape", "given together with the model", shape)
+    cells = check.grid_shape(shape, _NAME)
+    data = content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis)
     _save(name, _page(data), path)
-
-
-def _shape(shape: Any) -> tuple[int, int] | None:
-    if shape is None:
-        return None
-    if not isinstance(shape, tuple | list) or len(shape) != 2:
-        raise ArgumentError("report.write", "shape", "a pair (rows, columns)", shape)
-    rows, columns = (check.count(size, "report.write", "shape") for size in shape)
-    return rows, columns
 
 
 def _page(data: dict[str, Any]) -> bytes:
@@ -130,7 +118,7 @@ def embedded(data: Any) -> str:
 
 def _static(data: dict[str, Any]) -> str:
     """What a reader without scripts sees."""
-    rows, verdict, made = data["rows"], data["verdict"], data["reproduce"]
+    rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
     lines.append(
@@ -145,11 +133,11 @@ def _static(data: dict[str, Any]) -> str:
         lines.append(f"<p>The first {count} of {rows['total']} rows. The others are shown where scripts may run.</p>")
     paragraphs = [
         *data["certificate"]["words"],
-        *(f"Assumed: {words}." for words in data["certificate"]["assumptions"]),
+        *(f"Assumed: {text}." for text in data["certificate"]["assumptions"]),
     ]
-    lines.append("<h2>Why to believe it</h2>" + "".join(f"<p>{html.escape(words)}</p>" for words in paragraphs))
-    lines.append(f"<h2>How to repeat it</h2><pre>{html.escape(made['command'])}</pre>")
-    lines.append("".join(f"<p>{html.escape(f'{key}: {value}')}</p>" for key, value in made["facts"]))
+    lines.append("<h2>Why to believe it</h2>" + "".join(f"<p>{html.escape(text)}</p>" for text in paragraphs))
+    lines.append(f"<h2>How to repeat it</h2><pre>{html.escape(again['command'])}</pre>")
+    lines.append("".join(f"<p>{html.escape(f'{key}: {value}')}</p>" for key, value in again["facts"]))
     return "\n".join(lines)
 
 
@@ -161,19 +149,13 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _checked_path(path: Any) -> str:
+def _file_name(path: Any) -> str:
     """The path as text, in a folder that exists; known before any work is done."""
-    try:
-        name = os.fsdecode(path)
-    except TypeError:
-        raise ArgumentError("report.write", "path", "the name of a file", path) from None
-    if not name or "\0" in name:
-        raise ArgumentError("report.write", "path", "the name of a file", path)
-    if os.path.isdir(name):
-        raise ArgumentError("report.write", "path", "the name of a file, not of a folder", name)
-    folder = os.path.dirname(os.path.abspath(name))
-    if not os.path.isdir(folder):
-        raise ArgumentError("report.write", "path", "in a folder that exists", name)
+    name = check.path(path, _NAME)
+    if not name or os.path.isdir(name):
+        raise ArgumentError(_NAME, "path", "the name of a file, not of a folder", name)
+    if not os.path.isdir(os.path.dirname(os.path.abspath(name))):
+        raise ArgumentError(_NAME, "path", "in a folder that exists", name)
     return os.path.realpath(name)
 
 

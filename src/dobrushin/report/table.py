@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.targets import Joint, Statistic, shown
+from dobrushin._estimate.targets import Statistic, shown
 
 # Rows of a page, and characters that all their names may take.
 MOST_ROWS = 20_000
@@ -37,7 +37,7 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
         **{name: [_rounded(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
         "bias": [_two_digits(x) for x in estimate.bias_bound[:count]],
         "decimals": decimals,
-        "probabilities": not any(isinstance(target, Statistic) and not target._is_event for target in targets),
+        "probabilities": not any(isinstance(target, Statistic) and not target.is_event for target in targets),
     }
 
 
@@ -60,8 +60,6 @@ def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list
 
 
 def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Joint | Statistic) or isinstance(other, Joint | Statistic):
-        return one is other
     return one is other or (type(one) is type(other) and bool(one == other))
 
 
