@@ -1,5 +1,6 @@
 """What is added from outside the package works everywhere: each part is defined in a test file and registered once."""
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+from dobrushin._models.pairwise import PairTables
 from dobrushin._sampling.kernel import Kernel
 from dobrushin._sampling.kernels import KERNELS, register
 from dobrushin.cli.app import app
@@ -49,6 +51,69 @@ def test_a_format_defined_here_is_named_in_messages_and_refuses_a_temperature(tm
 def test_a_format_defined_here_is_gone_without_its_entry(tmp_path):
     with pytest.raises(db.ArgumentError, match="one of the extensions"):
         db.write(db.Ising.grid(3, 3, couplings=0.3), tmp_path / "grid.edges")
+
+
+class Clock(db.Model):
+    """Hands on a ring of dials, each at one of k angles: pi(x) ∝ exp( strength sum cos of the angles between them )."""
+
+    def __init__(self, dials, angles, strength):
+        turn = 2 * np.pi / angles * np.arange(angles)
+        table = strength * np.cos(turn[:, None] - turn).ravel()
+        edges = np.stack([np.arange(dials), np.roll(np.arange(dials), -1)], axis=1)
+        form = PairTables(np.full(dials, angles), np.zeros(dials * angles), edges, np.tile(table, dials))
+        super().__init__(form, [f"dial {i}" for i in range(dials)])
+
+
+@pytest.fixture
+def clock():
+    return Clock(dials=6, angles=3, strength=0.4)
+
+
+@pytest.fixture
+def same(clock):
+    """The same distribution in a family of the library."""
+    turn = 2 * np.pi / 3 * np.arange(3)
+    table = 0.4 * np.cos(turn[:, None] - turn)
+    return db.PairwiseMRF(np.zeros((6, 3)), [(i, (i + 1) % 6) for i in range(6)], table, clock.labels)
+
+
+def test_a_family_defined_here_answers_like_one_of_the_library(clock, same):
+    assert repr(clock) == "Clock(n_variables=6, edges=6)"
+    assert clock.neighbors(0).tolist() == [1, 5]
+    states = np.random.default_rng(1).integers(0, 3, size=(20, 6))
+    np.testing.assert_allclose(clock.log_density(states), same.log_density(states))
+    np.testing.assert_allclose(clock.conditional(2, states), same.conditional(2, states))
+    rest = clock.condition({"dial 0": 1})
+    assert type(rest) is db.PairwiseMRF
+    assert rest.labels == clock.labels[1:]
+    assert clock.merge([["dial 0", "dial 1"]]).cardinalities.tolist() == [9, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "dobrushin", "coalescence", "uncertified"])
+def test_a_family_defined_here_works_through_every_stage(clock, same, method):
+    np.testing.assert_array_equal(db.influence(clock).matrix.toarray(), db.influence(same).matrix.toarray())
+    scans = [db.shortest_scan(model, ["dial 0"], tolerance=0.2) for model in (clock, same)]
+    assert scans[0].scan == scans[1].scan
+    assert db.variation(clock, scans[0], targets=["dial 0"]).value == scans[0].variation.value <= 0.2
+    draws = [db.sample(model, scans[0], chains=70, seed=3, initial="mode").states for model in (clock, same)]
+    np.testing.assert_array_equal(*draws)
+    settled = [db.coalescence(model, db.Scan.systematic(6, 60), runs=200, seed=1) for model in (clock, same)]
+    assert settled[0].value == settled[1].value < 1
+    np.testing.assert_array_equal(db.exact.marginals(clock)[3], db.exact.marginals(same)[3])
+    options = {"evidence": {"dial 2": 1}, "tolerance": 0.2, "method": method, "seed": 1}
+    means = [db.estimate(model, ["dial 0"], **options).mean for model in (clock, same)]
+    np.testing.assert_array_equal(*means)
+    assert db.diagnose(clock).n_variables == 6
+
+
+def test_a_family_defined_here_is_kept_as_the_family_of_its_form(clock, tmp_path):
+    db.write(clock, tmp_path / "clock.npz")
+    again = db.read(tmp_path / "clock.npz")
+    assert type(again) is db.PairwiseMRF
+    states = np.zeros((1, 6), dtype=int)
+    assert again.labels == clock.labels
+    np.testing.assert_array_equal(again.log_density(states), clock.log_density(states))
+    assert pickle.loads(pickle.dumps(clock)).labels == clock.labels
 
 
 class Slow(Kernel):
