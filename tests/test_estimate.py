@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dobrushin as db
-from dobrushin._estimate.dobrushin import _DobrushinRun
+from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.query import Settings, read_query, workspace
+from dobrushin._estimate.runs import ChainRun
 from dobrushin._sampling.kernels import choose_kernel
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared.executors import Running
@@ -81,7 +82,7 @@ def slow_chain():
 def test_the_bias_of_a_slow_chain_is_covered_only_with_its_bound():
     model, query, plan = slow_chain()
     kernel = choose_kernel(model, plan.scan, 64, "bits")
-    run = _DobrushinRun(query, plan, kernel, np.random.SeedSequence(1), Running())
+    run = ChainRun(Dobrushin(query, plan, kernel), np.random.SeedSequence(1), Running())
     run.trials = 64 * 2000
     run.draw()
     found = run.estimate()

@@ -14,7 +14,6 @@ from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._diagnose.groups import suggest_groups
 from dobrushin._estimate.exact import known_tree
 from dobrushin._estimate.query import Workspace, workspace
-from dobrushin._estimate.runs import expected_seconds
 from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._scan import Scan
@@ -211,11 +210,11 @@ def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
     shares, seconds = {}, {}
     kernel = choose_sets(model, Scan.systematic(n, n))
     for sweeps in _SWEEPS:
-        if expected_seconds(kernel, n * sweeps * _RUNS) > _SECONDS:
+        if kernel.seconds(n * sweeps * _RUNS) > _SECONDS:
             break
         tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
         shares[sweeps] = float((tally.open[-1] <= _SETTLED * _RUNS).mean())
-        seconds[sweeps] = expected_seconds(kernel, n * sweeps * 1e4)
+        seconds[sweeps] = kernel.seconds(n * sweeps * 1e4)
         if shares[sweeps] == 1:
             break
     return shares, seconds

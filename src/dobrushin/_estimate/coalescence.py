@@ -21,10 +21,10 @@ from dobrushin._coalescence import coalescence
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._coalescence.set_runs import run_sets
-from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.method import Choice, Curve, Method, register
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, expected_seconds, unchecked_weights
+from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._estimate.targets import shown, variables_of
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
@@ -53,6 +53,7 @@ _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
+@register
 class Coalescence(Method):
     """Runs of one scan on sets of states."""
 
@@ -134,7 +135,7 @@ class Coalescence(Method):
         labels = list(dict.fromkeys(v for target in estimate.targets for v in variables_of(target) if v in known))
         kernel = choose_sets(model, scan)
         for runs in _CURVE_RUNS:  # each run is made twice: once to know the end, once for the curve
-            if expected_seconds(kernel, 2.0 * runs * len(scan)) < _CURVE_SECONDS:
+            if kernel.seconds(2.0 * runs * len(scan)) < _CURVE_SECONDS:
                 certificate = coalescence(model, scan, labels, runs=runs, seed=_CURVE_SEED)
                 return Curve(*certificate.curve(), _curve_words(len(labels), certificate.confidence))
         return None
@@ -157,10 +158,8 @@ class _SetRun(Run):
     ) -> None:  # fmt: skip
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
-        super().__init__(method.query, method.plan, child, running)
-        self._prepare(share * self.query.error / 2, self.query.tolerance, sets=True)
-        self.kernel = method.kernel
-        self.seed = sequence
+        super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
+        self.kernel, self.seed = method.kernel, sequence
         self.runs = self.plan.chains * more
         self.files = files  # checkpoints that earlier runs of this call have written
 
@@ -203,9 +202,8 @@ class _SetRun(Run):
         if self.query.model._form.has_zeros:
             words.append("the model forbids some states: that some state is allowed was checked")
         words += unchecked_weights(self.query)
-        plan, confidence = replace(self.plan, chains=self.done), self.query.confidence
-        rows = self.rows(biases, nothing)
-        return Estimate.from_rows(self.query, plan, rows, confidence, tuple(words), seed=self.seed)
+        rows, plan = self.rows(biases, nothing), replace(self.plan, chains=self.done)
+        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed)
 
 
 class _Pilot:
@@ -253,7 +251,7 @@ class _Pilot:
         query, runs = self.query, self._runs(_SHARE * left)
         plan = Coalescence.draft(
             query, reason, query.tolerance - left, scan=scan, chains=runs, kernel=self.kernel.name,
-            seconds=expected_seconds(self.kernel, len(scan) * runs), reaches_tolerance=reaches,
+            seconds=self.kernel.seconds(len(scan) * runs), reaches_tolerance=reaches,
         )  # fmt: skip
         return Coalescence(query, plan, choose_sets(query.model, scan))
 
@@ -271,7 +269,7 @@ class _Pilot:
         while True:
             yield length
             # Pilots of all lengths together may take half of the time.
-            late = expected_seconds(self.kernel, 2 * self.spent) > 0.5 * self.patience
+            late = self.kernel.seconds(2 * self.spent) > 0.5 * self.patience
             too_long = 2 * length * self._runs(self.query.tolerance) > self._most_updates()
             if late or self.exhausted or too_long:
                 return
@@ -285,7 +283,7 @@ class _Pilot:
         """What is left to spend on the answer."""
         if self.query.budget is not None:
             return self.query.budget - self.spent
-        return self.patience / expected_seconds(self.kernel, 1e12) * 1e12
+        return self.patience / self.kernel.seconds(1e12) * 1e12
 
     def _scans(self, length: int) -> Iterator[Scan]:
         """Scans of about this length: guided by the influence and, for many targets, systematic."""

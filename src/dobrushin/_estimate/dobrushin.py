@@ -1,65 +1,64 @@
-"""Sampling with a bias that Dobrushin's bound certifies beforehand. [trusted: `_DobrushinRun`]"""
+"""Sampling with a bias that Dobrushin's bound certifies beforehand. [trusted: `Dobrushin.bound_bias`]"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Curve, Method, Plan
+from dobrushin._estimate.method import Curve, register
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import ChainRun, expected_seconds
+from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
+from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel
-from dobrushin._sampling.kernels import choose_kernel, update_error
+from dobrushin._sampling.kernels import update_error
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Running
 from dobrushin._variation.certificate import Variation, evaluate
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
-_REASON = "certified before sampling: Dobrushin's bound reaches the tolerance"
 
 
-class Dobrushin(Method):
+@register
+class Dobrushin(ChainMethod):
     """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 
     name: ClassVar[str] = "dobrushin"
     summary: ClassVar[str] = "sampling with the bias bounded beforehand by the Dobrushin variation"
     works_nearby: ClassVar[bool] = True
-
-    def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
-        super().__init__(query, plan)
-        self.kernel = kernel
+    reason: ClassVar[str] = "certified before sampling: Dobrushin's bound reaches the tolerance"
 
     @classmethod
-    def propose(cls, query: Query, choice: Choice) -> Method:
-        del choice  # asked first: there is no rival
+    def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
         scan = _cheapest_scan(query)
         if scan is None:
             raise cls.refuse(_why_not(query))
-        draft = cls.draft(query, _REASON, _largest_bias(query, scan), scan=scan)
-        kernel = choose_kernel(query.model, scan, query.most_chains(draft.monte_carlo))
-        # The draws are not exact: the bound that counts includes what the kernel errs.
-        bias = _largest_bias(query, scan, _drawing_error(query, scan, kernel))
-        plan = replace(draft, bias=bias, kernel=kernel.name)
-        if bias < query.tolerance:
-            plan = replace(plan, chains=query.most_chains(plan.monte_carlo))
-        if bias >= query.tolerance or plan.updates > _MOST_UPDATES:
-            raise cls.refuse(_why_not(query))
-        return cls(query, replace(plan, seconds=expected_seconds(kernel, plan.updates)), kernel)
+        return scan, _largest_bias(query, scan)
 
-    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        run = _DobrushinRun(self.query, self.plan, self.kernel, sequence, running)
-        run.draw()
-        return run.estimate()
+    @classmethod
+    def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float:
+        """The draws are not exact: the bound that counts includes what the kernel errs."""
+        error = _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
+        bias = _largest_bias(query, scan, error)
+        if bias >= query.tolerance or len(scan) * query.most_chains(query.tolerance - bias) > _MOST_UPDATES:
+            raise cls.refuse(_why_not(query))
+        return bias
+
+    def bound_bias(self, samples: Samples) -> Bias:
+        query = self.query
+        certificate = _evaluate(query, samples.scan, _with_rounding(samples.update_error, query.space.rounding))
+        biases = query.biases(certificate.target_bounds)
+        theorems = np.unique(query.space.rows.rows(samples.scan.updates(query.model.n_variables)).theorem)
+        names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
+        words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
+        return Bias(biases, biases, words, certificate)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -86,23 +85,6 @@ class Dobrushin(Method):
         return Curve(steps, values / weights.sum(), f"{words} It is proven: no chance is involved.")
 
 
-class _DobrushinRun(ChainRun):
-    """Chains whose intervals are widened by the certified bias of the scan as it was drawn."""
-
-    def estimate(self) -> Estimate:
-        samples, space = self.samples(), self.query.space
-        error = _with_rounding(samples.update_error, space.rounding)
-        certificate = _evaluate(self.query, self.scan, error)
-        biases = self.query.biases(certificate.target_bounds)
-        theorems = np.unique(space.rows.rows(samples.scan.updates(self.query.model.n_variables)).theorem)
-        names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
-        words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
-        return Estimate.from_rows(
-            self.query, self.plan, self.rows(biases, biases), self.query.confidence, self.assumptions(words),
-            samples=samples, certificate=certificate, seed=self.sequence,
-        )  # fmt: skip
-
-
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
     return evaluate(query.space.rows, scan, query.objective, 1.0, error)
 
@@ -110,10 +92,6 @@ def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0
 def _largest_bias(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> float:
     bounds = _evaluate(query, scan, error).target_bounds
     return max(float(part.max()) for part in query.biases(bounds))
-
-
-def _drawing_error(query: Query, scan: Scan, kernel: Kernel) -> NDArray[np.float64]:
-    return _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
 
 
 def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.float64]:

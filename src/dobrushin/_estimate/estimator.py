@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 
-from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Method, Plan
-from dobrushin._estimate.methods import choose, is_certain, read_settings
-from dobrushin._estimate.nearby import choose_nearby, is_asked_nearby
+from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.method import METHODS, Method, choose, is_certain, read_settings
+from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
@@ -22,6 +21,9 @@ from dobrushin._shared.executors import Running, read_executor
 from dobrushin._shared.seeds import seed_sequence
 from dobrushin._shared.state_file import read_checkpoint, stored_seed
 from dobrushin.errors import BudgetError, CertificateError
+
+# Models of so many variables are not made again for evidence, when so few targets are asked for.
+_LARGE, _FEW = 20_000, 1000
 
 
 def estimate(
@@ -154,8 +156,8 @@ def plan(
     ('dobrushin', 208, 6784)
     """
     settings = read_settings(tolerance, confidence, method, budget, "estimate")
-    method_chosen, part = _choose(model, targets, evidence, settings)
-    return method_chosen.plan.lift(part)
+    choice, part = _choose(model, targets, evidence, settings)
+    return choice.plan if part is None else choice.plan.lift(part)
 
 
 def answer_query(
@@ -163,6 +165,8 @@ def answer_query(
 ) -> Estimate:
     """`estimate`, once it is known how to run it."""
     method, part = _choose(model, targets, evidence, settings, will_draw=True)
+    if part is None:
+        return method.answer(sequence, running)
     try:
         return method.answer(sequence, running).lift(part)
     except CertificateError as error:
@@ -176,9 +180,22 @@ def _choose(
 ) -> tuple[Method, Numbering | None]:
     """The method for a query, and where the variables that it knows are in the model; None for all of them."""
     check.instance(model, Model, "estimate", "model", "a model")
-    if is_asked_nearby(model, targets, evidence, settings.method):
+    if _is_asked_nearby(model, targets, evidence, settings.method):
         return choose_nearby(model, targets, evidence, settings)
     query = read_query(model, targets, evidence, settings)
     if will_draw and not is_certain(settings.method):
         query.space.start  # noqa: B018 - before all else: the evidence may be impossible
     return choose(query), None
+
+
+def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:
+    """Whether only what is near the targets is looked at: always where there is no whole, and in large models.
+
+    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer.
+    """
+    if not model.is_whole:
+        return True
+    if not evidence or model.n_variables < _LARGE or not model.has_parts or isinstance(targets, str):
+        return False
+    few = not isinstance(targets, Sized) or len(targets) <= _FEW
+    return few and (method == "auto" or METHODS[method].works_nearby)

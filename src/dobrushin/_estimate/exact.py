@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Rows
-from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.method import Choice, Method, Rows, register
 from dobrushin._estimate.query import Query, TreeSearch, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
@@ -35,6 +35,7 @@ class _Tree(NamedTuple):
     place: int | None  # of the joint variable
 
 
+@register
 class Exact(Method):
     """Sums over all states: one clique tree for the single variables, one more for every question about several."""
 
@@ -76,7 +77,7 @@ class Exact(Method):
             least, most = question.bounds
             rows.append(Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
         words = (f"the clique tree was summed in floating point, good to {worst:.1g} (included)",)
-        estimate = Estimate.from_rows(self.query, self.plan, rows, 1.0, words)
+        estimate = self.assemble(rows, 1.0, words)
         if estimate.half_width.max() > self.query.tolerance:
             reason = f"the clique tree is good to {estimate.half_width.max():.3g} only, by rounding."
             raise CertificateError({self.name: reason}, "", estimate)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import answer_query
-from dobrushin._estimate.methods import read_settings
+from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
 from dobrushin._shared import validate as check

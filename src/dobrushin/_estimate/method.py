@@ -1,126 +1,33 @@
 """What a way to an answer is: it plans, answers from what it planned, and says in words what the answer rests on.
 
-To add one, write a subclass of `Method` and register it; see `methods.py`.
+To add one, write a subclass of `Method` in a file of its own, decorate it with `register`, and import it in the
+`__init__` of this room. `estimate`, `plan`, the command line, the report and the docs read the list.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.query import Query
+from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.query import Query, Settings
 from dobrushin._models import Model
-from dobrushin._models.near import Numbering
-from dobrushin._scan import Scan
+from dobrushin._sampling import Samples
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import Running
-from dobrushin.errors import CertificateError
-
-if TYPE_CHECKING:
-    from dobrushin._estimate.answer import Estimate
+from dobrushin._shared.seeds import kept_seed
+from dobrushin._variation import Variation
+from dobrushin.errors import BudgetError, CertificateError
 
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an estimate will do.
-
-    Attributes
-    ----------
-    method : str
-        A name that `estimate` takes, but for "auto".
-    reason : str
-        Why this method, in a sentence.
-    tolerance, confidence : float
-        What was asked for.
-    bias : float or None
-        The part of the tolerance that is set aside for the bias of the scan: certified by Dobrushin's bound, or
-        measured by a pilot (coalescence); None where it is unknown.
-    interval : str
-        The confidence interval that will be used, fixed before any data are seen.
-    intervals : int
-        How many of them have to hold at once (Bonferroni).
-    scan : Scan or None
-        None when nothing is sampled.
-    chains : int
-        Number of chains. Means of statistics stop earlier if their variance allows it.
-    kernel : str or None
-        How `sample` will draw.
-    seconds : float
-        About how long it will take.
-    reaches_tolerance : bool
-        False where a pilot (coalescence) has shown that some intervals will be wider.
-    stops_early : bool
-        Whether fewer chains may do.
-    is_certified : bool
-        Whether the estimate will come with a guarantee.
-    is_certain : bool
-        Whether nothing is left to chance.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
-    Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
-      tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
-      interval  Clopper-Pearson, 1 at once
-      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
-      time      about ... s
-    """
-
-    method: str
-    reason: str
-    tolerance: float
-    confidence: float
-    bias: float | None
-    interval: str
-    intervals: int
-    scan: Scan | None = None
-    chains: int = 0
-    kernel: str | None = None
-    seconds: float = 0.0
-    reaches_tolerance: bool = True
-    stops_early: bool = False
-    is_certified: bool = True
-    is_certain: bool = False
-
-    @property
-    def updates(self) -> int:
-        """Total number of Gibbs updates."""
-        return 0 if self.scan is None else len(self.scan) * self.chains
-
-    @property
-    def monte_carlo(self) -> float:
-        """The part of the tolerance that is left for the random error."""
-        return self.tolerance - (self.bias or 0.0)
-
-    def lift(self, part: Numbering | None) -> Plan:
-        """The plan with its scan by positions in the model that the part belongs to."""
-        return self if self.scan is None or part is None else replace(self, scan=self.scan.lift(part))
-
-    def __str__(self) -> str:
-        lines = [f"Plan: {self.method} ({self.reason})"]
-        split = ""
-        if self.scan is not None:
-            bias = "unknown" if self.bias is None else f"{self.bias:.3g}"
-            split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
-        lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
-        lines.append(f"  interval  {self.interval}, {self.intervals} at once")
-        if self.scan is not None:
-            most = "at most about " if self.stops_early else ""
-            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {self.updates:.3g} updates"
-            lines.append(f"  scan      {work}, kernel {self.kernel}")
-        lines.append(f"  time      about {self.seconds:.2g} s")
-        return "\n".join(lines)
-
-    __repr__ = __str__
 
 
 @dataclass
@@ -149,6 +56,15 @@ class Curve:
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
     words: str
+
+
+class Rows(NamedTuple):
+    """What is known about the rows of one question."""
+
+    mean: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    bias: NDArray[np.float64]
 
 
 class Method(ABC):
@@ -209,6 +125,20 @@ class Method(ABC):
         del estimate, model
         return None
 
+    def assemble(
+        self, rows: list[Rows], confidence: float, assumptions: tuple[str, ...], plan: Plan | None = None,
+        *, samples: Samples | None = None, certificate: Variation | None = None,
+        seed: np.random.SeedSequence | None = None,
+    ) -> Estimate:  # fmt: skip
+        """Put the rows of all questions together."""
+        targets = [target for question in self.query.questions for target in question.targets]
+        states = [state for question in self.query.questions for state in question.states]
+        mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
+        plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
+        return Estimate(
+            targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept
+        )
+
     @classmethod
     def draft(cls, query: Query, reason: str, bias: float | None, **parts: Any) -> Plan:
         """A plan of this method, with what every plan says."""
@@ -232,3 +162,56 @@ class Method(ABC):
         if self.plan.scan is None or not self.plan.stops_early:
             return self.plan.updates
         return len(self.plan.scan) * self.query.least_chains(self.plan.monte_carlo)
+
+
+# By name, in the order in which "auto" asks them.
+METHODS: dict[str, type[Method]] = {}
+
+
+def register(method: type[Method]) -> type[Method]:
+    """Make a method known under its name; "auto" asks it after those that are known before it."""
+    METHODS[method.name] = method
+    return method
+
+
+def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, function: str) -> Settings:
+    """Check what does not depend on the model."""
+    tolerance = check.fraction(tolerance, function, "tolerance")
+    confidence = check.fraction(confidence, function, "confidence")
+    check.choice(method, ("auto", *METHODS), function, "method")
+    most = None if budget is None else check.positive(budget, function, "budget")
+    return Settings(tolerance, confidence, method, most)
+
+
+def is_certain(name: str) -> bool:
+    """Whether a method leaves nothing to chance; "auto" may."""
+    return name in METHODS and METHODS[name].is_certain
+
+
+def choose(query: Query) -> Method:
+    """The method that was asked for, or the one that "auto" likes best: its proposal for the query."""
+    method = _ask_all(query) if query.method == "auto" else METHODS[query.method].propose(query, Choice(by_name=True))
+    if method is None:
+        raise CertificateError({query.method: "it has no proposal."}, REMEDY)
+    needed = method.needed_updates()
+    if query.budget is not None and needed > query.budget:
+        remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
+        raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
+    return method
+
+
+def _ask_all(query: Query) -> Method:
+    """Each method sees the best proposal so far, and returns its own if that is better."""
+    choice = Choice()
+    for method in METHODS.values():
+        if not method.in_auto:
+            continue
+        try:
+            choice.best = method.propose(query, choice)
+        except CertificateError as refusal:
+            choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
+        except BudgetError as refusal:
+            choice.refusals[method.name] = refusal.message
+    if choice.best is None:
+        raise CertificateError(choice.refusals, REMEDY)
+    return choice.best

@@ -6,14 +6,12 @@ the scan reaches the border, the ball was too small.
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import Method
-from dobrushin._estimate.methods import METHODS, choose
+from dobrushin._estimate.method import METHODS, Method, choose
 from dobrushin._estimate.query import Query, Settings, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
@@ -23,21 +21,6 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
 _FIRST_RADIUS = 8
-# Models of so many variables are not made again for evidence, when so few targets are asked for.
-_LARGE, _FEW = 20_000, 1000
-
-
-def is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:
-    """Whether only what is near the targets is looked at: always where there is no whole, and in large models.
-
-    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer.
-    """
-    if not model.is_whole:
-        return True
-    if not evidence or model.n_variables < _LARGE or not model.has_parts or isinstance(targets, str):
-        return False
-    few = not isinstance(targets, Sized) or len(targets) <= _FEW
-    return few and (method == "auto" or METHODS[method].works_nearby)
 
 
 def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering]:

@@ -1,4 +1,4 @@
-"""Outcomes for a plan, drawn block by block and turned into intervals. [trusted]
+"""Outcomes for a plan, drawn block by block and turned into intervals; and the methods that draw chains. [trusted]
 
 An interval is for the law of the outcomes; it is then widened by what that law can be off, which is its bias.
 """
@@ -8,49 +8,46 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Rows
-from dobrushin._estimate.method import Plan
+from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.method import Choice, Method, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import CountTally, Marginals
 from dobrushin._sampling import Record, Samples
-from dobrushin._sampling.kernel import Kernel, Runner
+from dobrushin._sampling.kernel import Kernel
+from dobrushin._sampling.kernels import choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Running, cores
+from dobrushin._shared.executors import Running
+from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, SamplingInterrupted, WorkerError
 
 # States are drawn up to so many at a time, and kept in the result up to this many.
 _STATES_AT_ONCE = 2**25
 _KEPT_STATES = 2**25
 _FIRST_BLOCK = 1024
-# Seconds that a call takes besides its updates.
-_OVERHEAD = 0.005
-
-
-def expected_seconds(kernel: Runner, updates: float) -> float:
-    """About how long so many updates take on all cores."""
-    return _OVERHEAD + kernel.cost * updates / (kernel.rate * cores())
 
 
 class Run(ABC):
-    """Independent outcomes, counted and averaged for every question."""
+    """Independent outcomes, counted and averaged for every question.
+
+    Each limit of an interval may err with half of the probability `error`; means should get as narrow as `aim`.
+    """
 
     wrong: float = 0.0  # chance that an outcome is not what it should be
 
-    def __init__(self, query: Query, plan: Plan, sequence: np.random.SeedSequence, running: Running) -> None:
-        self.query, self.plan, self.sequence, self.running = query, plan, sequence, running
-        self.scan = cast(Scan, plan.scan)
-        self.done = 0
-
-    def _prepare(self, error: float, aim: float, sets: bool) -> None:
-        """Each limit of an interval may err with half of this probability; means should get as narrow as `aim`."""
-        self.error = error
+    def __init__(
+        self, method: Method, error: float, aim: float, sequence: np.random.SeedSequence, running: Running, sets: bool
+    ) -> None:
+        self.method, self.query, self.plan = method, method.query, method.plan
+        self.error, self.sequence, self.running = error, sequence, running
+        self.scan = cast(Scan, method.plan.scan)
         self.tallies = [question.tally(error, aim, sets) for question in self.query.questions]
+        self.done = 0
 
     @abstractmethod
     def draw(self) -> None:
@@ -80,17 +77,65 @@ class Run(ABC):
         return self.done
 
 
-class ChainRun(Run):
-    """Chains of states; what is done with their bias is for the method that runs them."""
+class Bias(NamedTuple):
+    """What is known of the bias of chains: bounds for the rows of each question, and what to widen intervals by."""
 
-    def __init__(
-        self, query: Query, plan: Plan, kernel: Kernel, sequence: np.random.SeedSequence, running: Running
-    ) -> None:
-        super().__init__(query, plan, sequence, running)
+    bounds: list[NDArray[np.float64]]
+    widenings: list[NDArray[np.float64]]
+    words: str
+    certificate: Variation | None = None
+
+
+class ChainMethod(Method):
+    """Chains of one scan, from anywhere; what is known of their bias is for the method that draws them."""
+
+    def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
+        super().__init__(query, plan)
         self.kernel = kernel
-        self._prepare(query.error, plan.monte_carlo, sets=False)
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method:
+        del choice  # asked before all others, or by name: there is no rival
+        scan, bias = cls.find_scan(query)
+        kernel = choose_kernel(query.model, scan, query.most_chains(query.tolerance - (bias or 0.0)))
+        bias = cls.bias_as_drawn(query, scan, kernel)
+        chains = query.most_chains(query.tolerance - (bias or 0.0))
+        seconds = kernel.seconds(len(scan) * chains)
+        plan = cls.draft(query, cls.reason, bias, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
+        return cls(query, plan, kernel)
+
+    reason: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
+        """A scan, and its largest bias if updates were exact; None if that is unknown."""
+
+    @classmethod
+    @abstractmethod
+    def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float | None:
+        """The largest bias of the scan as the kernel draws it."""
+
+    @abstractmethod
+    def bound_bias(self, samples: Samples) -> Bias:
+        """What is known of the bias of chains that were drawn."""
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        run = ChainRun(self, sequence, running)
+        run.draw()
+        return run.estimate()
+
+
+class ChainRun(Run):
+    """Chains of states."""
+
+    method: ChainMethod
+
+    def __init__(self, method: ChainMethod, sequence: np.random.SeedSequence, running: Running) -> None:
+        query, aim = method.query, method.plan.monte_carlo
+        super().__init__(method, query.error, aim, sequence, running, sets=False)
         counted = any(question.is_counted for question in query.questions)
-        self.trials = query.least_chains(plan.monte_carlo) if counted else 0  # chains that are counted
+        self.trials = query.least_chains(aim) if counted else 0  # chains that are counted
         self.blocks: list[Samples] = []
 
     def draw(self) -> None:
@@ -135,7 +180,7 @@ class ChainRun(Run):
     def _chains(self, numbers: range, record: Record) -> Samples:
         running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
         return run_chains(
-            self.query.model, self.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
+            self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
             record=record, running=running, function="estimate",
         )  # fmt: skip
 
@@ -160,9 +205,17 @@ class ChainRun(Run):
         joined = np.concatenate(states) if len(states) == len(self.blocks) else None
         return replace(self.blocks[0], states=joined, chains=sum(block.chains for block in self.blocks))
 
-    def assumptions(self, *about_bias: str) -> tuple[str, ...]:
+    def estimate(self) -> Estimate:
+        samples = self.samples()
+        bias = self.method.bound_bias(samples)
+        rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words, samples)
+        return self.method.assemble(
+            rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence
+        )
+
+    def _assumptions(self, about_bias: str, samples: Samples) -> tuple[str, ...]:
         """What the intervals rest on, in words."""
-        samples, plan, form = self.samples(), self.plan, self.query.model._form
+        plan, form = self.plan, self.query.model._form
         error = float(samples.update_error.max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
         several = "s" if plan.intervals > 1 else ""
@@ -170,7 +223,7 @@ class ChainRun(Run):
         if form.has_zeros and not plan.is_certified:
             zeros.append("single moves may not reach all that is allowed from there: see diagnose")
         return (
-            *about_bias,
+            about_bias,
             f"an update as it is drawn (kernel {samples.kernel}) errs by at most {error:.2g} in total variation "
             f"({included})",
             INDEPENDENT_BITS,

@@ -17,6 +17,7 @@ from dobrushin._models.forms import Form
 from dobrushin._sampling.region import Region
 from dobrushin._scan import Cycle, Scan, Segment
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.executors import cores
 
 # A double is off by at most this share when it is rounded.
 UNIT = 2.0**-53
@@ -62,6 +63,10 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
     return keys
 
 
+# Seconds that a call takes besides its updates.
+_OVERHEAD = 0.005
+
+
 class Runner(ABC):
     """Takes the states of chains through steps: `start`, `run`, and `read` or `count`.
 
@@ -81,6 +86,10 @@ class Runner(ABC):
     def cost(self) -> float:
         """How many times as long an update takes as `rate` says."""
         return 1.0
+
+    def seconds(self, updates: float) -> float:
+        """About how long so many updates take on all cores."""
+        return _OVERHEAD + self.cost * updates / (self.rate * cores())
 
     def twin(self) -> Runner:
         """The runner on the GPU that makes the same draws."""

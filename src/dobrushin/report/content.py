@@ -11,8 +11,7 @@ import numpy as np
 
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.method import Curve
-from dobrushin._estimate.methods import METHODS
+from dobrushin._estimate.method import METHODS, Curve
 from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
 from dobrushin._shared.text import percent, rounded_up

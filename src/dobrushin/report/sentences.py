@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.methods import METHODS
+from dobrushin._estimate.method import METHODS
 from dobrushin._shared.text import percent, rounded_up
 
 
