@@ -23,6 +23,7 @@ from scipy import sparse
 
 import dobrushin as db
 from dobrushin import adapters
+from dobrushin._models.ising import SpinPairs
 from dobrushin.adapters import CertifiedInference, DobrushinSampler, from_dimod, from_pgmpy, to_dimod
 from dobrushin.adapters import dimod as dimod_adapter
 from dobrushin.errors import ArgumentError
@@ -84,7 +85,7 @@ def test_models_come_back_from_dimod_exactly(seed, beta):
     rng = np.random.default_rng(seed)
     model = random_model(rng, "ising")
     if rng.random() < 0.5:
-        model = db.Ising._make(model.couplings, model.fields, [f"v{i}" for i in range(model.n_variables)])
+        model = SpinPairs(model.couplings, model.fields).to_model([f"v{i}" for i in range(model.n_variables)])
     bqm = to_dimod(model, beta=beta, offset=0.1)
     assert bqm.vartype is dimod.SPIN
     assert list(bqm.variables) == list(model.labels)

@@ -19,7 +19,7 @@ CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in
 
 
 def graph_of(model):
-    start, indices = model._adjacency
+    start, indices = model._form.adjacency
     return sparse.csr_array((np.ones(len(indices)), indices, start), shape=(model.n_variables,) * 2)
 
 

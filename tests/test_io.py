@@ -804,7 +804,7 @@ def test_real_files_are_written_and_read_again(folder):
         again = read(name)
         assert again.n_variables == model.n_variables
         if isinstance(model, db.FactorGraph):
-            assert np.array_equal(again._table, model._table)
+            assert np.array_equal(again._form.table, model._form.table)
     bits = read(Path(DATA) / "ising/5x5_v1.bqm")
     x = (1 + all_states(bits)) // 2
     weights = np.array([[0, 1, 2, 3, 4], [0, 0, 7, 8, 9], [0, 0, 0, 13, 14], [0, 0, 0, 0, 19], [0] * 5])

@@ -89,6 +89,46 @@ def test_forbidden_evidence_far_away_is_noticed():
         db.estimate(labels, [0], evidence={80_000: 1})
 
 
+def test_local_models_are_models():
+    spins = db.Ising.grid(10**5, 10**5, couplings=hashed)
+    labels = db.Potts.grid(40, 50, states=3, couplings=hashed)
+    whole = db.Potts.grid(40, 50, states=3, couplings=hashed(np.arange(40 * 49 + 39 * 50)))
+    assert isinstance(spins, db.Model)
+    assert (spins.is_whole, whole.is_whole) == (False, True)
+    assert spins.labels == range(10**10)
+    assert spins.index(7) == 7
+    assert spins.states(5) == range(-1, 2, 2)
+    assert labels.states(5) == range(3)
+    assert spins.cardinalities[10**9] == 2
+    assert spins.cardinalities.strides == (0,)  # no memory
+    np.testing.assert_array_equal(labels.cardinalities, whole.cardinalities)
+    for i in (0, 49, 777, 1999):
+        np.testing.assert_array_equal(labels.neighbors(i), whole.neighbors(i))
+    assert pickle.loads(pickle.dumps(whole._local())).neighbors(777).tolist() == whole.neighbors(777).tolist()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: model.log_density(np.ones(10_000)),
+        lambda model: model.conditional(0, np.ones(10_000)),
+        lambda model: model.condition({3: 1}),
+        lambda model: model.merge([[0, 1]]),
+        lambda model: model.to_factor_graph(),
+        lambda model: db.influence(model),
+        lambda model: db.variation(model, db.Scan([0, 1])),
+        lambda model: db.optimize(model, db.Scan([0, 1])),
+        lambda model: db.exact.marginals(model),
+        lambda model: db.diagnose(model),
+    ],
+)
+def test_what_needs_all_of_a_local_model_says_so(ask):
+    with pytest.raises(
+        db.ArgumentError, match=r"'model' .* made as a whole.* Got LocalGrid\(100 x 100"
+    ):
+        ask(db.Ising.grid(100, 100, couplings=hashed))
+
+
 def test_functions_that_cannot_be_used_are_named():
     big = db.Ising.grid(100, 100, couplings=hashed)
     for call, message in (

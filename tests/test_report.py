@@ -235,7 +235,7 @@ def test_grids_are_recognised_and_nothing_else(model, shape):
     targets = [model.labels[0]]
     if isinstance(model, db.Ising) and not model.couplings.nnz:
         around = graph.Surroundings(
-            6, np.arange(6), np.arange(6), *model._adjacency, np.array([0]), np.empty(0, dtype=np.int64)
+            6, np.arange(6), np.arange(6), *model._form.adjacency, np.array([0]), np.empty(0, dtype=np.int64)
         )
     else:
         around = seen_by(model, targets)[1]

@@ -164,7 +164,7 @@ def diagnose(model: Model) -> Diagnosis:
     diagnosis = Diagnosis(
         repr(model),
         model.n_variables,
-        int(np.diff(model._adjacency[0]).max(initial=0)),
+        int(np.diff(model._form.adjacency[0]).max(initial=0)),
         int(model.cardinalities.max()),
         bound.norm(np.inf),
         bound.norm(1),
@@ -232,8 +232,8 @@ def _determined(model: Model) -> list[Hashable]:
 
 
 def _hard_factors(graph: FactorGraph) -> list[int]:
-    entries = np.flatnonzero(np.isneginf(graph._table))
-    return np.unique(np.searchsorted(graph._table_start, entries, side="right") - 1).tolist()
+    entries = np.flatnonzero(np.isneginf(graph._form.table))
+    return np.unique(np.searchsorted(graph._form.table_start, entries, side="right") - 1).tolist()
 
 
 def _irreducible(model: Model) -> bool | None:
@@ -264,7 +264,7 @@ def _irreducible(model: Model) -> bool | None:
 def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | None:
     """Spectral radius of the influence between blocks; None where that takes too long to know."""
     blocks = model.merge(groups)
-    return influence(blocks).spectral_radius() if blocks._table.size < _MOST_ENTRIES else None
+    return influence(blocks).spectral_radius() if blocks._form.table.size < _MOST_ENTRIES else None
 
 
 def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:

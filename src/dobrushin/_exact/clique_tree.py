@@ -73,7 +73,7 @@ def clique_tree(model: Model, memory_limit: float = MEMORY_LIMIT) -> CliqueTree:
     models min-fill is first tried on a piece of 4096 variables around one of the highest degree: if it refuses the
     piece it refuses the model. The last two say nothing about trees that other orders might give.
     """
-    start, indices = model._adjacency
+    start, indices = model._form.adjacency
     n = model.n_variables
     parts = (np.ones(len(indices)), indices.astype(np.int32), start.astype(np.int32))
     graph = sparse.csr_array(parts, shape=(n, n))

@@ -60,9 +60,9 @@ def rounding_error(model: Model, source: Model, tree: CliqueTree, rounding: floa
     """
     graph = source.to_factor_graph()
     sizes = model.cardinalities
-    finite = np.abs(np.where(graph._table > -np.inf, graph._table, 0.0))
-    filled = np.flatnonzero(np.diff(graph._table_start))
-    largest = np.maximum.reduceat(finite, graph._table_start[:-1][filled]) if len(finite) else np.zeros(0)
+    finite = np.abs(np.where(graph._form.table > -np.inf, graph._form.table, 0.0))
+    filled = np.flatnonzero(np.diff(graph._form.table_start))
+    largest = np.maximum.reduceat(finite, graph._form.table_start[:-1][filled]) if len(finite) else np.zeros(0)
     size = 2.0 * float(largest.sum()) + float(np.log(graph.cardinalities).sum())
     cliques = len(tree.cliques)
     sums = 2 * sum(math.prod(int(sizes[v]) for v in clique) for clique in tree.cliques)

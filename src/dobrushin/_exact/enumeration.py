@@ -294,14 +294,9 @@ def _shape(model: Model) -> tuple[int, ...]:
     return shape
 
 
-def _factors(graph: FactorGraph, i: int) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
-    """The factors that contain i."""
-    return [graph.factor(int(k)) for k in graph._factor_of[graph._factor_start[i] : graph._factor_start[i + 1]]]
-
-
 def _blanket(graph: FactorGraph, i: int) -> list[int]:
     """The variables that share a factor with i."""
-    return sorted({v for scope, _ in _factors(graph, i) for v in scope} - {i})
+    return sorted({v for scope, _ in graph._form.factors_of(i) for v in scope} - {i})
 
 
 def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -312,7 +307,7 @@ def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[
     axes = [*blanket, i]
     size = graph.cardinalities[axes].tolist()
     log_weights = np.zeros(size)
-    for scope, table in _factors(graph, i):
+    for scope, table in graph._form.factors_of(i):
         ordered = np.transpose(table, np.argsort([axes.index(v) for v in scope]))
         log_weights += ordered.reshape([k if v in scope else 1 for v, k in zip(axes, size, strict=True)])
     top = log_weights.max(axis=-1, keepdims=True)

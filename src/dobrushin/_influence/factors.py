@@ -70,9 +70,10 @@ def _by_neighbor(packed: Packed, start: NDArray[np.int64]) -> tuple[NDArray[Any]
     return frozen(by_start), frozen(order), frozen(factor[order])
 
 
-def pack_factors(form: Any, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]) -> Packed:
+def pack_factors(
+    form: FactorTables, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]
+) -> Packed:
     """The factors of some rows, as the kernels take them."""
-    form = form if isinstance(form, FactorTables) else form._form  # another room still passes a FactorGraph
     counts = form.factor_start[positions + 1] - form.factor_start[positions]
     f_start, slot = row_entries(form.factor_start[positions], counts)
     factor = form.factor_of[slot]

@@ -16,7 +16,9 @@ from scipy import sparse
 
 from dobrushin._models import Ising, Model, PairwiseMRF, Potts
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
+from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen
 
 # Numbers that the temporaries of a statistic hold at once.
@@ -167,7 +169,7 @@ class IsingStructure(Structure):
     def model(self, full: NDArray[np.float64]) -> Ising:
         split = len(self.edges)
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[:split], self.n)
-        return Ising._make(matrix, full[split:], self.labels)
+        return SpinPairs(matrix, full[split:], "Ising").to_model(self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         split = len(self.edges)
@@ -210,7 +212,7 @@ class PottsStructure(Structure):
     def model(self, full: NDArray[np.float64]) -> Potts:
         split, k = len(self.edges), int(self.sizes[0])
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[:split], self.n)
-        return Potts._make(matrix, k, full[split:].reshape(self.n, k), self.labels)
+        return LabelPairs(matrix, k, full[split:].reshape(self.n, k), "Potts").to_model(self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         split, k = len(self.edges), int(self.sizes[0])
@@ -242,7 +244,7 @@ class PairwiseStructure(Structure):
 
     @classmethod
     def _parameters(cls, model: PairwiseMRF) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return model.edges, np.concatenate([model._table, model._unary])
+        return model.edges, np.concatenate([model._form.table, model._form.unary])
 
     def _cells(self) -> NDArray[np.int64]:
         """Where the table of each edge begins, and where the last one ends."""

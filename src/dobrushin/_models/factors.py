@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,19 +86,6 @@ class FactorGraph(Model):
         scope, table = _join(scopes, np.int64), _join(tables, np.float64)
         form = FactorTables(sizes, prefix_sums(arity), scope, prefix_sums(size), table, "FactorGraph")
         super().__init__(form, labels)
-
-    # Other rooms still ask for these.
-    _table: Any = property(attrgetter("_form.table"))
-    _table_start: Any = property(attrgetter("_form.table_start"))
-    _scope: Any = property(attrgetter("_form.scope"))
-    _scope_start: Any = property(attrgetter("_form.scope_start"))
-    _factor_start: Any = property(attrgetter("_form.factor_start"))
-    _factor_of: Any = property(attrgetter("_form.factor_of"))
-
-    @classmethod
-    def _from_arrays(cls, other: FactorGraph) -> FactorGraph:
-        """The same factors on variables that are named by their positions."""
-        return other._form.to_model(None)
 
     @property
     def n_factors(self) -> int:

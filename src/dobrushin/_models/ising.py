@@ -75,7 +75,8 @@ class Ising(Model):
         if not is_graph(graph):
             raise ArgumentError("Ising.from_networkx", "graph", "a networkx graph", graph)
         read = read_couplings(graph, "Ising.from_networkx", weight=coupling)
-        return cls._make(read.matrix, read_node_attribute(graph, field, 0.0), read.labels)
+        form = SpinPairs(read.matrix, read_node_attribute(graph, field, 0.0), "Ising")
+        return cls._from_form(form, read.labels)
 
     @classmethod
     def grid(
@@ -114,11 +115,7 @@ class Ising(Model):
             return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid")
         matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
         values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
-        return cls._make(matrix, values, None)
-
-    @classmethod
-    def _make(cls, matrix: Any, fields: Any, labels: Sequence[Hashable] | None) -> Ising:
-        return cls._from_form(SpinPairs(matrix, fields, "Ising"), labels)
+        return cls._from_form(SpinPairs(matrix, values, "Ising"), None)
 
     @property
     def couplings(self) -> Any:

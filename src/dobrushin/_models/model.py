@@ -95,10 +95,6 @@ class Model:
     def _spins(self) -> bool:
         return self._form.spins
 
-    @property
-    def _adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._form.adjacency
-
     # -- probabilities ---------------------------------------------------------------------
 
     def log_density(self, states: ArrayLike) -> Any:

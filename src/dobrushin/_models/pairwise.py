@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,10 +65,6 @@ class PairwiseMRF(Model):
         pairs = _read_edges(edges, len(rows))
         flat = _read_tables(tables, pairs, sizes)
         super().__init__(PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, "PairwiseMRF"), labels)
-
-    # Other rooms still ask for these.
-    _table: Any = property(attrgetter("_form.table"))
-    _unary: Any = property(attrgetter("_form.unary"))
 
     @property
     def edges(self) -> NDArray[np.int64]:

@@ -96,14 +96,7 @@ class Potts(Model):
                 requirement = f"an array of shape {(rows, cols, states)}"
                 raise ArgumentError("Potts.grid", "unaries", requirement, got=f"shape {array.shape}")
             unaries = array.reshape(rows * cols, states)
-        return cls._make(matrix, states, unaries, None)
-
-    @classmethod
-    def _make(cls, matrix: Any, states: int, unaries: Any, labels: Sequence[Hashable] | None) -> Potts:
-        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), labels)
-
-    # Another room still asks for this.
-    _unaries: Any = property(lambda self: self._form.given_unaries)
+        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), None)
 
     @property
     def couplings(self) -> Any:

@@ -16,6 +16,7 @@ import dobrushin
 from dobrushin._influence import row_source
 from dobrushin._models import Ising
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.ising import SpinPairs
 from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -255,7 +256,7 @@ def _model(bqm: Any, beta: float, function: str) -> Ising:
             k = int(np.argmax(bad))
             names = ", ".join(repr(labels[end[k]]) for end in ends)
             raise ArgumentError(function, "bqm", requirement, -values[k], f"label{'s' * (len(ends) > 1)} {names}")
-    return Ising._make(symmetric(energy.i, energy.j, couplings, len(labels)), fields, labels)
+    return SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields, "Ising").to_model(labels)
 
 
 def _bounds(model: Ising, run: Samples, num_sweeps: int) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from dobrushin._models import Ising, Model
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.ising import SpinPairs
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
@@ -67,7 +68,7 @@ class Energy:
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
                 found = f"{values[int(np.argmax(bad))]:.6g}"
                 raise source.error(f"energies that times beta are {check.FINITE}", found)
-        return Ising._make(symmetric(self.i, self.j, couplings, len(self.h)), fields, self.labels)
+        return SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields, "Ising").to_model(self.labels)
 
 
 def _per_beta(theta: NDArray[np.float64], beta: float) -> NDArray[np.float64]:

@@ -71,15 +71,15 @@ def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
 def write(model: Model) -> bytes:
     """The model as a file; -1/+1 become 0/1, and variables are numbered by position."""
     graph = model.to_factor_graph()
-    logs = graph._table
+    logs = graph._form.table
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         weights = inverse(np.log, logs, np.exp(logs))
         lost = ((logs < _SMALLEST_LOG) | (logs > _LARGEST_LOG)) & (np.log(weights) != logs)
     if lost.any():
         requirement = f"of log-potentials from {_SMALLEST_LOG:g} to {_LARGEST_LOG:g} or -inf, since UAI holds weights"
         raise ArgumentError("write", "model", requirement, logs[int(np.argmax(lost))])
-    scope, scope_start = graph._scope.tolist(), graph._scope_start.tolist()
-    table_start = graph._table_start.tolist()
+    scope, scope_start = graph._form.scope.tolist(), graph._form.scope_start.tolist()
+    table_start = graph._form.table_start.tolist()
     lines = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph.cardinalities.tolist())), str(graph.n_factors)]
     for first, last in pairwise(scope_start):
         lines.append(" ".join(map(str, [last - first, *scope[first:last]])))

@@ -31,7 +31,7 @@ class Graph(NamedTuple):
 
 def subgraph(model: Model, shown: NDArray[np.int64]) -> Graph:
     """The graph of some variables of a model."""
-    start, neighbor = model._adjacency
+    start, neighbor = model._form.adjacency
     rows = [neighbor[start[i] : start[i + 1]] for i in shown.tolist()]
     other = np.concatenate(rows).astype(np.int64)
     own = np.repeat(np.arange(len(shown)), [len(row) for row in rows])

@@ -74,7 +74,7 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
     sites = np.delete(np.arange(model.n_variables), known)
     targets = _targets(estimate, model, sampled, evidence)
     return Surroundings(
-        model.n_variables, sites, np.arange(sampled.n_variables), *sampled._adjacency, targets, np.unique(known)
+        model.n_variables, sites, np.arange(sampled.n_variables), *sampled._form.adjacency, targets, np.unique(known)
     )
 
 
