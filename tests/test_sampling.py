@@ -350,6 +350,32 @@ def test_only_what_the_scan_touches_is_simulated():
         db.sample(large, scan, record=[0, 17])
 
 
+@pytest.mark.parametrize("states", [None, 3])
+def test_models_that_are_never_made_as_a_whole_give_the_same_draws(states):
+    def couplings(edges):
+        return 0.15 + 0.05 * np.sin(edges)
+
+    def potentials(variables):
+        return np.cos(variables) if states is None else np.cos(np.outer(variables, np.arange(states)))
+
+    edges, sites = couplings(np.arange(2 * 40 * 39)), potentials(np.arange(1600))
+    if states is None:
+        part = db.Ising.grid(40, 40, couplings=couplings, fields=potentials)
+        whole = db.Ising.grid(40, 40, couplings=edges, fields=sites.reshape(40, 40))
+    else:
+        part = db.Potts.grid(40, 40, states=3, couplings=couplings, unaries=potentials)
+        whole = db.Potts.grid(40, 40, states=3, couplings=edges, unaries=sites.reshape(40, 40, 3))
+    scan = db.shortest_scan(part, [820], tolerance=0.05).scan
+    for options in ({"chains": 100}, {"initial": "mode"}, {"record": db.Record([820], every=2, counts=True)}):
+        for kernel in possible(whole, scan):
+            near, far = (db.sample(model, scan, seed=4, kernel=kernel, **options) for model in (part, whole))
+            assert (near.states == far.states).all()
+            assert (near.update_error == far.update_error).all()
+            assert list(near.variables) == list(far.variables)
+    near, far = (db.coalescence(model, scan, [820], runs=200, seed=4) for model in (part, whole))
+    assert (near.value, near.update_error, near.kernel) == (far.value, far.update_error, far.kernel)
+
+
 def test_records():
     model = db.Potts.grid(2, 3, states=3, couplings=0.4)
     scan = db.Scan.systematic(6, 20)

@@ -61,6 +61,11 @@ class Cycle:
         """The same steps, without the part of the cycle that they do not reach."""
         return self if self.steps >= len(self.cycle) else Cycle(self.order(), 0, self.steps)
 
+    def within(self, part: Numbering) -> Cycle:
+        """The same steps by the numbers of a part that holds all positions that they reach."""
+        used = self.trim()
+        return Cycle(frozen(part.own(used.array())), used.first, used.steps)
+
     def updates(self) -> NDArray[np.int64]:
         """Positions that some step updates, perhaps more than once."""
         return self.trim().array()
@@ -77,12 +82,6 @@ class Cycle:
         if self.is_systematic and self.steps >= len(self.cycle):
             return len(self.cycle)
         return 1 + int(self.updates().max(initial=-1))
-
-    def probabilities_at(self, step: int, n: int) -> NDArray[np.float64]:
-        """The vector q of one step over `n` variables."""
-        q = np.zeros(n)
-        q[self.cycle[(self.first + step) % len(self.cycle)]] = 1.0
-        return q
 
     def roundings(self, width: int) -> int:
         """Roundings of one entry on the way through all steps, for rows of so many influences."""
@@ -136,6 +135,12 @@ class Draw:
         """Steps lo to hi."""
         return Draw(self.n, self.probabilities, hi - lo)
 
+    def within(self, part: Numbering) -> Draw:
+        """The same steps by the numbers of a part that holds all positions that they reach."""
+        q, reached = np.zeros(part.size), self.updates()
+        q[part.own(reached)] = self.vector()[reached]
+        return Draw(part.size, frozen(q), self.steps)
+
     def updates(self) -> NDArray[np.int64]:
         """Positions that some step can update."""
         return np.flatnonzero(self.vector())
@@ -147,13 +152,6 @@ class Draw:
     def size(self) -> int:
         """Number of positions."""
         return self.n
-
-    def probabilities_at(self, step: int, n: int) -> NDArray[np.float64]:
-        """The vector q of one step over `n` variables."""
-        del step
-        q = np.zeros(n)
-        q[: self.n] = self.vector()
-        return q
 
     def roundings(self, width: int) -> int:
         """Roundings of one entry on the way through all steps, for rows of so many influences."""
@@ -314,8 +312,7 @@ class Scan:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
             raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
-        [segment] = self[t : t + 1]._segments
-        return segment.probabilities_at(0, self.size if n is None else n)
+        return self[t : t + 1].counts(self.size if n is None else n).astype(np.float64)
 
     def counts(self, n: int | None = None) -> NDArray[Any]:
         """How often each variable is updated (for random scans: on average).
@@ -341,6 +338,10 @@ class Scan:
         for part in parts:
             seen[part] = True
         return np.flatnonzero(seen)
+
+    def within(self, part: Numbering) -> Scan:
+        """The scan by the numbers of a part that holds all that it updates; `lift` is the way back."""
+        return Scan._of(tuple(segment.within(part) for segment in self._segments))
 
     def lift(self, part: Numbering | None) -> Scan:
         """The scan by positions in the model that `part` numbers some variables of; None: it was by them before."""

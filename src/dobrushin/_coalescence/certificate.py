@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernels import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._models import Model
-from dobrushin._models.local import LocalModel
 from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
@@ -132,7 +131,7 @@ class Coalescence:
 
 
 def coalescence(
-    model: Model | LocalModel,
+    model: Model,
     scan: Any,
     targets: Any = None,
     *,
@@ -152,7 +151,7 @@ def coalescence(
 
     Parameters
     ----------
-    model : Model or LocalModel
+    model : Model
     scan : Scan or ScanResult
         Without random steps. It must not have been chosen by looking at runs with the same seed.
     targets : labels, optional
@@ -197,8 +196,6 @@ def coalescence(
     >>> db.coalescence(torus, guided, targets=[0], runs=30_000, seed=1).value < 0.002
     True
     """
-    if isinstance(model, LocalModel):
-        model, scan = _part(model, as_scan(scan, "coalescence"))
     check.instance(model, Model, "coalescence", "model", "a model")
     scan = as_scan(scan, "coalescence")
     scan.check_fits(model.n_variables, "coalescence")
@@ -208,37 +205,27 @@ def coalescence(
     check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
     executor = read_executor(executor, "coalescence")
-    if targets is None:
-        positions = np.arange(model.n_variables)
-    else:
+    kernel = choose_sets(model, scan)
+    if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
-    labels = model._labels_at(positions)
-    check_feasible(model, "coalescence")
+    else:
+        positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
+    check_feasible(model, model._form_of(kernel.region), "coalescence")
     file = read_checkpoint(checkpoint, "coalescence")
     if seed is None and file is not None:
         seed = stored_seed(file)
     sequence = seed_sequence(seed, "coalescence")
     updated = np.isin(positions, scan.updates(model.n_variables))
-    per_variable, failures, kernel, error = np.ones(len(positions)), runs, "none", 0.0
+    per_variable, failures, name, error = np.ones(len(positions)), runs, "none", 0.0
     if updated.any():
         wanted = model._labels_at(positions[updated])
         running = Running(executor, bool(progress), backend, file)
-        tally = tally_sets(model, choose_sets(model, scan), scan, wanted, runs, sequence, running=running)
+        tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
         limits = upper_limit(tally.open[-1], runs, (1.0 - confidence) / len(wanted))
         per_variable[updated] = np.minimum(limits + tally.error, 1.0)
-        kernel, error = tally.kernel, tally.error
+        name, error = tally.kernel, tally.error
         if updated.all():  # a target that is never updated never settles
             failures = int(tally.failures[-1])
     value = min(1.0, float(upper_limit(failures, runs, 1.0 - confidence)) + error)
-    return Coalescence(
-        value, per_variable, confidence, runs, failures, labels, scan, kernel, error, kept_seed(sequence), model
-    )
-
-
-def _part(model: LocalModel, scan: Scan) -> tuple[Model, Scan]:
-    """What the scan can see of a model that is never made as a whole, and the scan on it."""
-    if scan.is_random:
-        raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
-    scan.check_fits(model.n_variables, "coalescence")
-    ball = model.ball(np.unique(scan.order), 1)
-    return ball.model, Scan(np.searchsorted(np.asarray(ball.model.labels), scan.order))
+    labels, seed = model._labels_at(positions), kept_seed(sequence)
+    return Coalescence(value, per_variable, confidence, runs, failures, labels, scan, name, error, seed, model)

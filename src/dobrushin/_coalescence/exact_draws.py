@@ -109,7 +109,7 @@ def exact_sample(
     draws = check.count(draws, "exact_sample", "draws")
     max_steps = check.count(max_steps, "exact_sample", "max_steps")
     sequence = seed_sequence(seed, "exact_sample")
-    check_feasible(model, "exact_sample")
+    check_feasible(model, model._form, "exact_sample")
     past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
     runner = _Runner(model, positions, master_key(sequence))
     states = np.empty((draws, len(positions)), dtype=np.int64)
@@ -130,7 +130,7 @@ def exact_sample(
             open_draws = sum(map(len, waiting)) - ended
             raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
         waiting, steps = left, min(2 * steps, max_steps)
-    if model._form.spins:
+    if model._spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
     if error > _MOST_ERROR:
@@ -154,8 +154,8 @@ class _Runner:
         scan = Scan(order)
         kernel = choose_sets(self.model, scan)
         region = kernel.region
-        local = frozen(region.local(order).astype(np.int32))
-        rows = region.local(self.positions)
+        local = frozen(region.numbering.own(order).astype(np.int32))
+        rows = region.numbering.own(self.positions)
 
         def one(block: range) -> NDArray[np.int64]:
             x = kernel.begin(len(block))
@@ -164,7 +164,7 @@ class _Runner:
             return kernel.read(x, rows, len(block)).T.astype(np.int64)
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return list(pool.map(one, blocks)), kernel.run_error(scan, self.model.n_variables)
+            return list(pool.map(one, blocks)), kernel.run_error(scan)
 
 
 class _Greedy:

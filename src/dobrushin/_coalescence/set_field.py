@@ -12,9 +12,9 @@ from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import UNIT
 from dobrushin._sampling.local_factors import largest_entries, local_factors
-from dobrushin._sampling.region import Region
 from dobrushin._shared.arrays import frozen
 
 
@@ -38,7 +38,7 @@ class SetField(SetKernel):
     @classmethod
     def make(cls, form: Form, region: Region) -> SetField:
         spins = spin_pairs(form)
-        theta, fields = spins.couplings.data[region.entry], spins.fields[region.positions]
+        theta, fields = spins.couplings.data[region.entry], spins.fields[region.place]
         terms = np.diff(region.start).astype(np.int64)
         size = np.abs(fields) + terms * np.abs(theta).max(initial=0.0)
         if spins is not form:  # many terms may have been added up, and may have cancelled

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import Runner, Work, streams_of
-from dobrushin._sampling.region import Region
 from dobrushin._scan import Scan
 
 
@@ -34,9 +34,9 @@ class SetKernel(Runner):
     def dtype(self) -> Any:
         return np.int16
 
-    def run_error(self, scan: Scan, n: int) -> float:
-        """Bound on the probability that any draw of a run is wrong; `n` is the number of variables of the model."""
-        visits = np.asarray(scan.counts(n))[self.region.positions]
+    def run_error(self, scan: Scan) -> float:
+        """Bound on the probability that any draw of a run is wrong."""
+        visits = scan.within(self.region.numbering).counts(self.region.size)
         return min(1.0, float(self.error @ visits) * (1 + 1e-9))
 
     @abstractmethod

@@ -7,7 +7,6 @@ from dobrushin._coalescence.set_field import SetField
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.set_race import SetRace
 from dobrushin._models import Model
-from dobrushin._sampling.region import region_of
 from dobrushin._scan import Scan
 
 # The first one that fits is taken.
@@ -20,5 +19,5 @@ def choose_sets(model: Model, scan: Scan) -> SetKernel:
     Which one that is depends on the model alone: exact draws run ever larger regions with the same random bits, and
     every step has to be the same map each time.
     """
-    kernel = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(model._form))
-    return kernel.make(model._form, region_of(model, scan))
+    form, region = model._region(scan.updates(model.n_variables))
+    return next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)

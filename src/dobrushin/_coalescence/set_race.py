@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import UNIT
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
-from dobrushin._sampling.region import Region
 from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
@@ -50,7 +50,7 @@ class SetRace(SetKernel):
             raise ArgumentError("coalescence", "model", f"of variables with at most {_MOST_STATES} states", largest)
         tables = form.tables()
         factors = local_factors(tables, region)
-        k = form.cardinalities[region.positions]
+        k = form.cardinalities[region.place]
         # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
         # than all roundings together; for each of k (k - 1) ordered pairs. The last term is for the grid of the times.
         near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(tables, factors) + 128.0)

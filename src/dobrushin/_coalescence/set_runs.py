@@ -49,8 +49,9 @@ def run_sets(
 ) -> SetRuns:
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
     region = kernel.region
-    rows = region.rows_of(model, labels, "coalescence")
-    stops = np.union1d(Record(every=every).stops(len(scan), "coalescence"), [len(scan)])
+    record = Record(labels, every=every)
+    rows = record.rows(model, region, "coalescence")
+    stops = np.union1d(record.stops(len(scan), "coalescence"), [len(scan)])
     largest = int(model.cardinalities[region.positions[rows]].max())
     runner = on_backend(kernel, scan, len(numbers), running.backend, "coalescence")
     job = Job(runner, scan, master_key(sequence), rows, stops, largest)
@@ -61,7 +62,7 @@ def run_sets(
         hint = how_to_go_on(running.checkpoint is not None)
         raise WorkerError(str(outcome.trouble), outcome.chains, len(numbers), "runs", hint)
     settled = outcome.states(job).transpose(2, 0, 1)
-    return SetRuns(settled, kernel.name, kernel.run_error(scan, model.n_variables))
+    return SetRuns(settled, kernel.name, kernel.run_error(scan))
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,7 @@ class Workspace:
         """Where chains start: anywhere, or in a state that the model allows; `ArgumentError` if there is none."""
         if not self.model._form.has_zeros:
             return "uniform"
-        state = allowed_state(self.model)
+        state = allowed_state(self.model._form)
         if state is None:
             raise self.impossible()
         return state

@@ -15,8 +15,6 @@ from dobrushin._shared.compile import kernel
 
 ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 UNIT = 2.0**-53
-# Before the first label: a literal would be a type of its own.
-BEFORE = np.int64(-1)
 
 
 @kernel
@@ -157,6 +155,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
     lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
     ln E_a - hi_a <= ln E_b - lo_b for all others b. A step has K random numbers.
     """
+    before = np.int64(-1)  # the first label; a literal would be a type of its own
     runs = keys.shape[1]
     lo, hi, earliest, latest = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     deepest = 1
@@ -188,7 +187,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                     latest[a] = -np.inf
                 # All combinations of the members' possible labels, the last member changing fastest.
                 for m in range(m1 - m0):
-                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], BEFORE, c)
+                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], before, c)
                     cell += digit[m] * m_stride[m0 + m]
                 while True:
                     for a in range(k):
@@ -203,7 +202,7 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                             cell += (following - digit[m]) * m_stride[m0 + m]
                             digit[m] = following
                             break
-                        following = _next(x, first[j], states[j], BEFORE, c)
+                        following = _next(x, first[j], states[j], before, c)
                         cell += (following - digit[m]) * m_stride[m0 + m]
                         digit[m] = following
                         m -= 1
@@ -257,8 +256,9 @@ def settled_bits(x, n, rows, out):
 @kernel
 def settled_labels(x, first, states, rows, out):
     """The same for sets of labels."""
+    before = np.int64(-1)
     for v in range(rows.size):
         i = rows[v]
         for c in range(out.shape[1]):
-            label = _next(x, first[i], states[i], BEFORE, c)
+            label = _next(x, first[i], states[i], before, c)
             out[v, c] = label if _next(x, first[i], states[i], label, c) == states[i] else -1

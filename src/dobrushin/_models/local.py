@@ -20,7 +20,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.lookup import Lookup, is_mapped, pack, unpack
 from dobrushin._models.model import Model
-from dobrushin._models.near import Numbering, Part, View, view_of
+from dobrushin._models.near import Numbering, Part, Region, region_of
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums, row_entries
@@ -79,10 +79,13 @@ class LocalModel(Model, ABC):
     def _local(self) -> LocalModel:
         return self
 
-    def _view(self, updated: NDArray[np.int64]) -> View:
+    def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
         part = self.near(updated, 1)
-        view = view_of(part.model._form, part.numbering.own(updated))
-        return replace(view, numbering=view.numbering.within(part.numbering))
+        region = region_of(part.model._form, part.numbering.own(updated))
+        return part.model._form, replace(region, numbering=region.numbering.within(part.numbering))
+
+    def _form_of(self, region: Region) -> Form:
+        return self.near(region.positions[region.updated], 1).model._form
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_variables} variables, {self.n_edges} edges, {self._kind})"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.forms import Form, ImpossibleEvidence
-from dobrushin._models.near import Part, View, view_of
+from dobrushin._models.near import Part, Region, region_of
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
@@ -266,9 +266,14 @@ class Model:
         """The model as one of which any part can be made by itself; None where that is not possible."""
         return self._form.local()
 
-    def _view(self, updated: NDArray[np.int64]) -> View:
-        """What updates of the variables at increasing positions look at."""
-        return view_of(self._form, updated)
+    def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
+        """What updates of the variables at increasing positions look at, and the form that has these variables."""
+        return self._form, region_of(self._form, updated)
+
+    def _form_of(self, region: Region) -> Form:
+        """The form that the places of a region are in."""
+        del region
+        return self._form
 
     # -- states ----------------------------------------------------------------------------
 

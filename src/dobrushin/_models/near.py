@@ -79,7 +79,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class View:
+class Region:
     """What updates of some variables look at: these variables and their neighbours, with numbers of their own.
 
     Rows of neighbours, CSR, are there only for the variables that are updated.
@@ -89,16 +89,40 @@ class View:
     updated: NDArray[np.int64]  # own numbers
     start: NDArray[Any]
     neighbor: NDArray[Any]  # own numbers
-    form: Form  # of the model, or of a part of it that holds all of these variables
-    place: NDArray[np.int64]  # position in the form of each variable
+    place: NDArray[np.int64]  # of each variable in the form: that of the model, or of a part of it
     entry: NDArray[np.int64] | slice  # where each neighbour stands in the form's adjacency
 
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.numbering.size
 
-def view_of(form: Form, updated: NDArray[np.int64]) -> View:
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Position of each variable in the model."""
+        return self.numbering.positions
+
+    @property
+    def degree(self) -> int:
+        """Most neighbours of an updated variable."""
+        return int(np.diff(self.start).max(initial=0))
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """For each entry of `neighbor`, whose neighbour it is."""
+        return np.repeat(np.arange(self.size), np.diff(self.start))
+
+    @property
+    def slot(self) -> NDArray[np.int64]:
+        """For each entry of `neighbor`, its place among the neighbours of the same variable."""
+        return np.arange(len(self.neighbor)) - np.repeat(self.start[:-1], np.diff(self.start))
+
+
+def region_of(form: Form, updated: NDArray[np.int64]) -> Region:
     """What updates of the variables at increasing positions look at; nothing else of the form is touched."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
-        return View(Numbering(n, updated), updated, start, neighbor, form, updated, slice(None))
+        return Region(Numbering(n, updated), updated, start, neighbor, updated, slice(None))
     sizes = (start[updated + 1] - start[updated]).astype(np.int64)
     _, entry = row_entries(start[updated].astype(np.int64), sizes)
     seen = neighbor[entry]
@@ -106,4 +130,4 @@ def view_of(form: Form, updated: NDArray[np.int64]) -> View:
     own = np.searchsorted(positions, updated)
     row_start = prefix_sums(Numbering(len(positions), own).spread(sizes, 0)).astype(np.int32)
     row_neighbor = np.searchsorted(positions, seen).astype(np.int32)
-    return View(Numbering(n, positions), own, frozen(row_start), frozen(row_neighbor), form, positions, entry)
+    return Region(Numbering(n, positions), own, frozen(row_start), frozen(row_neighbor), positions, entry)

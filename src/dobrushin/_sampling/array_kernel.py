@@ -87,7 +87,7 @@ class ArrayKernel(Kernel):
         positions = np.empty(work.steps, dtype=np.int64)
         for c in range(keys.shape[1]):
             labels.draw_order(work.step, work.steps, *choices, keys[0, c], keys[1, c], CHOICE, positions)
-            yield [Steps(frozen(self.region.local(positions).astype(np.int32)), numbers, 1, work.step, 0)]
+            yield [Steps(frozen(self.region.numbering.own(positions).astype(np.int32)), numbers, 1, work.step, 0)]
 
     def steps_of_cycle(self, work: Work) -> list[Steps]:
         """What is left of a cycle, whole cycles, and the beginning of another."""
@@ -117,7 +117,7 @@ class ArrayKernel(Kernel):
         return self.orders[cycle]
 
     def _part(self, cycle: Cycle, place: int, steps: int) -> NDArray[np.int32]:
-        return frozen(self.region.local(cycle.array()[place : place + steps]).astype(np.int32))
+        return frozen(self.region.numbering.own(cycle.array()[place : place + steps]).astype(np.int32))
 
 
 def _numbers(steps: int) -> NDArray[np.int32]:

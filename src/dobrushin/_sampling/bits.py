@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels import bits
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import Kernel, Runner, Work, streams_of
-from dobrushin._sampling.region import Region
 from dobrushin._sampling.table import fits_table, table_cells, tabulate
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels import labels
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
-from dobrushin._sampling.region import Region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
@@ -45,7 +45,7 @@ class Factors(ArrayKernel):
     def make(cls, form: Form, region: Region) -> Factors:
         tables = form.tables()
         factors = local_factors(tables, region)
-        k = form.cardinalities[region.positions]
+        k = form.cardinalities[region.place]
         error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(tables, factors) + 8.0 * (k + 4))
         return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
 

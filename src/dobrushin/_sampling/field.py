@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dobrushin._kernels import chain
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
+from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import Orders
 from dobrushin._sampling.kernel import UNIT, Work
-from dobrushin._sampling.region import Region
 from dobrushin._sampling.waves import Wave, WaveKernel, Waves
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -45,7 +45,7 @@ class Field(WaveKernel):
 
     @classmethod
     def make(cls, form: Any, region: Region) -> Field:
-        theta, fields = form.couplings.data[region.entry], form.fields[region.positions]
+        theta, fields = form.couplings.data[region.entry], form.fields[region.place]
         degree = np.diff(region.start)
         size = np.abs(fields) + degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
         # The exponential of the waves is good to 2^-48.

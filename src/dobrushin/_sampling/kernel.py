@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels.generator import streams
 from dobrushin._models.forms import Form
-from dobrushin._sampling.region import Region
+from dobrushin._models.near import Region
 from dobrushin._scan import Cycle, Scan, Segment
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import cores
@@ -52,8 +52,8 @@ class Work:
 
     def order_in(self, region: Region) -> tuple[NDArray[np.int32], int]:
         """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
-        part = self.cycle.cut(self.lo, self.hi).trim()
-        return frozen(region.local(part.array()).astype(np.int32)), part.first
+        part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
+        return frozen(part.array().astype(np.int32)), part.first
 
 
 def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:

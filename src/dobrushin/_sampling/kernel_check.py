@@ -9,7 +9,6 @@ import numpy as np
 from dobrushin._exact import enumeration
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._sampling.kernels import fitting_kernels
-from dobrushin._sampling.region import region_of
 from dobrushin._sampling.sampler import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -68,7 +67,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = enumeration.law(model, scan, initial=np.array(start))
-        for kernel in fitting_kernels(model._form, scan, region_of(model, scan)):
+        for kernel in fitting_kernels(*model._region(scan.updates(3)), scan):
             run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel.name)
             results.append(_compare(model, law, run.states, kernel.name))
     return results

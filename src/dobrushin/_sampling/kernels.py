@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._sampling.bits import Bits
 from dobrushin._sampling.factors import Factors
 from dobrushin._sampling.field import Field
 from dobrushin._sampling.kernel import Kernel, Runner
 from dobrushin._sampling.potts import PottsLanes
-from dobrushin._sampling.region import Region, region_of
 from dobrushin._sampling.table import Table
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
@@ -34,7 +34,7 @@ for _kernel in (Bits, Table, Field, PottsLanes, Factors):
 
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None, function: str = "sample") -> Kernel:
     """The kernel with this name or, without one, the fastest that fits; with its arrays."""
-    form, region = model._form, region_of(model, scan)
+    form, region = model._region(scan.updates(model.n_variables))
     if not form.has_tables:
         raise ArgumentError(function, "model", f"without terms of more than {TABLE_ORDER} variables", model)
     if name is None:
@@ -43,12 +43,12 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
         )
         return kernel.make(form, region)
     if not KERNELS[name].fits(form, scan, region):
-        fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, scan, region))
+        fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, region, scan))
         raise ArgumentError(function, "kernel", f"one of {fitting} for this model and scan", name)
     return KERNELS[name].make(form, region)
 
 
-def fitting_kernels(form: Form, scan: Scan, region: Region) -> list[type[Kernel]]:
+def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]]:
     """The kernels that can run this scan on this model."""
     return [kernel for kernel in KERNELS.values() if kernel.fits(form, scan, region)]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dobrushin._influence.factors import Packed, pack_factors
 from dobrushin._models.factors import FactorTables
-from dobrushin._sampling.region import Region
+from dobrushin._models.near import Region
 from dobrushin._shared.arrays import frozen, prefix_sums
 
 
@@ -53,8 +53,7 @@ def local_factors(form: FactorTables, region: Region) -> LocalFactors:
 def pack_region(form: FactorTables, region: Region) -> tuple[NDArray[np.int64], Packed]:
     """Where the neighbours of each updated variable begin, and its factors."""
     starts = prefix_sums(np.diff(region.start)[region.updated])
-    positions = region.positions
-    return starts, pack_factors(form, positions[region.updated], starts, positions[region.neighbor])
+    return starts, pack_factors(form, region.place[region.updated], starts, region.place[region.neighbor])
 
 
 def largest_entries(form: FactorTables, factors: LocalFactors) -> NDArray[np.float64]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels import chain, labels
 from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import Orders
 from dobrushin._sampling.kernel import UNIT, Runner, Work
-from dobrushin._sampling.region import Region
 from dobrushin._sampling.waves import Wave, WaveKernel, Waves
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -51,7 +51,7 @@ class PottsLanes(WaveKernel):
     @classmethod
     def make(cls, form: Any, region: Region) -> PottsLanes:
         strength = form.couplings.data[region.entry]
-        unary = form.unaries[region.positions]
+        unary = form.unaries[region.place]
         size = _row_sums(np.abs(strength), region) + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
         k = unary.shape[1]
         error = UNIT * (2.0 * size + 8.0 * (np.diff(region.start) + k + 4))
@@ -94,7 +94,7 @@ class PottsLanes(WaveKernel):
 def _largest_exponent(form: Any, region: Region) -> float:
     """The largest exponent that a product of weights can have."""
     sums = _row_sums(np.abs(form.couplings.data[region.entry]), region)
-    unary = form.unaries[region.positions]
+    unary = form.unaries[region.place]
     gap = unary.max(axis=1) - np.where(unary > -np.inf, unary, np.inf).min(axis=1)
     return float((sums + gap).max())
 

@@ -132,7 +132,8 @@ def run_chains(
     `start` is the `initial` of `sample`.
     """
     region, chains = kernel.region, len(numbers)
-    rows = region.rows_of(model, record.variables, function)
+    form = model._form_of(region)
+    rows = record.rows(model, region, function)
     job = Job(
         on_backend(kernel, scan, chains, running.backend, function),
         scan,
@@ -142,8 +143,8 @@ def run_chains(
         int(model.cardinalities[region.positions[rows]].max()),
         record.states,
         record.counts,
-        read_start(model, region, start, chains),
-        make_guard(model, region),
+        None if check.is_text(start, "uniform") else read_start(model, form, region, start, chains),
+        make_guard(model, form, region) if form.has_zeros else None,
     )
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
     samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))
@@ -185,7 +186,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
-        if model._form.spins:
+        if model._spins:
             states *= 2
             states -= 1
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
@@ -199,5 +200,5 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     kept = runner.region.positions[job.rows]
     labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._form.spins, job.largest
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest
     )

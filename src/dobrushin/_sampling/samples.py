@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
+from dobrushin._models.near import Region
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
@@ -64,6 +65,16 @@ class Record:
             check.count(self.every, "Record", "every")
         if not self.states and not self.counts:
             raise ArgumentError("Record", "states", "True when 'counts' is False: something must be kept", self.states)
+
+    def rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
+        """Numbers in the region of the variables to keep."""
+        if self.variables is None:
+            return np.arange(region.size)
+        positions = check.positions(list(self.variables), model.labels, model._lookup, function, "record")
+        if not (held := region.numbering.holds(positions)).all():
+            label = model.labels[int(positions[int(np.argmin(held))])]
+            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
+        return region.numbering.own(positions)
 
     def stops(self, steps: int, function: str) -> NDArray[np.int64]:
         """The steps of a scan of so many after which to keep something."""

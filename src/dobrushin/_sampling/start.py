@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dobrushin._kernels.tables import first_forbidden
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form
+from dobrushin._models.near import Region
 from dobrushin._sampling.local_factors import LocalFactors, local_factors
-from dobrushin._sampling.region import Region
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -57,12 +58,10 @@ class Computed:
         return _digits(self.model, self.region, self.function(np.arange(chains.start, chains.stop)), len(chains))
 
 
-def read_start(model: Model, region: Region, initial: Any, chains: int) -> Start | None:
-    """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; None for uniform ones."""
-    if check.is_text(initial, "uniform"):
-        return None
+def read_start(model: Model, form: Form, region: Region, initial: Any, chains: int) -> Start:
+    """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; not for uniform ones."""
     if check.is_text(initial, "mode"):
-        return Same(model._form.favourites(region.positions)[:, None])
+        return Same(form.favourites(region.place)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
     if isinstance(initial, str):
@@ -95,11 +94,9 @@ class Guard:
         )
 
 
-def make_guard(model: Model, region: Region) -> Guard | None:
-    """None for models that allow everything."""
-    if not model._form.has_zeros:
-        return None
-    return Guard(local_factors(model._form.tables(), region), region.positions, model.labels)
+def make_guard(model: Model, form: Form, region: Region) -> Guard:
+    """The guard of a region; models without forbidden states need none."""
+    return Guard(local_factors(form.tables(), region), region.positions, model.labels)
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
@@ -110,7 +107,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
         raise ArgumentError("sample", "initial", requirement, got=f"shape {got}")
     # Only what is simulated is looked at.
     seen = check.real_array(array[:, region.positions], "sample", "initial").T
-    if model._form.spins:
+    if model._spins:
         check.all_entries((seen == 1) | (seen == -1), seen, "sample", "initial", "-1 or +1")
         return (seen.astype(np.int64) + 1) // 2
     sizes = model.cardinalities[region.positions][:, None]
@@ -119,25 +116,25 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     return seen.astype(np.int64)
 
 
-def allowed_state(model: Model, most_choices: int = MOST_CHOICES) -> NDArray[np.int64] | None:
+def allowed_state(form: Form, most_choices: int = MOST_CHOICES) -> NDArray[np.int64] | None:
     """States 0..k-1 of all variables that no factor forbids; None if there are none.
 
     `BudgetError` if the search gives up.
     """
-    zeros = np.zeros(model.n_variables, dtype=np.int64)
-    if not model._form.has_zeros:
+    zeros = np.zeros(form.n_variables, dtype=np.int64)
+    if not form.has_zeros:
         return zeros
-    tables = model._form.tables()
+    tables = form.tables()
     if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
     return _Search(tables, most_choices).run()
 
 
-def check_feasible(model: Model, function: str) -> None:
+def check_feasible(model: Model, form: Form, function: str) -> None:
     """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
-    if model._form.has_zeros:
+    if form.has_zeros:
         with contextlib.suppress(BudgetError):
-            if allowed_state(model) is None:
+            if allowed_state(form) is None:
                 raise ArgumentError(function, "model", "one that allows some joint state", model)
 
 

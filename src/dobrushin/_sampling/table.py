@@ -14,11 +14,11 @@ from dobrushin._kernels.tables import binary_tables
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
+from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.field import Field
 from dobrushin._sampling.kernel import UNIT, Work
 from dobrushin._sampling.local_factors import pack_region
-from dobrushin._sampling.region import Region
 from dobrushin._sampling.waves import repeats_long_cycles
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -41,7 +41,7 @@ def fits_table(form: Form, region: Region) -> bool:
     """Whether all variables are binary and none has too many neighbours."""
     if region.degree > MOST_NEIGHBORS:
         return False
-    return form.spins or bool((form.cardinalities[region.positions] == 2).all())
+    return form.spins or bool((form.cardinalities[region.place] == 2).all())
 
 
 def table_cells(region: Region) -> int:
@@ -52,7 +52,7 @@ def table_cells(region: Region) -> int:
 def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     theta = np.zeros((region.size, width))
     theta[region.row, region.slot] = form.couplings.data[region.entry]
-    field = form.fields[region.positions]
+    field = form.fields[region.place]
     signs = 2.0 * ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) - 1.0
     with np.errstate(over="ignore"):
         probability = 1.0 / (1.0 + np.exp(-2.0 * (field[:, None] + theta @ signs.T)))

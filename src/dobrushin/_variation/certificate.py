@@ -50,16 +50,12 @@ class Problem:
 
     def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
         """Update b through the scan."""
-        for segment in scan.segments:
+        rows = (self.start, self.columns, self.values, self.cap, self.error)
+        for segment in scan.within(self.numbering).segments:
             if segment.is_random:
-                q = np.zeros(self.numbering.size)
-                support = segment.updates()
-                q[self.numbering.own(support)] = segment.vector()[support]
-                forward_random(frozen(q), segment.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+                forward_random(segment.vector(), segment.steps, *rows, b)
             else:
-                used = segment.trim()
-                order = frozen(self.numbering.own(used.array()))
-                forward(order, used.first, used.steps, self.start, self.columns, self.values, self.cap, self.error, b)
+                forward(segment.array(), segment.first, segment.steps, *rows, b)
 
     def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of the part at positions of the model; initial values where it has none."""
