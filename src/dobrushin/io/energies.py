@@ -56,7 +56,7 @@ class Energy:
         upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
         J, h = (_per_beta(values, beta) for values in (upper.data, model.fields))
         i, j = upper.coords
-        return cls(i, j, J, h, offset, None if isinstance(model.labels, range) else model.labels)
+        return cls(i, j, J, h, offset, None if check.are_positions(model.labels) else model.labels)
 
     def model(self, source: Source, beta: float) -> Ising:
         """The Ising model at this inverse temperature."""
@@ -65,8 +65,8 @@ class Energy:
             couplings, fields = -beta * self.J + 0.0, -beta * self.h + 0.0
         for values in (couplings, fields, np.array([self.offset])):
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
-                found = f"{values[int(np.argmax(bad))]:.6g}"
-                raise source.error(f"energies that times beta are {check.FINITE}", found)
+                value = f"{values[int(np.argmax(bad))]:.6g}"
+                raise source.error(f"energies that times beta are {check.FINITE}", value)
         return Ising._make(symmetric(self.i, self.j, couplings, len(self.h)), fields, self.labels)
 
 
