@@ -125,6 +125,13 @@ def is_text(value: object, *options: str) -> TypeGuard[str]:
     return isinstance(value, str) and value in options
 
 
+def finite_number(value: object, function: str, argument: str) -> float:
+    """A number that is not absurdly large."""
+    if is_real(value) and abs(float(value)) <= LARGEST:
+        return float(value)
+    raise ArgumentError(function, argument, FINITE, value)
+
+
 def count(value: object, function: str, argument: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if is_whole(value) and least <= int(value) <= 2**60:

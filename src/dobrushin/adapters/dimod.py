@@ -6,7 +6,6 @@ of spins by x = (1 + s) / 2.
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,20 +95,17 @@ def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.B
     BinaryQuadraticModel({'a': 1.0, 'b': 0.0}, {('b', 'a'): -0.5}, 0.0, 'SPIN')
     """
     where = "adapters.to_dimod"
-    if not isinstance(model, Ising):
-        raise ArgumentError(where, "model", "an Ising model", model)
-    beta = check.positive(beta, where, "beta")
-    if not isinstance(offset, Real) or not abs(float(offset)) <= check.LARGEST:
-        raise ArgumentError(where, "offset", check.FINITE, offset)
+    check.instance(model, Ising, where, "model", "an Ising model")
+    beta, offset = check.positive(beta, where, "beta"), check.finite_number(offset, where, "offset")
     with np.errstate(over="ignore"):
-        energy = Energy.of_model(model, beta, float(offset), "")
+        energy = Energy.of_model(model, beta, offset, "")
     if not np.isfinite(energy.J).all() or not np.isfinite(energy.h).all():
         raise ArgumentError(where, "beta", "large enough that the model's parameters over beta are finite", beta)
     labels = list(model.labels)
     if None in labels:
         raise ArgumentError(where, "model", "without the label None, which dimod replaces", model)
     return dimod.BinaryQuadraticModel.from_numpy_vectors(
-        energy.h, (energy.i, energy.j, energy.J), float(offset), "SPIN", variable_order=labels
+        energy.h, (energy.i, energy.j, energy.J), offset, dimod.SPIN, variable_order=labels
     )
 
 
@@ -223,15 +219,14 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
             requirement = f"states of the variables of the model ({error})"
             where = "adapters.DobrushinSampler.sample"
             raise ArgumentError(where, "initial_states", requirement, initial_states) from error
-        found = read.initial_states.change_vartype(dimod.SPIN, inplace=False)
-        place = {label: k for k, label in enumerate(found.variables)}
-        return read.num_reads, found.record.sample[:, [place[label] for label in bqm.variables]]
+        states = read.initial_states.change_vartype(dimod.SPIN, inplace=False)
+        place = {label: k for k, label in enumerate(states.variables)}
+        return read.num_reads, states.record.sample[:, [place[label] for label in bqm.variables]]
 
 
 def _size(bqm: Any, function: str) -> int:
     """The number of variables of what must be a model."""
-    if not isinstance(bqm, dimod.BinaryQuadraticModel):
-        raise ArgumentError(function, "bqm", "a dimod.BinaryQuadraticModel", bqm)
+    check.instance(bqm, dimod.BinaryQuadraticModel, function, "bqm", "a dimod.BinaryQuadraticModel")
     return int(bqm.num_variables)
 
 
@@ -274,5 +269,5 @@ def _plain_seed(sequence: np.random.SeedSequence) -> Any:
     if not isinstance(seed, np.random.SeedSequence):
         return seed
     entropy: Any = seed.entropy
-    entropy = int(entropy) if np.ndim(entropy) == 0 else [int(word) for word in entropy]
-    return {"entropy": entropy, "spawn_key": [int(word) for word in seed.spawn_key]}
+    entropy = int(entropy) if np.ndim(entropy) == 0 else [int(number) for number in entropy]
+    return {"entropy": entropy, "spawn_key": [int(number) for number in seed.spawn_key]}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate import estimate
 from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
+from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import sums_to_one
@@ -170,9 +171,9 @@ class CertifiedInference:
 
         def factor(scope: list[Hashable], values: NDArray[np.float64]) -> Any:
             names = {variable: list(states[variable]) for variable in scope}
-            made = discrete.DiscreteFactor(scope, [len(names[v]) for v in scope], values, state_names=names)
-            made.estimate = answer
-            return made
+            table = discrete.DiscreteFactor(scope, [len(names[v]) for v in scope], values, state_names=names)
+            table.estimate = answer
+            return table
 
         certain = np.ones(1)
         if joint:
@@ -187,7 +188,7 @@ class CertifiedInference:
         return self._last[1]
 
     def _read_variables(self, variables: Any, where: str) -> list[Hashable]:
-        if isinstance(variables, str) or not isinstance(variables, Iterable) or not (asked := list(variables)):
+        if not check.is_several(variables) or not (asked := list(variables)):
             raise ArgumentError(where, "variables", "a list of variables of the network", variables)
         for k, variable in enumerate(asked):
             self._check_variable(variable, where, "variables")
@@ -196,8 +197,7 @@ class CertifiedInference:
         return asked
 
     def _read_evidence(self, evidence: Any, where: str) -> dict[Hashable, int]:
-        if evidence is not None and not isinstance(evidence, Mapping):
-            raise ArgumentError(where, "evidence", "a dict from variables to names of states", evidence)
+        check.instance(evidence, Mapping | None, where, "evidence", "a dict from variables to names of states")
         given = {}
         for variable, name in (evidence or {}).items():
             self._check_variable(variable, where, "evidence")
@@ -230,12 +230,12 @@ class _Network:
         if not self.bayesian:
             return None
         parents = {scope[0]: scope[1:] for scope, _ in self.tables}
-        found, todo = set(needed), list(needed)
+        family, todo = set(needed), list(needed)
         while todo:
-            new = [parent for parent in parents[todo.pop()] if parent not in found]
-            found.update(new)
+            new = [parent for parent in parents[todo.pop()] if parent not in family]
+            family.update(new)
             todo.extend(new)
-        return frozenset(found)
+        return frozenset(family)
 
     def graph(self, kept: frozenset[Hashable] | None) -> FactorGraph:
         """The factor graph of these variables (None: all), without those of one state."""
@@ -266,10 +266,10 @@ def _read(network: Any, where: str) -> _Network:
         requirement = "a DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph of pgmpy"
         raise ArgumentError(where, "network", requirement, network)
     variables = [node for node in network.nodes() if not isinstance(node, discrete.DiscreteFactor)]
-    found = _cpds(network, variables, where) if bayesian else list(network.get_factors())
+    factors = _cpds(network, variables, where) if bayesian else list(network.get_factors())
     states: dict[Hashable, list[Any]] = {variable: [] for variable in variables}
     tables = []
-    for table in found:
+    for table in factors:
         if not isinstance(table, discrete.DiscreteFactor):
             raise ArgumentError(where, "network", "one of tables (TabularCPD, DiscreteFactor)", table)
         scope = list(table.variables)
@@ -279,7 +279,7 @@ def _read(network: Any, where: str) -> _Network:
             raise ArgumentError(where, "network", "of finite, non-negative weights", value, f"the table of {scope}")
         for axis, variable in enumerate(scope):
             names = list(table.state_names[variable])[: weights.shape[axis]]
-            states[variable] = _agreed(states[variable], names, variable, where)
+            states[variable] = _merge_names(states[variable], names, variable, where)
         if bayesian and not (fine := sums_to_one(weights.sum(axis=0), len(weights))).all():
             value = weights.sum(axis=0)[~fine].flat[0]
             requirement = "of conditional probabilities, which sum to 1"
@@ -303,7 +303,7 @@ def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:
     return [tables[variable] for variable in variables]
 
 
-def _agreed(known: list[Any], names: list[Any], variable: Hashable, where: str) -> list[Any]:
+def _merge_names(known: list[Any], names: list[Any], variable: Hashable, where: str) -> list[Any]:
     """What all tables call the states of a variable; where some only count them, what the others say."""
     if not known or known == names:
         return names

@@ -8,13 +8,13 @@ place, is kept in a line ``# offset=...``, which dimod skips.
 from __future__ import annotations
 
 import re
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import Model
+from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.energies import Energy
 from dobrushin.io.numbers import Numbers, is_number, quoted
@@ -54,7 +54,7 @@ def write(model: Model, beta: float, offset: float) -> bytes:
     energy = Energy.of_model(model, beta, offset, ".coo")
     labels = list(model.labels)
     for label in labels:
-        if isinstance(label, bool) or not isinstance(label, Integral) or not 0 <= label < 2**53:
+        if not check.is_whole(label) or not 0 <= label < 2**53:
             raise ArgumentError("write", "model", "labelled by whole numbers, for a .coo file", label)
     lines = ["# vartype=SPIN", f"# offset={offset!r}"] if offset else ["# vartype=SPIN"]
     # A variable without any term would not be in the file.
@@ -68,23 +68,23 @@ def write(model: Model, beta: float, offset: float) -> bytes:
 
 def _settings(source: Source) -> tuple[bytes, float]:
     """Vartype and offset, which stand in comments."""
-    found: dict[str, set[bytes]] = {"vartype": set(), "offset": set()}
+    settings: dict[str, set[bytes]] = {"vartype": set(), "offset": set()}
     for comment in _COMMENT.finditer(source.data):
         for vartype in _VARTYPE.findall(comment.group()):
-            found["vartype"].add(vartype)
+            settings["vartype"].add(vartype)
             if vartype not in (b"SPIN", b"BINARY"):
                 raise source.error("vartype SPIN or BINARY", quoted(vartype), comment.start())
         if offset := _OFFSET.match(comment.group()):
             word = offset.group(1).strip()
-            found["offset"].add(word)
+            settings["offset"].add(word)
             if not is_number(word):
                 raise source.error("an offset that is a number", quoted(word), comment.start())
-        for name, values in found.items():
+        for name, values in settings.items():
             if len(values) > 1:
                 raise source.error(f"one {name}", "two different ones", comment.start())
-    if not found["vartype"]:
+    if not settings["vartype"]:
         raise source.error("a line '# vartype=SPIN' or '# vartype=BINARY'", "none", 0)
-    return found["vartype"].pop(), float(found["offset"].pop() if found["offset"] else 0)
+    return settings["vartype"].pop(), float(settings["offset"].pop() if settings["offset"] else 0)
 
 
 def _written(value: float) -> str:

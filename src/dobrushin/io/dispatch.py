@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from numbers import Real
 
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
@@ -122,14 +121,13 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     >>> db.open_model(folder)
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
+    check.instance(model, Model, "write", "model", "a model")
     if format == "folder" or (format is None and _is_folder(path)):
-        check.instance(model, Model, "write", "model", "a model")
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
-            if isinstance(value, bool) or value != usual:
+            if not check.is_real(value) or value != usual:
                 raise ArgumentError("write", argument, f"{usual} for folders, which hold no energies", value)
         write_folder(model, path, "write")
         return
-    check.instance(model, Model, "write", "model", "a model")
     if not model.is_whole:
         requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
         raise ArgumentError("write", "model", requirement, model)
@@ -140,11 +138,10 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
             "a folder, without an extension"
         )
         raise ArgumentError("write", "path", requirement, name)
-    beta = _beta(beta, kind, "write")
-    if not isinstance(offset, Real) or not abs(float(offset)) <= check.LARGEST or (offset and not kind.energies):
-        requirement = "a finite number, and 0 for files without energies"
-        raise ArgumentError("write", "offset", requirement, offset)
-    save(path, kind.write(model, beta, float(offset)) if kind.energies else kind.write(model), "write")
+    beta, offset = _beta(beta, kind, "write"), check.finite_number(offset, "write", "offset")
+    if offset and not kind.energies:
+        raise ArgumentError("write", "offset", "0 for files without energies", offset)
+    save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model), "write")
 
 
 def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) -> float:

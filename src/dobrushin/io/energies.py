@@ -66,8 +66,8 @@ class Energy:
             couplings, fields = -beta * self.J + 0.0, -beta * self.h + 0.0
         for values in (couplings, fields, np.array([self.offset])):
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
-                found = f"{values[int(np.argmax(bad))]:.6g}"
-                raise source.error(f"energies that times beta are {check.FINITE}", found)
+                value = f"{values[int(np.argmax(bad))]:.6g}"
+                raise source.error(f"energies that times beta are {check.FINITE}", value)
         return SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields, "Ising").to_model(self.labels)
 
 

@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError, FormatError
@@ -62,7 +63,7 @@ class Image:
                 )
             object.__setattr__(self, "labels", frozen(labels.astype(np.int16)))
         if self.keywords is not None:
-            if isinstance(self.keywords, str):
+            if not check.is_several(self.keywords):
                 raise ArgumentError("vision.Image", "keywords", "a list of words", self.keywords)
             object.__setattr__(self, "keywords", tuple(self.keywords))
 

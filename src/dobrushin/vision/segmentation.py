@@ -19,7 +19,6 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.seeds import kept_seed, seed_sequence
 from dobrushin._variation.certificate import Variation
-from dobrushin.errors import ArgumentError
 from dobrushin.vision.field import Region
 from dobrushin.vision.images import hamming_error
 from dobrushin.vision.patches import PatchGrid
@@ -138,37 +137,40 @@ class Segmentation(Posed):
         executor: Executor | None = None,
     ) -> Segmentation:
         """Draw the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""
-        return drawn(self, scan, tolerance, chains, seed, executor, "vision.Segmentation.again")
+        return draw_labels(self, Drawing(scan, tolerance, chains, seed, executor), "vision.Segmentation.again")
 
     def __repr__(self) -> str:
         values, counts = np.unique(self.labels.ravel()[self.targets], return_counts=True)
         most = np.argsort(-counts, kind="stable")[:3]
-        words = ", ".join(f"{self.classes[values[k]]} {counts[k] / counts.sum():.0%}" for k in most)
+        shares = ", ".join(f"{self.classes[values[k]]} {counts[k] / counts.sum():.0%}" for k in most)
         high, wide = self.region.rows[1] - self.region.rows[0], self.region.cols[1] - self.region.cols[0]
         bound = "" if self.guarantee is None else f", guarantee {self.guarantee.value:.3g} of {len(self.targets)}"
         return (
-            f"Segmentation({self.name!r}, {high} x {wide} patches: {words}; "
+            f"Segmentation({self.name!r}, {high} x {wide} patches: {shares}; "
             f"{len(self.scan)} steps x {self.chains} chains{bound})"
         )
 
 
-def drawn(
-    posed: Posed,
-    scan: ScanChoice,
-    tolerance: float,
-    chains: int,
-    seed: int | np.random.SeedSequence | None,
-    executor: Executor | None,
-    caller: str,
-) -> Segmentation:
+@dataclass(frozen=True)
+class Drawing:
+    """How the labels of an image are drawn; the arguments of `Segmenter.segment`."""
+
+    scan: ScanChoice
+    tolerance: float
+    chains: int
+    seed: int | np.random.SeedSequence | None
+    executor: Executor | None
+
+
+def draw_labels(posed: Posed, how: Drawing, caller: str) -> Segmentation:
     """Labels for an image whose posterior is known."""
-    check.count(chains, caller, "chains")
-    sequence = seed_sequence(seed, caller)
+    chains = check.count(how.chains, caller, "chains")
+    sequence = seed_sequence(how.seed, caller)
     clock = [time.perf_counter()]
-    order, guarantee = _choose(scan, posed.region, posed.posterior, tolerance, caller)
+    order, guarantee = _choose(how.scan, posed.region, posed.posterior, how.tolerance, caller)
     order.check_fits(posed.grid.size, caller)
     clock.append(time.perf_counter())
-    probabilities = _shares(posed.posterior, order, posed.first, chains, sequence, executor)
+    probabilities = _shares(posed.posterior, order, posed.first, chains, sequence, how.executor)
     clock.append(time.perf_counter())
     spent = dict(zip(("scan", "draws"), np.diff(clock).tolist(), strict=True))
     return Segmentation(
@@ -182,19 +184,14 @@ def _choose(
 ) -> tuple[Scan, Variation | None]:
     if callable(scan):
         scan = scan(region)
-    if isinstance(scan, str):
-        check.choice(scan, SCANS, caller, "scan")
-        if scan == "certified":
-            tolerance = check.positive(tolerance, caller, "tolerance")
-            scan = shortest_scan(posterior, targets=region.targets, tolerance=tolerance, criterion="max", polish=0)
-        else:
-            scan = region.systematic() if scan == "systematic" else region.shortest()
-    if isinstance(scan, ScanResult):
-        return scan.scan, scan.variation
-    if isinstance(scan, Scan):
-        return scan, None
+    if check.is_text(scan, "certified"):
+        tolerance = check.positive(tolerance, caller, "tolerance")
+        scan = shortest_scan(posterior, targets=region.targets, tolerance=tolerance, criterion="max", polish=0)
+    elif check.is_text(scan, *SCANS):
+        scan = region.systematic() if scan == "systematic" else region.shortest()
     requirement = f"one of {', '.join(map(repr, SCANS))}, a Scan, or a function that returns one"
-    raise ArgumentError(caller, "scan", requirement, scan)
+    check.instance(scan, Scan | ScanResult, caller, "scan", requirement)
+    return (scan.scan, scan.variation) if isinstance(scan, ScanResult) else (scan, None)
 
 
 def _shares(

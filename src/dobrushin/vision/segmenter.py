@@ -18,7 +18,7 @@ from dobrushin.vision.field import COUPLING, Region, field
 from dobrushin.vision.images import Image
 from dobrushin.vision.patches import PATCH, STEP, TARGET
 from dobrushin.vision.plsa import Aspects, fit_aspects
-from dobrushin.vision.segmentation import CHAINS, Posed, ScanChoice, Segmentation, drawn
+from dobrushin.vision.segmentation import CHAINS, Drawing, Posed, ScanChoice, Segmentation, draw_labels
 from dobrushin.vision.visual_words import Described, Vocabulary, describe, one_thread
 
 _SHARES = 4
@@ -79,9 +79,9 @@ class Segmenter:
         seed: int = 0,
     ) -> None:
         caller = "vision.Segmenter"
-        if isinstance(classes, str) or len(classes) < 2 or len(set(classes)) < len(classes):
+        self.classes = tuple(classes) if check.is_several(classes) else ()
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise ArgumentError(caller, "classes", "two or more different names", classes)
-        self.classes = tuple(classes)
         self.patch, self.step = check.count(patch, caller, "patch"), check.count(step, caller, "step")
         if len(words) != 3:
             raise ArgumentError(caller, "words", "three numbers", words)
@@ -102,8 +102,7 @@ class Segmenter:
                 got = f"{image.grid.patch} every {image.grid.step}"
                 raise ArgumentError("vision.Segmenter", "image", requirement, got=got)
             return image
-        if not isinstance(image, Image):
-            raise ArgumentError("vision.Segmenter", "image", "an Image, or one that was described", image)
+        check.instance(image, Image, "vision.Segmenter", "image", "an Image, or one that was described")
         return describe(image, self.patch, self.step)
 
     def fit(self, images: Iterable[Image | Described]) -> Segmenter:
@@ -193,7 +192,7 @@ class Segmenter:
         posed = Posed(
             known.name, self.classes, known.grid, region, frozen(unaries.argmax(axis=2)), posterior, spent
         )  # fmt: skip
-        return drawn(posed, scan, tolerance, chains, seed, executor, caller)
+        return draw_labels(posed, Drawing(scan, tolerance, chains, seed, executor), caller)
 
     def segment_many(
         self,
@@ -236,37 +235,36 @@ class Segmenter:
         executor = read_executor(executor, _MANY)
         sequence = seed_sequence(seed, _MANY)
         options = {"scan": scan, "tolerance": tolerance, "chains": chains}
-        found = dict(finished or {})
-        for number, known in found.items():
+        labelled = dict(finished or {})
+        for number, known in labelled.items():
             if not isinstance(known, Segmentation) or number not in range(len(images)):
-                raise ArgumentError(
-                    _MANY, "finished", "a dict from numbers of images to segmentations", {number: known}
-                )
+                requirement = "a dict from numbers of images to segmentations"
+                raise ArgumentError(_MANY, "finished", requirement, {number: known})
             if known.name != images[number].name:
                 raise ArgumentError(_MANY, "finished", f"of the same images: {images[number].name!r}", known.name)
-        left = [number for number in range(len(images)) if number not in found]
+        left = [number for number in range(len(images)) if number not in labelled]
         pieces = [(images[number], child(sequence, number)) for number in left]
         whole = Within(cores())
         if executor is None:
-            found.update(zip(left, _some((self, options), pieces, whole), strict=True))
-            return [found[number] for number in range(len(images))]
+            labelled.update(zip(left, _segment_some((self, options), pieces, whole), strict=True))
+            return [labelled[number] for number in range(len(images))]
         size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
         done: dict[int, list[Segmentation]] = {}
         with sent((self, options), executor, _MANY) as shared:
 
             def submit(pool: Executor, number: int) -> Future[Any]:
-                return pool.submit(_some, shared, pieces[number * size : (number + 1) * size], whole)
+                return pool.submit(_segment_some, shared, pieces[number * size : (number + 1) * size], whole)
 
             shares = range(-(-len(pieces) // size))
             trouble = run_pieces(executor, submit, shares, done, _MANY, look=lambda: None, stop=lambda: None)
-        for share, labelled in done.items():
-            found.update(zip(left[share * size : (share + 1) * size], labelled, strict=True))
+        for share, results in done.items():
+            labelled.update(zip(left[share * size : (share + 1) * size], results, strict=True))
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
-            remedy = "The same call with finished=error.segmentations goes on from there."
-            raise WorkerError(str(trouble), len(found), len(images), "images", remedy, segmentations=found)
-        return [found[number] for number in range(len(images))]
+            hint = "The same call with finished=error.segmentations goes on from there."
+            raise WorkerError(str(trouble), len(labelled), len(images), "images", hint, segmentations=labelled)
+        return [labelled[number] for number in range(len(images))]
 
     def __repr__(self) -> str:
         state = "not fitted" if self.aspects is None else f"{len(self.aspects.theta)} training images"
@@ -278,7 +276,7 @@ def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequen
     return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
 
 
-def _some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
+def _segment_some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
     """A share of the images, in a worker, by one thread: the images are what is split up."""
     model, options = received(shared)
     with within(whole):
