@@ -1,5 +1,6 @@
 """Models that are never made as a whole: the same answers as if they were."""
 
+import functools
 import json
 import os
 import pickle
@@ -105,6 +106,18 @@ def test_local_models_are_models():
     for i in (0, 49, 777, 1999):
         np.testing.assert_array_equal(labels.neighbors(i), whole.neighbors(i))
     assert pickle.loads(pickle.dumps(whole._local())).neighbors(777).tolist() == whole.neighbors(777).tolist()
+
+
+@pytest.mark.parametrize("states", [None, 3])
+def test_draws_of_a_local_model_are_those_of_the_whole(states):
+    grid = db.Ising.grid if states is None else functools.partial(db.Potts.grid, states=states)
+    local, whole = (grid(30, 30, couplings=value) for value in (hashed, hashed(np.arange(2 * 30 * 29))))
+    for scan in (db.Scan([0, 31, 30, 1, 0]), db.Scan.systematic(900, 1800), db.Scan.uniform(900, 50)):
+        for chains in (1, 70):
+            runs = [db.sample(model, scan, chains=chains, seed=1) for model in (local, whole)]
+            np.testing.assert_array_equal(runs[0].states, runs[1].states)
+            np.testing.assert_array_equal(runs[0].update_error, runs[1].update_error)
+            assert (list(runs[0].variables), runs[0].kernel) == (list(runs[1].variables), runs[1].kernel)
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,20 @@ class FactorTables(Form):
         function: str = "FactorTables",
     ) -> None:
         require_variables(len(cardinalities), function, "cardinalities")
+        check.log_potential(table, function, "factors")
+        self._set(cardinalities, scope_start, scope, table_start, table)
+
+    def _set(
+        self,
+        cardinalities: NDArray[np.int64],
+        scope_start: NDArray[np.int64],
+        scope: NDArray[np.int64],
+        table_start: NDArray[np.int64],
+        table: NDArray[np.float64],
+    ) -> None:
         self._cardinalities = frozen(cardinalities)
         self.scope_start, self.scope = frozen(scope_start), frozen(scope)
-        self.table_start, self.table = frozen(table_start), frozen(check.log_potential(table, function, "factors"))
+        self.table_start, self.table = frozen(table_start), frozen(table)
         self.stride = frozen(_strides(scope_start, cardinalities[scope]))
         factor = np.repeat(np.arange(len(scope_start) - 1), np.diff(scope_start))
         order = np.argsort(scope, kind="stable")
@@ -147,12 +158,14 @@ class FactorTables(Form):
     def from_blocks(
         cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
     ) -> FactorTables:
-        """Join blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
+        """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
         arity = np.concatenate([np.full(len(scopes), scopes.shape[1], dtype=np.int64) for scopes, _ in blocks])
         size = np.concatenate([np.full(len(tables), tables.shape[1], dtype=np.int64) for _, tables in blocks])
         scope = _join([scopes.ravel() for scopes, _ in blocks], np.int64)
         table = _join([tables.ravel() for _, tables in blocks], np.float64)
-        return cls(cardinalities, prefix_sums(arity), scope, prefix_sums(size), table)
+        form = cls.__new__(cls)
+        form._set(cardinalities, prefix_sums(arity), scope, prefix_sums(size), table)
+        return form
 
     @property
     def n_variables(self) -> int:

@@ -15,7 +15,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import UNIT, Form, require_finite_sums, require_variables
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
-from dobrushin._models.spins import SpinTerms
+from dobrushin._models.spins import SpinTerms, field_tables
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -178,7 +178,10 @@ class SpinPairs(Form):
         return SpinTerms(2 * np.arange(len(upper.data) + 1), scope, upper.data, self.fields)
 
     def tables(self) -> FactorTables:
-        return self.wider().tables()
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        pairs = np.stack([upper.data, -upper.data, -upper.data, upper.data], axis=1)
+        blocks = [field_tables(self.fields), (np.stack(upper.coords, axis=1), pairs)]
+        return FactorTables.from_blocks(self.cardinalities, blocks)
 
     @property
     def numbers_per_state(self) -> int:

@@ -187,8 +187,6 @@ class LocalModel(Model, ABC):
         form = self._part_form(inside, is_inner)
         return Part(form.to_model(inside.tolist()), is_inner, Numbering(self.n_variables, inside))
 
-    ball = near  # another room still calls it so
-
     def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
         """The form of a part. Only what its inner variables are coupled to matters: others are never updated."""
         own = np.flatnonzero(inner)

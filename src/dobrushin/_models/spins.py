@@ -174,8 +174,7 @@ class SpinTerms(Form):
         if not self.has_tables:
             need, limit = 2.0**self.order, 2.0**TABLE_ORDER
             raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
-        biased = np.flatnonzero(self.fields)
-        blocks = [(biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1))]
+        blocks = [field_tables(self.fields)]
         arity = np.diff(self.scope_start)
         for order in np.unique(arity):
             which = np.flatnonzero(arity == order)
@@ -245,3 +244,9 @@ class SpinTerms(Form):
         sets = {ordered[a:b].tobytes() for a, b in zip(start[:-1].tolist(), start[1:].tolist(), strict=True)}
         arrays.require(len(sets) == len(strengths), "each set of variables once", "one of them twice")
         return cls(start, arrays["scope"], strengths, fields)
+
+
+def field_tables(fields: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Scopes and tables of the fields that are not 0, as a block of factors."""
+    biased = np.flatnonzero(fields)
+    return biased[:, None], np.stack([-fields[biased], fields[biased]], axis=1)
