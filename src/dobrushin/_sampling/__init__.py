@@ -1,7 +1,10 @@
 """Running scans: any model, any scan, any number of chains."""
 
-from dobrushin._sampling.kernel_check import self_check
-from dobrushin._sampling.sampler import sample
-from dobrushin._sampling.samples import Record, Samples
+# The ways to draw, in the order in which they are asked whether they are worth it.
+from dobrushin._sampling import bits, table, field, potts, factors  # isort: skip
 
-__all__ = ["Record", "Samples", "sample", "self_check"]
+from dobrushin._sampling.kernel_check import self_check
+from dobrushin._sampling.sampler import Record, sample
+from dobrushin._sampling.samples import Samples
+
+__all__ = ["Record", "Samples", "bits", "factors", "field", "potts", "sample", "self_check", "table"]
