@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import SetKernel, register
+from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
@@ -18,7 +18,6 @@ from dobrushin._sampling.kernel import Runner
 from dobrushin._shared.arrays import frozen
 
 
-@register
 @dataclass(frozen=True)
 class SetBits(SetKernel):
     """64 runs in one number of 64 bits, for binary variables that follow or oppose each of at most 6 neighbours."""

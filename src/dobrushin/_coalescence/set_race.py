@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import SetKernel, register
+from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
@@ -23,7 +23,6 @@ _ORDINARY_CELLS = 80.0
 _MOST_STATES = 2**15 - 1
 
 
-@register
 @dataclass(frozen=True)
 class SetRace(SetKernel):
     """Any model: labels race."""

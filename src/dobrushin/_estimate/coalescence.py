@@ -21,7 +21,7 @@ from dobrushin._coalescence import coalescence
 from dobrushin._coalescence.set_kernel import SetKernel, choose_sets
 from dobrushin._coalescence.set_runs import run_sets
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Curve, Method, Plan, register
+from dobrushin._estimate.method import Choice, Curve, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._estimate.targets import shown, variables_of
@@ -52,7 +52,6 @@ _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
-@register
 class Coalescence(Method):
     """Runs of one scan on sets of states."""
 

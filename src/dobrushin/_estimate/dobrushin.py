@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Curve, register
+from dobrushin._estimate.method import Curve
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
@@ -25,7 +25,6 @@ from dobrushin._variation import Variation, evaluate
 _MOST_UPDATES = 1e19
 
 
-@register
 class Dobrushin(ChainMethod):
     """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 

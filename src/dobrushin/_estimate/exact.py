@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows, register
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query, TreeSearch, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
@@ -35,7 +35,6 @@ class _Tree(NamedTuple):
     place: int | None  # of the joint variable
 
 
-@register
 class Exact(Method):
     """Sums over all states: one clique tree for the single variables, one more for every question about several."""
 

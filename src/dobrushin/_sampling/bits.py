@@ -15,7 +15,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
-from dobrushin._sampling.kernel import UNIT, Kernel, Runner, Work, register, streams_of
+from dobrushin._sampling.kernel import UNIT, Kernel, Runner, Work, streams_of
 from dobrushin._sampling.local_factors import pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -28,7 +28,6 @@ FEW_CHAINS = 16
 LARGEST_BITS, MANY_CHAINS = 2**22, 256
 
 
-@register
 @dataclass(frozen=True)
 class Bits(Kernel):
     """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""

@@ -12,13 +12,12 @@ from dobrushin._kernels import labels
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
-from dobrushin._sampling.kernel import UNIT, Runner, Work, register
+from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
 
-@register
 @dataclass(frozen=True)
 class Factors(ArrayKernel):
     """Chains of any model."""

@@ -13,13 +13,12 @@ from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import Orders
-from dobrushin._sampling.kernel import UNIT, Work, register
+from dobrushin._sampling.kernel import UNIT, Work
 from dobrushin._sampling.waves import Wave, WaveKernel, Waves
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
 
-@register
 @dataclass(frozen=True)
 class Field(WaveKernel):
     """Chains of an Ising model of any degree; long runs of one cycle in waves of independent steps."""

@@ -13,7 +13,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.array_kernel import Orders
-from dobrushin._sampling.kernel import UNIT, Runner, Work, register
+from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.waves import Wave, WaveKernel, Waves
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -24,7 +24,6 @@ SAFE_EXPONENT = 500.0
 FEW_CHAINS = 8
 
 
-@register
 @dataclass(frozen=True)
 class PottsLanes(WaveKernel):
     """Chains of a Potts model side by side, few of them in waves; `strength` and `unary` are exponentials."""

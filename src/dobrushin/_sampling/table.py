@@ -14,7 +14,7 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.bits import fits_table, table_cells, tabulate
 from dobrushin._sampling.field import Field
-from dobrushin._sampling.kernel import Work, register
+from dobrushin._sampling.kernel import Work
 from dobrushin._sampling.waves import repeats_long_cycles
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -23,7 +23,6 @@ from dobrushin._shared.arrays import frozen
 LARGEST_TABLE = 2**19
 
 
-@register
 @dataclass(frozen=True)
 class Table(ArrayKernel):
     """One chain of binary variables with at most 6 neighbours, by tables of thresholds."""
