@@ -21,11 +21,10 @@ from rich.table import Table
 from scipy import sparse
 
 import dobrushin as db
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._sampling.cuda.device import cupy, is_available
-from dobrushin._sampling.kernel import Runner, Work
-from dobrushin._sampling.kernels import choose_kernel
-from dobrushin._shared.seeds import master_key
+from dobrushin._sampling.kernel import Runner, Work, choose_kernel
+from dobrushin._shared.running import master_key
 
 _WIDTH = 160
 _MASTER = master_key(np.random.SeedSequence(1))

@@ -8,8 +8,7 @@ import numpy as np
 
 import dobrushin as db
 from dobrushin._sampling import waves
-from dobrushin._sampling.kernel import Work
-from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.kernel import Work, choose_kernel
 from measure import best_of, random_ising
 
 _SWEEPS = 20

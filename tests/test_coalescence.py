@@ -14,10 +14,10 @@ from scipy import stats
 import dobrushin as db
 import reference
 from dobrushin._coalescence import set_runs
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._kernels import generator
 from dobrushin._shared.intervals import lower_limit, upper_limit
-from dobrushin._shared.seeds import master_key
+from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)

@@ -8,15 +8,14 @@ import pytest
 
 import dobrushin as db
 import gpu_on_host
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batch
 from dobrushin._sampling.cuda import bits, device, device_kernel
-from dobrushin._sampling.kernel import Work
-from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
-from dobrushin._shared.seeds import master_key
+from dobrushin._shared.running import master_key
 from models import random_model
 
 NO_GPU = None if device.is_available() else "no GPU: CuPy or the driver is missing"

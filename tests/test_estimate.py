@@ -13,9 +13,9 @@ import dobrushin as db
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.query import Settings, read_query, workspace
 from dobrushin._estimate.runs import ChainRun
-from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.kernel import choose_kernel
 from dobrushin._sampling.start import allowed_state
-from dobrushin._shared.executors import Running
+from dobrushin._shared.running import Running
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._models.pairwise import PairTables
-from dobrushin._sampling.kernel import Kernel
-from dobrushin._sampling.kernels import KERNELS, register
+from dobrushin._sampling.kernel import KERNELS, Kernel, register
 from dobrushin.cli.app import app
 from dobrushin.io.formats import FORMATS, Format, extensions
 from models import FAMILIES, random_model

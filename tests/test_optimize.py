@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import dobrushin as db
 import reference
+from dobrushin._influence import row_source
 from dobrushin._optimize.greedy import BackwardGreedy
-from dobrushin._variation.objective import read_objective
+from dobrushin._variation import read_objective
 from models import FAMILIES, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -164,9 +165,7 @@ class _Counting:
     """Rows of a model, counted."""
 
     def __init__(self, model):
-        from dobrushin._influence.rows import ModelRows
-
-        self._rows = ModelRows(model)
+        self._rows = row_source(model, "test")
         self.n_variables, self.labels, self._lookup = model.n_variables, model.labels, model._lookup
         self.asked = 0
 

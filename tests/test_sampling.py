@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._kernels import bits, generator
-from dobrushin._sampling.kernels import KERNELS, choose_kernel
+from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Cycle
-from dobrushin._shared.seeds import master_key
+from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)

@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._models import Model
-from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import Running, read_executor
 from dobrushin._shared.intervals import upper_limit
-from dobrushin._shared.seeds import kept_seed, seed_sequence
-from dobrushin._shared.state_file import read_checkpoint, stored_seed
+from dobrushin._shared.running import kept_seed, read_running, seed_sequence
 from dobrushin.errors import ArgumentError
 
 _RUNS = 10_000
@@ -202,24 +199,18 @@ def coalescence(
     if scan.is_random:
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "coalescence", "confidence")
-    check.choice(backend, BACKENDS, "coalescence", "backend")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    executor = read_executor(executor, "coalescence")
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "coalescence")
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
     else:
         positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
     check_feasible(model, model._form_of(kernel.region), "coalescence")
-    file = read_checkpoint(checkpoint, "coalescence")
-    if seed is None and file is not None:
-        seed = stored_seed(file)
-    sequence = seed_sequence(seed, "coalescence")
     updated = np.isin(positions, scan.updates(model.n_variables))
     per_variable, failures, name, error = np.ones(len(positions)), runs, "none", 0.0
     if updated.any():
         wanted = model._labels_at(positions[updated])
-        running = Running(executor, bool(progress), backend, file)
         tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
         limits = upper_limit(tally.open[-1], runs, (1.0 - confidence) / len(wanted))
         per_variable[updated] = np.minimum(limits + tally.error, 1.0)

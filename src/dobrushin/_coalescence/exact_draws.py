@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
@@ -20,8 +20,8 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.seeds import kept_seed, master_key, seed_sequence
-from dobrushin._variation.objective import Objective
+from dobrushin._shared.running import kept_seed, master_key, seed_sequence
+from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, CertificateError, CoalescenceError
 
 _MOST_STEPS = 10**7

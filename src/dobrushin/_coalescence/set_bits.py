@@ -13,9 +13,8 @@ from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.bits import bit_thresholds
+from dobrushin._sampling.bits import MOST_NEIGHBORS, bit_thresholds, tabulate
 from dobrushin._sampling.kernel import Runner
-from dobrushin._sampling.table import MOST_NEIGHBORS, tabulate
 from dobrushin._shared.arrays import frozen
 
 

@@ -1,4 +1,4 @@
-"""What a way to run steps on sets of states is. [trusted]
+"""What a way to run steps on sets of states is, and the choice of one for a model. [trusted]
 
 What runs hold is the set of states that a variable could have, whatever allowed state the trajectory began in.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import Runner, Work, streams_of
@@ -63,3 +64,23 @@ class SetKernel(Runner):
     def keys(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         """Keys and increments of the runs' streams."""
         return streams_of(master, chains, self.lanes)
+
+
+# The first one that fits is taken.
+SET_KERNELS: dict[str, type[SetKernel]] = {}
+
+
+def register(kernel: type[SetKernel]) -> type[SetKernel]:
+    """Make a kernel known under its name; those registered before it are asked first."""
+    SET_KERNELS[kernel.name] = kernel
+    return kernel
+
+
+def choose_sets(model: Model, scan: Scan) -> SetKernel:
+    """The fastest kernel that fits the model.
+
+    Which one that is depends on the model alone: exact draws run ever larger regions with the same random bits, and
+    every step has to be the same map each time.
+    """
+    form, region = model._region(scan.updates(model.n_variables))
+    return next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)

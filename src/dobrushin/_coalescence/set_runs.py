@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batches
-from dobrushin._sampling.sampler import on_backend
-from dobrushin._sampling.samples import Record
+from dobrushin._sampling.sampler import Record, on_backend
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import PLAIN, Running
-from dobrushin._shared.seeds import master_key
+from dobrushin._shared.running import PLAIN, Running, master_key
 from dobrushin.errors import WorkerError, how_to_go_on
 
 # States that are looked at together.

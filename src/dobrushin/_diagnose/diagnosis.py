@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._diagnose.groups import suggest_groups
 from dobrushin._estimate.exact import known_tree
@@ -18,8 +18,7 @@ from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import evaluate
-from dobrushin._variation.objective import Objective
+from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
 # Larger models are not searched for a clique tree, or enumerated.

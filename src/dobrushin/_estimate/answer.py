@@ -1,4 +1,4 @@
-"""What people get: the plan, and the answer with its error and the reason to believe it."""
+"""The answer, its error, and the reason to believe it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,110 +16,17 @@ from dobrushin._estimate.targets import Target, shown
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
-from dobrushin._scan import Scan
 from dobrushin._shared.extras import require
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from dobrushin._estimate.method import Plan
+
 # Rows that are printed; of more, the first and last ones.
 _MOST_ROWS = 20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an estimate will do.
-
-    Attributes
-    ----------
-    method : str
-        A name that `estimate` takes, but for "auto".
-    reason : str
-        Why this method, in a sentence.
-    tolerance, confidence : float
-        What was asked for.
-    bias : float or None
-        The part of the tolerance that is set aside for the bias of the scan: certified by Dobrushin's bound, or
-        measured by a pilot (coalescence); None where it is unknown.
-    interval : str
-        The confidence interval that will be used, fixed before any data are seen.
-    intervals : int
-        How many of them have to hold at once (Bonferroni).
-    scan : Scan or None
-        None when nothing is sampled.
-    chains : int
-        Number of chains. Means of statistics stop earlier if their variance allows it.
-    kernel : str or None
-        How `sample` will draw.
-    seconds : float
-        About how long it will take.
-    reaches_tolerance : bool
-        False where a pilot (coalescence) has shown that some intervals will be wider.
-    stops_early : bool
-        Whether fewer chains may do.
-    is_certified : bool
-        Whether the estimate will come with a guarantee.
-    is_certain : bool
-        Whether nothing is left to chance.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
-    Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
-      tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
-      interval  Clopper-Pearson, 1 at once
-      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
-      time      about ... s
-    """
-
-    method: str
-    reason: str
-    tolerance: float
-    confidence: float
-    bias: float | None
-    interval: str
-    intervals: int
-    scan: Scan | None = None
-    chains: int = 0
-    kernel: str | None = None
-    seconds: float = 0.0
-    reaches_tolerance: bool = True
-    stops_early: bool = False
-    is_certified: bool = True
-    is_certain: bool = False
-
-    @property
-    def updates(self) -> int:
-        """Total number of Gibbs updates."""
-        return 0 if self.scan is None else len(self.scan) * self.chains
-
-    @property
-    def monte_carlo(self) -> float:
-        """The part of the tolerance that is left for the random error."""
-        return self.tolerance - (self.bias or 0.0)
-
-    def lift(self, part: Numbering) -> Plan:
-        """The plan with its scan by positions in the model that the part belongs to."""
-        return self if self.scan is None else replace(self, scan=self.scan.lift(part))
-
-    def __str__(self) -> str:
-        lines = [f"Plan: {self.method} ({self.reason})"]
-        split = ""
-        if self.scan is not None:
-            bias = "unknown" if self.bias is None else f"{self.bias:.3g}"
-            split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
-        lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
-        lines.append(f"  interval  {self.interval}, {self.intervals} at once")
-        if self.scan is not None:
-            most = "at most about " if self.stops_early else ""
-            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {self.updates:.3g} updates"
-            lines.append(f"  scan      {work}, kernel {self.kernel}")
-        lines.append(f"  time      about {self.seconds:.2g} s")
-        return "\n".join(lines)
-
-    __repr__ = __str__
 
 
 class Answer(NamedTuple):

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence import coalescence
-from dobrushin._coalescence.set_kernel import SetKernel
-from dobrushin._coalescence.set_kernels import choose_sets
+from dobrushin._coalescence.set_kernel import SetKernel, choose_sets
 from dobrushin._coalescence.set_runs import run_sets
-from dobrushin._estimate.answer import Estimate, Plan
-from dobrushin._estimate.method import Choice, Curve, Method, register
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Curve, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
 from dobrushin._estimate.targets import shown, variables_of
@@ -30,8 +29,8 @@ from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Running
 from dobrushin._shared.intervals import upper_limit
+from dobrushin._shared.running import Running
 from dobrushin._shared.text import percent
 from dobrushin.errors import CertificateError
 
@@ -53,7 +52,6 @@ _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
-@register
 class Coalescence(Method):
     """Runs of one scan on sets of states."""
 

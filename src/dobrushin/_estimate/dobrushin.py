@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Curve, register
+from dobrushin._estimate.method import Curve
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
@@ -17,16 +17,14 @@ from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling import Samples
-from dobrushin._sampling.kernel import Kernel
-from dobrushin._sampling.kernels import update_error
+from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
-from dobrushin._variation.certificate import Variation, evaluate
+from dobrushin._variation import Variation, evaluate
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
 
 
-@register
 class Dobrushin(ChainMethod):
     """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 
@@ -101,7 +99,7 @@ def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.fl
 
 def _cheapest_scan(query: Query) -> Scan | None:
     """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
-    search = BackwardGreedy(query.space.rows, query.objective)
+    search = BackwardGreedy(query.model, query.objective)
     length = _first_length(search, query)
     if length is None:
         return None

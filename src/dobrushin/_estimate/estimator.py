@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._estimate.answer import Estimate, Plan
-from dobrushin._estimate.method import METHODS, Method, choose, is_certain, read_settings
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import METHODS, Method, Plan, choose, is_certain, read_settings
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
-from dobrushin._sampling.sampler import BACKENDS
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import Running, read_executor
-from dobrushin._shared.seeds import seed_sequence
-from dobrushin._shared.state_file import read_checkpoint, stored_seed
+from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
@@ -104,14 +101,9 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    check.choice(backend, BACKENDS, "estimate", "backend")
-    executor = read_executor(executor, "estimate")
-    file = read_checkpoint(checkpoint, "estimate")
-    if seed is None and file is not None:
-        seed = stored_seed(file)
-    running = Running(executor, bool(progress), backend, file)
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, "estimate")
-    return answer_query(model, targets, evidence, settings, seed_sequence(seed, "estimate"), running)
+    return answer_query(model, targets, evidence, settings, sequence, running)
 
 
 def plan(

@@ -8,15 +8,15 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Plan
-from dobrushin._estimate.method import Choice, Method, Rows, register
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query, TreeSearch, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
 from dobrushin._exact.clique_tree import MEMORY_LIMIT, CliqueTree, clique_tree
 from dobrushin._exact.elimination import Elimination, NoAllowedState, eliminate
 from dobrushin._models import Model
-from dobrushin._shared.executors import Running
+from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
 # A clique tree takes about so long per variable to find and per byte to run.
@@ -35,7 +35,6 @@ class _Tree(NamedTuple):
     place: int | None  # of the joint variable
 
 
-@register
 class Exact(Method):
     """Sums over all states: one clique tree for the single variables, one more for every question about several."""
 

@@ -22,7 +22,6 @@ from dobrushin._models import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import (
     Lost,
-    Running,
     Within,
     cores,
     read_executor,
@@ -35,8 +34,7 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
-from dobrushin._shared.progress import progress_bar
-from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._shared.running import Running, kept_seed, progress_bar, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost

@@ -1,26 +1,26 @@
 """What a way to an answer is: it plans, answers from what it planned, and says in words what the answer rests on.
 
-To add one, write a subclass of `Method` in a file of its own, decorate it with `register`, and import it in the
-`__init__` of this room. `estimate`, `plan`, the command line, the report and the docs read the list.
+To add one, write a subclass of `Method` in a file of its own and register it in the `__init__` of this room. `estimate`, `plan`, the command line, the report and the docs read the list.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Plan
+from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.query import Query, Settings
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
+from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.executors import Running
-from dobrushin._shared.seeds import kept_seed
+from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -28,6 +28,101 @@ REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
 )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an estimate will do.
+
+    Attributes
+    ----------
+    method : str
+        A name that `estimate` takes, but for "auto".
+    reason : str
+        Why this method, in a sentence.
+    tolerance, confidence : float
+        What was asked for.
+    bias : float or None
+        The part of the tolerance that is set aside for the bias of the scan: certified by Dobrushin's bound, or
+        measured by a pilot (coalescence); None where it is unknown.
+    interval : str
+        The confidence interval that will be used, fixed before any data are seen.
+    intervals : int
+        How many of them have to hold at once (Bonferroni).
+    scan : Scan or None
+        None when nothing is sampled.
+    chains : int
+        Number of chains. Means of statistics stop earlier if their variance allows it.
+    kernel : str or None
+        How `sample` will draw.
+    seconds : float
+        About how long it will take.
+    reaches_tolerance : bool
+        False where a pilot (coalescence) has shown that some intervals will be wider.
+    stops_early : bool
+        Whether fewer chains may do.
+    is_certified : bool
+        Whether the estimate will come with a guarantee.
+    is_certain : bool
+        Whether nothing is left to chance.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
+    Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
+      tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
+      interval  Clopper-Pearson, 1 at once
+      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
+      time      about ... s
+    """
+
+    method: str
+    reason: str
+    tolerance: float
+    confidence: float
+    bias: float | None
+    interval: str
+    intervals: int
+    scan: Scan | None = None
+    chains: int = 0
+    kernel: str | None = None
+    seconds: float = 0.0
+    reaches_tolerance: bool = True
+    stops_early: bool = False
+    is_certified: bool = True
+    is_certain: bool = False
+
+    @property
+    def updates(self) -> int:
+        """Total number of Gibbs updates."""
+        return 0 if self.scan is None else len(self.scan) * self.chains
+
+    @property
+    def monte_carlo(self) -> float:
+        """The part of the tolerance that is left for the random error."""
+        return self.tolerance - (self.bias or 0.0)
+
+    def lift(self, part: Numbering) -> Plan:
+        """The plan with its scan by positions in the model that the part belongs to."""
+        return self if self.scan is None else replace(self, scan=self.scan.lift(part))
+
+    def __str__(self) -> str:
+        lines = [f"Plan: {self.method} ({self.reason})"]
+        split = ""
+        if self.scan is not None:
+            bias = "unknown" if self.bias is None else f"{self.bias:.3g}"
+            split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
+        lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
+        lines.append(f"  interval  {self.interval}, {self.intervals} at once")
+        if self.scan is not None:
+            most = "at most about " if self.stops_early else ""
+            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {self.updates:.3g} updates"
+            lines.append(f"  scan      {work}, kernel {self.kernel}")
+        lines.append(f"  time      about {self.seconds:.2g} s")
+        return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 @dataclass

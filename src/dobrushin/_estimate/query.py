@@ -24,7 +24,7 @@ from dobrushin._models import Model
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.objective import Objective
+from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError
 
 # Cells of a joint marginal: more would need as many intervals.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._shared.intervals import BernsteinMean, lower_limit, trials_needed, upper_limit, values_needed
-from dobrushin._variation.rounding import weighted_sum
+from dobrushin._variation import weighted_sum
 
 # Chains come in groups of 64.
 _LANES = 64

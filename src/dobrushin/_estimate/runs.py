@@ -13,16 +13,15 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.answer import Estimate, Plan
-from dobrushin._estimate.method import Choice, Method, Rows
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import CountTally, Marginals
 from dobrushin._sampling import Record, Samples
-from dobrushin._sampling.kernel import Kernel
-from dobrushin._sampling.kernels import choose_kernel
+from dobrushin._sampling.kernel import Kernel, choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Running
+from dobrushin._shared.running import Running
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, SamplingInterrupted, WorkerError
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import register
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._sampling import Samples
@@ -18,7 +17,6 @@ from dobrushin._scan import Scan
 _SWEEPS, _FEWEST_SWEEPS, _UPDATES = 1000, 10, 10**10
 
 
-@register
 class Uncertified(ChainMethod):
     """Sweeps over everything, from everywhere; how far that is from the truth is not known."""
 

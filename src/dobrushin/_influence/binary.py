@@ -6,7 +6,7 @@ import numpy as np
 
 from dobrushin._influence import budget
 from dobrushin._influence.factors import enumerate_factors
-from dobrushin._influence.wanted import Bounds, Wanted
+from dobrushin._influence.rows import Bounds, Wanted, theorem_for
 from dobrushin._kernels import influence as kernels
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.spins import SpinTerms
@@ -15,6 +15,7 @@ from dobrushin._models.spins import SpinTerms
 _TABLE_ORDER = 12
 
 
+@theorem_for(SpinPairs)
 def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
     """Theorem 5, and its exact form up to a degree limit."""
     degrees = np.diff(wanted.start)
@@ -32,6 +33,7 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
     return bounds
 
 
+@theorem_for(SpinTerms)
 def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
     """Theorem 6 (tightened unless the method is "paper"), and enumeration under a budget."""
     bounds = wanted.no_bounds()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.wanted import Wanted
+from dobrushin._influence.rows import Wanted
 from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import BudgetError
 

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import budget
-from dobrushin._influence.wanted import Bounds, Wanted
+from dobrushin._influence.rows import Bounds, Wanted, theorem_for
 from dobrushin._kernels import influence as kernels
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 
 
+@theorem_for(FactorTables)
 def factor_rows(form: FactorTables, wanted: Wanted) -> Bounds:
     """The range of the factors and, unless the method is "paper", enumeration under a budget.
 

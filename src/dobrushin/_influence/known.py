@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from threading import RLock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.bounds import influence
 from dobrushin._influence.matrix import Influence
-from dobrushin._influence.rows import Rows, influence_rows
+from dobrushin._influence.rows import Rows, RowSource, influence_rows
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
 
 _MAKING = RLock()
@@ -49,6 +50,8 @@ class KnownInfluence:
             return self._rows(positions)
 
     def _rows(self, positions: NDArray[np.int64]) -> Rows:
+        if len(positions) == self.n_variables:
+            return self._all_rows
         missing = positions[self._begin[positions] == 0]
         if len(missing):
             self._inherit(missing)
@@ -58,6 +61,15 @@ class KnownInfluence:
         start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
         parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
         return Rows(frozen(start), *(frozen(part) for part in parts))
+
+    @cached_property
+    def _all_rows(self) -> Rows:
+        """Every row; the arrays are shared, not copied."""
+        rows = influence_rows(self.model, np.arange(self.n_variables), "best")
+        self._columns, self._values, self._theorem, self._cap = rows.columns, rows.values, rows.theorem, rows.cap
+        self._size, self._entries = np.diff(rows.start).astype(np.int32), len(rows.columns)
+        self._begin = 1 + rows.start[:-1]
+        return rows
 
     def _store(self, positions: NDArray[np.int64], rows: Rows) -> None:
         total = self._entries + len(rows.columns)
@@ -89,7 +101,7 @@ class KnownInfluence:
     @cached_property
     def whole(self) -> Influence:
         """The influence on every variable."""
-        return influence(self.model)
+        return Influence._make(self.rows(np.arange(self.n_variables)), self.n_variables, self.labels, None)
 
 
 def known_influence(model: Model) -> KnownInfluence:
@@ -99,3 +111,12 @@ def known_influence(model: Model) -> KnownInfluence:
             model._known_influence = KnownInfluence(model)
         known: KnownInfluence = model._known_influence
     return known
+
+
+def row_source(influence: Any, function: str) -> RowSource:
+    """Rows of an `Influence`, or of a model's, computed when they are first asked for."""
+    if isinstance(influence, Model):
+        return known_influence(influence)
+    check.instance(influence, RowSource, function, "influence", "an Influence or a model")
+    source: RowSource = influence
+    return source

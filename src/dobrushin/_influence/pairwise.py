@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import budget
-from dobrushin._influence.wanted import Bounds, Wanted
+from dobrushin._influence.rows import Bounds, Wanted, theorem_for
 from dobrushin._kernels import influence as kernels
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
@@ -32,6 +32,7 @@ class _Tables(NamedTuple):
     table: NDArray[np.float64]
 
 
+@theorem_for(PairTables)
 def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
     """Theorem 4, its sharper form with unaries, and enumeration under a budget."""
     entry = wanted.entries(form.start)
@@ -48,6 +49,7 @@ def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
     return _enumerate(rows, tables, wanted.before_enumeration(bounds))
 
 
+@theorem_for(LabelPairs)
 def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
     """The same from strengths alone; tables are written out only for the rows that are enumerated."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start

@@ -1,4 +1,4 @@
-"""Influence rows of any model, on demand."""
+"""Influence rows of any model, on demand: what the theorems are asked, what they answer, and which one is asked."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.binary import spin_pair_rows, spin_term_rows
-from dobrushin._influence.factors import factor_rows
-from dobrushin._influence.pairwise import label_pair_rows, pair_table_rows
-from dobrushin._influence.wanted import Bounds, Wanted
+from dobrushin._kernels.influence import ENUMERATED
 from dobrushin._models import Model
-from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
-from dobrushin._models.ising import SpinPairs
-from dobrushin._models.pairwise import PairTables
-from dobrushin._models.potts import LabelPairs
-from dobrushin._models.spins import SpinTerms
-from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
 
 METHODS = ("best", "paper", "exact")
@@ -44,6 +35,58 @@ class Rows(NamedTuple):
     values: NDArray[np.float64]
     theorem: NDArray[np.uint8]
     cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
+
+
+class Bounds(NamedTuple):
+    """Bounds of some rows; the kernels fill them in."""
+
+    values: NDArray[np.float64]  # one per entry
+    theorem: NDArray[np.uint8]  # where each of them comes from
+    cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
+
+
+class Wanted(NamedTuple):
+    """Rows of an influence bound that are asked for, with the variables that may have an influence, CSR."""
+
+    positions: NDArray[np.int64]
+    start: NDArray[np.int64]
+    columns: NDArray[Any]
+    method: str
+    labels: Sequence[Hashable]  # of all variables, for messages
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the theorems are wanted as they stand in the paper."""
+        return self.method == "paper"
+
+    def no_bounds(self) -> Bounds:
+        """No influence, from no theorem; and all variables together may do anything."""
+        entries = len(self.columns)
+        return Bounds(np.zeros(entries), np.zeros(entries, dtype=np.uint8), np.ones(len(self.positions)))
+
+    def before_enumeration(self, bounds: Bounds) -> Bounds:
+        """The bounds to improve; the trivial ones if enumeration has to stand by itself."""
+        if self.method != "exact":
+            return bounds
+        return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), np.ones_like(bounds.cap))
+
+    def entries(self, first: NDArray[Any]) -> NDArray[np.int64]:
+        """Places of the entries of these rows in arrays over all rows, which begin at `first`."""
+        return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
+
+
+Theorem = Callable[[Any, Wanted], Bounds]
+THEOREMS_OF: dict[type[Form], Theorem] = {}
+
+
+def theorem_for(form: type[Form]) -> Callable[[Theorem], Theorem]:
+    """Make a bound known for a form; forms without one are widened until there is one."""
+
+    def register(theorem: Theorem) -> Theorem:
+        THEOREMS_OF[form] = theorem
+        return theorem
+
+    return register
 
 
 @runtime_checkable
@@ -75,29 +118,6 @@ def influence_rows(model: Model, positions: NDArray[np.int64], method: str) -> R
     return Rows(start, columns, *(frozen(part) for part in bounds))
 
 
-class ModelRows:
-    """Rows computed when they are asked for."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.n_variables = model.n_variables
-        self.labels = model.labels
-        self._lookup = model._lookup
-
-    def rows(self, positions: NDArray[np.int64]) -> Rows:
-        """The best known bound for these rows."""
-        return influence_rows(self.model, positions, "best")
-
-
-def row_source(influence: Any, function: str) -> RowSource:
-    """Rows of an `Influence`, or of a model's, computed on demand."""
-    if isinstance(influence, Model):
-        return ModelRows(influence)
-    check.instance(influence, RowSource, function, "influence", "an Influence or a model")
-    source: RowSource = influence
-    return source
-
-
 def _neighborhoods(form: Form, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Neighbours of some variables, one after the other."""
     start, columns = form.adjacency
@@ -106,12 +126,3 @@ def _neighborhoods(form: Form, positions: NDArray[np.int64]) -> tuple[NDArray[np
     if len(positions) < form.n_variables:
         columns = columns[entry]
     return rows, columns.astype(np.int32 if form.n_variables < 2**31 else np.int64, copy=False)
-
-
-THEOREMS_OF: dict[type[Form], Callable[[Any, Wanted], Bounds]] = {
-    SpinPairs: spin_pair_rows,
-    SpinTerms: spin_term_rows,
-    LabelPairs: label_pair_rows,
-    PairTables: pair_table_rows,
-    FactorTables: factor_rows,
-}

@@ -13,8 +13,7 @@ from dobrushin._learning.ascent import ExactAscent, GibbsAscent
 from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
-from dobrushin._shared.progress import progress_bar
-from dobrushin._shared.seeds import seed_sequence
+from dobrushin._shared.running import progress_bar, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 

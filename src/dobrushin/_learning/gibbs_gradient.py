@@ -14,8 +14,7 @@ from dobrushin._models import Model
 from dobrushin._optimize import shortest_scan
 from dobrushin._sampling import sample
 from dobrushin._scan import Scan
-from dobrushin._variation.certificate import evaluate
-from dobrushin._variation.objective import Objective
+from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import ToleranceError
 
 # A scan is chosen for less than the tolerance, so that it still holds when the parameters have moved a little, ...

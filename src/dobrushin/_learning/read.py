@@ -13,7 +13,7 @@ from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
 from dobrushin._shared import validate as check
-from dobrushin._shared.seeds import kept_seed
+from dobrushin._shared.running import kept_seed
 from dobrushin.errors import ArgumentError
 
 _MODEL = "an Ising, Potts or PairwiseMRF model, or a list of edges"

@@ -68,6 +68,10 @@ class Form(ABC):
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The digit that each of some variables likes best by its own potentials alone."""
 
+    def states_of(self, i: int) -> range:
+        """The states of a variable as people see them."""
+        return range(-1, 2, 2) if self.spins else range(int(self.cardinalities[i]))
+
     # -- wider forms -----------------------------------------------------------------------
 
     @abstractmethod

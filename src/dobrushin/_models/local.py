@@ -68,6 +68,10 @@ class LocalModel(Model, ABC):
     def _spins(self) -> bool:
         return self.n_states is None
 
+    def _states_at(self, i: int) -> range:
+        del i
+        return range(-1, 2, 2) if self.n_states is None else range(self.n_states)
+
     @property
     def cardinalities(self) -> NDArray[np.int64]:
         return np.broadcast_to(np.int64(self.n_states or 2), (self.n_variables,))

@@ -280,7 +280,10 @@ class Model:
     def states(self, i: int) -> range:
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
         self._check_position(i, "states")
-        return range(-1, 2, 2) if self._spins else range(int(self.cardinalities[i]))
+        return self._states_at(i)
+
+    def _states_at(self, i: int) -> range:
+        return self._form.states_of(i)
 
     def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]

@@ -17,8 +17,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._variation.certificate import evaluate, warn_vacuous
-from dobrushin._variation.objective import Objective, read_objective
+from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6

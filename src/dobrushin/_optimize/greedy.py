@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._influence import Influence, RowSource
+from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._optimize.guide import guide_of
@@ -17,8 +17,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
-from dobrushin._variation.certificate import evaluate, warn_vacuous
-from dobrushin._variation.objective import Objective, read_objective
+from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
 def greedy_scan(
@@ -96,8 +95,8 @@ class BackwardGreedy:
     numbers is allocated untouched, which costs no memory until it is used).
     """
 
-    def __init__(self, source: RowSource, objective: Objective) -> None:
-        self._source = source
+    def __init__(self, influence: RowSource | Model, objective: Objective) -> None:
+        self._source = source = row_source(influence, "shortest_scan")
         self._objective = objective
         self._number = np.zeros(source.n_variables, dtype=np.int32)  # 1 + own number; 0: not met yet
         room = max(64, 2 * len(objective.positions))

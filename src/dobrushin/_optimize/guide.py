@@ -15,7 +15,7 @@ from dobrushin._influence import Influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import Variation
+from dobrushin._variation import Variation
 
 # The spectral radius to scale to; see benchmarks/guides.py for what others give.
 RADIUS = 0.95

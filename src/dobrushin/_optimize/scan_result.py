@@ -8,7 +8,7 @@ from dobrushin._influence import Influence, influence, row_source
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan
-from dobrushin._variation.certificate import Variation
+from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 

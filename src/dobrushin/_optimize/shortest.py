@@ -17,8 +17,7 @@ from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import Variation, evaluate
-from dobrushin._variation.objective import Objective, read_objective
+from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Lost, Running, own_executor, received, run_pieces, sent, workers_of
-from dobrushin._shared.progress import progress_bar
+from dobrushin._shared.executors import Lost, own_executor, received, run_pieces, sent, workers_of
+from dobrushin._shared.running import Running, progress_bar
 from dobrushin._shared.state_file import StateFile
 
 # Updates between looks at whether to stop: some tens of milliseconds.

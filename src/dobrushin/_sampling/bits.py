@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import bits
-from dobrushin._models.forms import Form
+from dobrushin._kernels.tables import binary_tables
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, widen
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
-from dobrushin._sampling.kernel import Kernel, Runner, Work, streams_of
-from dobrushin._sampling.table import fits_table, table_cells, tabulate
+from dobrushin._sampling.kernel import UNIT, Kernel, Runner, Work, streams_of
+from dobrushin._sampling.local_factors import pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
+# Neighbours that a table of all configurations is made for.
+MOST_NEIGHBORS = 6
 # From so many chains on, 64 at a time are faster than one after the other.
 FEW_CHAINS = 16
 # Larger tables (32 MB) are worth it for so many chains only.
-LARGEST_TABLE, MANY_CHAINS = 2**22, 256
+LARGEST_BITS, MANY_CHAINS = 2**22, 256
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Bits(Kernel):
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan
-        return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_TABLE or chains >= MANY_CHAINS)
+        return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_BITS or chains >= MANY_CHAINS)
 
     @classmethod
     def make(cls, form: Form, region: Region) -> Bits:
@@ -91,3 +97,64 @@ class Bits(Kernel):
 def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
     """2^64 times each probability, or the largest whole number below that fits."""
     return np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
+
+
+# -- tables of conditional probabilities, which other kernels use too ---------------------------
+
+
+class Conditionals(NamedTuple):
+    """Neighbours (rows are filled up with a dummy), P(1) for each of their configurations, and its error."""
+
+    neighbor: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    error: NDArray[np.float64]
+
+
+def fits_table(form: Form, region: Region) -> bool:
+    """Whether all variables are binary and none has too many neighbours."""
+    if region.degree > MOST_NEIGHBORS:
+        return False
+    return form.spins or bool((form.cardinalities[region.place] == 2).all())
+
+
+def table_cells(region: Region) -> int:
+    """Thresholds of a table for the updated variables."""
+    return len(region.updated) * 2 ** max(4, region.degree)
+
+
+def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    theta = np.zeros((region.size, width))
+    theta[region.row, region.slot] = form.couplings.data[region.entry]
+    field = form.fields[region.place]
+    signs = 2.0 * ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) - 1.0
+    with np.errstate(over="ignore"):
+        probability = 1.0 / (1.0 + np.exp(-2.0 * (field[:, None] + theta @ signs.T)))
+    return probability, UNIT * ((width + 2) * (np.abs(theta).sum(axis=1) + np.abs(field)) + 8.0)
+
+
+def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    starts, packed = pack_region(form, region)
+    rows, row_errors = np.zeros((len(region.updated), 2**width)), np.zeros(len(region.updated))
+    binary_tables(
+        frozen(starts), packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
+        form.table, rows, row_errors,
+    )  # fmt: skip
+    probability, error = np.zeros((region.size, 2**width)), np.zeros(region.size)
+    probability[region.updated], error[region.updated] = rows, row_errors
+    return probability, error
+
+
+_CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.float64], NDArray[np.float64]]]] = {
+    SpinPairs: _spin_pairs,
+    FactorTables: _factors,
+}
+
+
+def tabulate(form: Form, region: Region) -> Conditionals:
+    """The table of a region that fits."""
+    width = 4 if region.degree <= 4 else 6
+    neighbor = np.full((region.size, width), region.size, dtype=np.int64)
+    neighbor[region.row, region.slot] = region.neighbor
+    form, conditionals = widen(form, _CONDITIONALS)
+    probability, error = conditionals(form, region, width)
+    return Conditionals(frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0)))

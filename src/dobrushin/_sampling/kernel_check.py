@@ -8,11 +8,11 @@ import numpy as np
 
 from dobrushin._exact import enumeration
 from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
-from dobrushin._sampling.kernels import fitting_kernels
+from dobrushin._sampling.kernel import fitting_kernels
 from dobrushin._sampling.sampler import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.seeds import seed_sequence
+from dobrushin._shared.running import seed_sequence
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,102 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable, Iterable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dobrushin._models import Model
+from dobrushin._models.near import Region
 from dobrushin._sampling.batches import Job, Outcome, run_batches
-from dobrushin._sampling.kernel import Runner
-from dobrushin._sampling.kernels import KERNELS, choose_kernel, update_error
-from dobrushin._sampling.samples import FINAL, Record, Samples, read_record
+from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, update_error
+from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.executors import PLAIN, Running, read_executor
-from dobrushin._shared.seeds import kept_seed, master_key, seed_sequence
-from dobrushin._shared.state_file import read_checkpoint, stored_seed
+from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
-BACKENDS = ("auto", "cpu", "cuda")
 # A device pays from so many chains and updates on: it is filled, and its start is worth it.
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `sample` keeps of a run.
+
+    Parameters
+    ----------
+    variables : labels, optional
+        Which variables; default all that the scan can see (those it updates, and their neighbours).
+    every : int, optional
+        Keep the states after every so many steps; default only after the last.
+    states : bool
+        Keep the states themselves.
+    counts : bool
+        Count how often each variable is in each state, over all chains and kept steps.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(4, 4, couplings=0.2)
+    >>> keep = db.Record(variables=[0], every=16, states=False, counts=True)
+    >>> run = db.sample(model, db.Scan.systematic(16, 160), chains=100, seed=1, record=keep)
+    >>> int(run.counts.sum())
+    1000
+    """
+
+    variables: Iterable[Hashable] | None = None
+    every: int | None = None
+    states: bool = True
+    counts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.variables is not None:
+            if not check.is_several(self.variables):
+                raise ArgumentError("Record", "variables", "labels", self.variables)
+            object.__setattr__(self, "variables", tuple(self.variables))
+        if self.every is not None:
+            check.count(self.every, "Record", "every")
+        if not self.states and not self.counts:
+            raise ArgumentError("Record", "states", "True when 'counts' is False: something must be kept", self.states)
+
+    def rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
+        """Numbers in the region of the variables to keep."""
+        if self.variables is None:
+            return np.arange(region.size)
+        positions = check.positions(list(self.variables), model.labels, model._lookup, function, "record")
+        if not (held := region.numbering.holds(positions)).all():
+            label = model.labels[int(positions[int(np.argmin(held))])]
+            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
+        return region.numbering.own(positions)
+
+    def stops(self, steps: int, function: str) -> NDArray[np.int64]:
+        """The steps of a scan of so many after which to keep something."""
+        every = steps if self.every is None else self.every
+        if every > steps:
+            raise ArgumentError(function, "record", f"kept at least once in {steps} steps", got=f"every={every}")
+        return np.arange(every, steps + 1, every)
+
+
+# Only the last states.
+FINAL = Record()
+
+
+def read_record(record: Any) -> Record:
+    """A Record, or one of its short forms: None, "final", "counts", or labels."""
+    if isinstance(record, Record):
+        return record
+    if record is None or check.is_text(record, "final"):
+        return FINAL
+    if check.is_text(record, "counts"):
+        return Record(states=False, counts=True)
+    if check.is_several(record):
+        return Record(variables=list(record))
+    raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
 def sample(
@@ -101,18 +176,13 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    executor = read_executor(executor, "sample")
     if kernel is not None:
         check.choice(kernel, list(KERNELS), "sample", "kernel")
-    check.choice(backend, BACKENDS, "sample", "backend")
-    file = read_checkpoint(checkpoint, "sample")
-    if seed is None and file is not None:
-        seed = stored_seed(file)
-    sequence = seed_sequence(seed, "sample")
-    options: Any = {"record": read_record(record), "running": Running(executor, bool(progress), backend, file)}
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "sample")
     return run_chains(
-        model, choose_kernel(model, scan, chains, kernel), scan, range(chains), sequence, start=initial, **options
-    )
+        model, choose_kernel(model, scan, chains, kernel), scan, range(chains), sequence, start=initial,
+        record=read_record(record), running=running,
+    )  # fmt: skip
 
 
 def run_chains(

@@ -1,11 +1,11 @@
-"""What a run is to keep, and what it gave."""
+"""What a run gave."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,91 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._models.near import Region
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
-from dobrushin._shared.seeds import kept_seed, seed_sequence
+from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
-from dobrushin._variation.certificate import Variation, variation
+from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 
 FORMAT = "dobrushin samples 1"
-
-
-@dataclass(frozen=True)
-class Record:
-    """What `sample` keeps of a run.
-
-    Parameters
-    ----------
-    variables : labels, optional
-        Which variables; default all that the scan can see (those it updates, and their neighbours).
-    every : int, optional
-        Keep the states after every so many steps; default only after the last.
-    states : bool
-        Keep the states themselves.
-    counts : bool
-        Count how often each variable is in each state, over all chains and kept steps.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> model = db.Ising.grid(4, 4, couplings=0.2)
-    >>> keep = db.Record(variables=[0], every=16, states=False, counts=True)
-    >>> run = db.sample(model, db.Scan.systematic(16, 160), chains=100, seed=1, record=keep)
-    >>> int(run.counts.sum())
-    1000
-    """
-
-    variables: Iterable[Hashable] | None = None
-    every: int | None = None
-    states: bool = True
-    counts: bool = False
-
-    def __post_init__(self) -> None:
-        if self.variables is not None:
-            if not check.is_several(self.variables):
-                raise ArgumentError("Record", "variables", "labels", self.variables)
-            object.__setattr__(self, "variables", tuple(self.variables))
-        if self.every is not None:
-            check.count(self.every, "Record", "every")
-        if not self.states and not self.counts:
-            raise ArgumentError("Record", "states", "True when 'counts' is False: something must be kept", self.states)
-
-    def rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
-        """Numbers in the region of the variables to keep."""
-        if self.variables is None:
-            return np.arange(region.size)
-        positions = check.positions(list(self.variables), model.labels, model._lookup, function, "record")
-        if not (held := region.numbering.holds(positions)).all():
-            label = model.labels[int(positions[int(np.argmin(held))])]
-            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
-        return region.numbering.own(positions)
-
-    def stops(self, steps: int, function: str) -> NDArray[np.int64]:
-        """The steps of a scan of so many after which to keep something."""
-        every = steps if self.every is None else self.every
-        if every > steps:
-            raise ArgumentError(function, "record", f"kept at least once in {steps} steps", got=f"every={every}")
-        return np.arange(every, steps + 1, every)
-
-
-# Only the last states.
-FINAL = Record()
-
-
-def read_record(record: Any) -> Record:
-    """A Record, or one of its short forms: None, "final", "counts", or labels."""
-    if isinstance(record, Record):
-        return record
-    if record is None or check.is_text(record, "final"):
-        return FINAL
-    if check.is_text(record, "counts"):
-        return Record(states=False, counts=True)
-    if check.is_several(record):
-        return Record(variables=list(record))
-    raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,90 +1,26 @@
-"""Tables of the conditional probabilities of binary variables with few neighbours, and the chains that they drive."""
+"""One chain of binary variables with few neighbours, by tables of its conditional probabilities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import binary
-from dobrushin._kernels.tables import binary_tables
-from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Form, widen
-from dobrushin._models.ising import SpinPairs
+from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
+from dobrushin._sampling.bits import fits_table, table_cells, tabulate
 from dobrushin._sampling.field import Field
-from dobrushin._sampling.kernel import UNIT, Work
-from dobrushin._sampling.local_factors import pack_region
+from dobrushin._sampling.kernel import Work
 from dobrushin._sampling.waves import repeats_long_cycles
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
-# Neighbours that a table of all configurations is made for.
-MOST_NEIGHBORS = 6
 # Thresholds that a table may have: 4 MB.
 LARGEST_TABLE = 2**19
-
-
-class Conditionals(NamedTuple):
-    """Neighbours (rows are filled up with a dummy), P(1) for each of their configurations, and its error."""
-
-    neighbor: NDArray[np.int64]
-    probability: NDArray[np.float64]
-    error: NDArray[np.float64]
-
-
-def fits_table(form: Form, region: Region) -> bool:
-    """Whether all variables are binary and none has too many neighbours."""
-    if region.degree > MOST_NEIGHBORS:
-        return False
-    return form.spins or bool((form.cardinalities[region.place] == 2).all())
-
-
-def table_cells(region: Region) -> int:
-    """Thresholds of a table for the updated variables."""
-    return len(region.updated) * 2 ** max(4, region.degree)
-
-
-def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    theta = np.zeros((region.size, width))
-    theta[region.row, region.slot] = form.couplings.data[region.entry]
-    field = form.fields[region.place]
-    signs = 2.0 * ((np.arange(2**width)[:, None] >> np.arange(width)) & 1) - 1.0
-    with np.errstate(over="ignore"):
-        probability = 1.0 / (1.0 + np.exp(-2.0 * (field[:, None] + theta @ signs.T)))
-    return probability, UNIT * ((width + 2) * (np.abs(theta).sum(axis=1) + np.abs(field)) + 8.0)
-
-
-def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    starts, packed = pack_region(form, region)
-    rows, row_errors = np.zeros((len(region.updated), 2**width)), np.zeros(len(region.updated))
-    binary_tables(
-        frozen(starts), packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
-        form.table, rows, row_errors,
-    )  # fmt: skip
-    probability, error = np.zeros((region.size, 2**width)), np.zeros(region.size)
-    probability[region.updated], error[region.updated] = rows, row_errors
-    return probability, error
-
-
-_CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.float64], NDArray[np.float64]]]] = {
-    SpinPairs: _spin_pairs,
-    FactorTables: _factors,
-}
-
-
-def tabulate(form: Form, region: Region) -> Conditionals:
-    """The table of a region that fits."""
-    width = 4 if region.degree <= 4 else 6
-    neighbor = np.full((region.size, width), region.size, dtype=np.int64)
-    neighbor[region.row, region.slot] = region.neighbor
-    form, conditionals = widen(form, _CONDITIONALS)
-    probability, error = conditionals(form, region, width)
-    return Conditionals(frozen(neighbor), frozen(probability), frozen(np.minimum(error, 1.0)))
 
 
 @dataclass(frozen=True)

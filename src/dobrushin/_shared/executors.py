@@ -27,11 +27,9 @@ from concurrent.futures import (
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dobrushin._shared.state_file import numbered
 from dobrushin.errors import ArgumentError
 
 # Pieces that are handed to the executor before the first of them is done.
@@ -45,24 +43,6 @@ _read: tuple[str, Any] = ("", None)
 
 class Lost(Exception):
     """The executor ended before the work did."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """Where and how the chains of a call are run."""
-
-    executor: Executor | None = None
-    progress: bool = False
-    backend: str = "cpu"
-    checkpoint: Path | None = None
-
-    def file(self, number: int) -> Path | None:
-        """Where one of several runs, one after the other, is saved."""
-        return None if self.checkpoint is None else numbered(self.checkpoint, number)
-
-
-# On this machine, without a bar or a file.
-PLAIN = Running()
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
-from dobrushin._shared.seeds import kept_seed, seed_sequence
-from dobrushin._variation.certificate import evaluate
-from dobrushin._variation.objective import read_objective
+from dobrushin._shared.running import kept_seed, seed_sequence
+from dobrushin._variation import evaluate, read_objective
 from dobrushin.errors import ArgumentError
 from dobrushin.io.energies import Energy
 

@@ -14,7 +14,7 @@ from dobrushin._models import Ising
 from dobrushin._optimize import greedy_scan, optimize
 from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
-from dobrushin._variation.certificate import variation
+from dobrushin._variation import variation
 from dobrushin.errors import VacuousBoundWarning
 from dobrushin.experiments.drawing import finish, look
 from dobrushin.experiments.store import Arrays

@@ -11,7 +11,7 @@ from dobrushin._optimize import ScanResult, optimize
 from dobrushin._optimize.scan_result import whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import variation
+from dobrushin._variation import variation
 from dobrushin.errors import ToleranceError, VacuousBoundWarning
 
 _NAME = "experiments.doubling_scan"

@@ -18,7 +18,7 @@ from dobrushin._influence import influence
 from dobrushin._optimize import ScanResult
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Inline, Within
-from dobrushin._variation.certificate import variation
+from dobrushin._variation import variation
 from dobrushin.errors import VacuousBoundWarning
 from dobrushin.experiments.doubling import doubling_scan
 from dobrushin.experiments.outcome import Finding

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dobrushin._coalescence import Coalescence
 from dobrushin._optimize import ScanResult
-from dobrushin._variation.certificate import Variation
+from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import STYLES, dress, entry, legend_font, look, panels, plain
 

@@ -17,7 +17,7 @@ from dobrushin._models.potts import LabelPairs
 from dobrushin._optimize import ScanResult, shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation.certificate import variation
+from dobrushin._variation import variation
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
 from dobrushin.vision.patches import TARGET, PatchGrid
 

@@ -17,8 +17,8 @@ from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.seeds import kept_seed, seed_sequence
-from dobrushin._variation.certificate import Variation
+from dobrushin._shared.running import kept_seed, seed_sequence
+from dobrushin._variation import Variation
 from dobrushin.vision.field import Region
 from dobrushin.vision.images import hamming_error
 from dobrushin.vision.patches import PatchGrid

@@ -12,7 +12,7 @@ import numpy as np
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import Within, cores, read_executor, received, run_pieces, sent, within, workers_of
-from dobrushin._shared.seeds import seed_sequence
+from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, WorkerError
 from dobrushin.vision.field import COUPLING, Region, field
 from dobrushin.vision.images import Image

@@ -1,0 +1,96 @@
+"""How the work of a call is run: executor, backend, progress, checkpoint and seed.
+
+A seed is an int, a SeedSequence or None; global state is never touched.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._shared import validate as check
+from dobrushin._shared.executors import read_executor
+from dobrushin._shared.state_file import numbered, read_checkpoint, stored_seed
+from dobrushin.errors import ArgumentError
+
+BACKENDS = ("auto", "cpu", "cuda")
+# Of a SeedSequence that is made from a number alone.
+_POOL = np.random.SeedSequence(0).pool_size
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where and how the chains of a call are run."""
+
+    executor: Executor | None = None
+    progress: bool = False
+    backend: str = "cpu"
+    checkpoint: Path | None = None
+
+    def file(self, number: int) -> Path | None:
+        """Where one of several runs, one after the other, is saved."""
+        return None if self.checkpoint is None else numbered(self.checkpoint, number)
+
+
+# On this machine, without a bar or a file.
+PLAIN = Running()
+
+
+def read_running(
+    executor: Any, progress: Any, backend: Any, checkpoint: Any, seed: Any, function: str
+) -> tuple[Running, np.random.SeedSequence]:
+    """Check these arguments of a call; a run that goes on from a file goes on with its seed."""
+    check.choice(backend, BACKENDS, function, "backend")
+    executor = None if executor is None else read_executor(executor, function)
+    file = None if checkpoint is None else read_checkpoint(checkpoint, function)
+    if seed is None and file is not None:
+        seed = stored_seed(file)
+    return Running(executor, bool(progress), backend, file), seed_sequence(seed, function)
+
+
+def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
+    """The seed as a SeedSequence; with None, fresh entropy, which the result keeps."""
+    if isinstance(seed, np.random.SeedSequence):
+        return seed
+    if seed is None or (check.is_whole(seed) and int(seed) >= 0):
+        return np.random.SeedSequence(None if seed is None else int(seed))
+    raise ArgumentError(function, "seed", "a non-negative whole number, a SeedSequence or None", seed)
+
+
+def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:
+    """Two numbers that all streams of a run are made from."""
+    return seed.generate_state(2, np.uint64).astype(np.uint64)
+
+
+def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
+    """What a result keeps of its seed: a number where that is all there is to it."""
+    plain = not seed.spawn_key and seed.pool_size == _POOL and check.is_whole(seed.entropy)
+    return int(seed.entropy) if plain else seed  # type: ignore[arg-type]
+
+
+@contextmanager
+def progress_bar(wanted: bool, total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
+    """A function that shows how many of all are done, or None where there is nobody to see it."""
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} " + unit + "/s"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, rate="-")
+
+        def report(done: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, rate=f"{speed:.2g}" if speed else "-")
+
+        yield report
