@@ -47,8 +47,8 @@ def make_scan(method: str, influence: Influence, steps: int, targets: Any = None
             return optimize(influence, systematic, targets, guide=None).scan
         if method == "iterated DoGS":
             return optimize(influence, systematic, targets, rounds="converged", guide=None).scan
-        found = greedy_scan(influence, targets, steps=steps, guide=None)
-        return optimize(influence, found, targets, guide=None).scan
+        result = greedy_scan(influence, targets, steps=steps, guide=None)
+        return optimize(influence, result, targets, guide=None).scan
 
 
 def value_of(influence: Influence, scan: Scan, targets: Any = None) -> float:

@@ -45,7 +45,7 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
     model = make_model()
     tight = influence(model, method="paper")
     chains, repetitions = setting.pick(100_000, 10**6), setting.pick(2, 4)
-    found: dict[float, dict[str, Any]] = {}
+    results: dict[float, dict[str, Any]] = {}
     for number, factor in enumerate(FACTORS):
         loose = Influence(tight.matrix * factor)
         bounds = store.part(f"guarantees-{factor}", guarantees, loose, BUDGETS, [0], METHODS, budgets=BUDGETS)
@@ -62,18 +62,18 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
                 for k in range(repetitions)
             ])  # fmt: skip
             data[method] = {"many": many, "few": few, "chains": chains}
-        found[factor] = data
-    return found
+        results[factor] = data
+    return results
 
 
 def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
     """What the paper says of Section 5.6, and what was measured."""
-    last = {factor: {method: found["bounds"][method][-1] for method in METHODS} for factor, found in data.items()}
+    last = {factor: {method: case["bounds"][method][-1] for method in METHODS} for factor, case in data.items()}
     at = MEASURED.index(100)
-    dogs = [found["DoGS"]["many"]["bias"][at] for found in data.values()]
-    errors = [found["DoGS"]["many"]["error"][at] for found in data.values()]
+    dogs = [case["DoGS"]["many"]["bias"][at] for case in data.values()]
+    errors = [case["DoGS"]["many"]["error"][at] for case in data.values()]
     systematic = data[1.0]["systematic"]["many"]["bias"][at]
-    tight = [float(found["tight"][0]) for found in data.values()]
+    tight = [float(case["tight"][0]) for case in data.values()]
     steps = BUDGETS[-1]
     return [
         Finding(
@@ -109,11 +109,11 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
 def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
     """Guarantees above, measured biases below, one column a factor."""
     figure, axes = panels(2, len(data), width=3.1, height=3.0, sharey="row")
-    for k, (factor, found) in enumerate(data.items()):
+    for k, (factor, case) in enumerate(data.items()):
         top, bottom = axes[0][k], axes[1][k]
-        draw_guarantees(top, found["bounds"], f"influence × {factor}", METHODS)
+        draw_guarantees(top, case["bounds"], f"influence × {factor}", METHODS)
         for method in METHODS:
-            draw_bias(bottom, MEASURED, found[method], method)
+            draw_bias(bottom, MEASURED, case[method], method)
         finish(bottom, "measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
         bottom.set_ylim(-0.2, 1.0)
         top.set_xticks(range(0, BUDGETS[-1] + 1, BUDGETS[-1] // 4))

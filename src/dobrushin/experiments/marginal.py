@@ -61,7 +61,7 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
     """
     setting = store.setting
     chains, repetitions = setting.pick(20_000, 10**6), setting.pick(2, 4)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(MODELS):
         model = make_model(name)
         bounds = {method: influence(model, method=method) for method in BOUNDS}
@@ -78,8 +78,8 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
                 for k in range(repetitions)
             ])  # fmt: skip
             data[scan] = {"many": many, "few": few, "chains": chains}
-        found[name] = data
-    return found
+        results[name] = data
+    return results
 
 
 def mean_distances(name: str, scan: NDArray[Any]) -> NDArray[np.float64]:

@@ -71,14 +71,14 @@ def _run(side: int, words: np.random.SeedSequence) -> Arrays:
     data = np.random.default_rng(data_words).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
     edges = _edges(side)
     best = optimum(edges, data)
-    found: dict[str, Any] = {"optimum": best, "data": data}
+    arrays: dict[str, Any] = {"optimum": best, "data": data}
     for method, seed in zip(METHODS, own, strict=True):
         _follow(method, edges, data, 1, seed)  # compiled
         path, steps, seconds, bias = _follow(method, edges, data, GRADIENTS, seed)
         error = np.linalg.norm(np.vstack([np.zeros(len(edges)), path]) - best, axis=1)
-        found |= {f"{method}, error": error, f"{method}, steps": steps, f"{method}, seconds": seconds}
-        found |= {f"{method}, bias": bias}
-    return found
+        arrays |= {f"{method}, error": error, f"{method}, steps": steps, f"{method}, seconds": seconds}
+        arrays |= {f"{method}, bias": bias}
+    return arrays
 
 
 def _edges(side: int) -> list[tuple[int, int]]:
@@ -140,13 +140,13 @@ def _follow_dogs(
     theta, path, steps, seconds, begin = np.zeros(len(edges)), [], [], [], time.perf_counter()
     for own in seed.spawn(gradients):
         model = Ising(dict(zip(edges, theta.tolist(), strict=True)), fields=np.zeros(n))
-        found = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
-        states = sample(model, found, chains=CHAINS, seed=own).states
+        arrays = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
+        states = sample(model, arrays, chains=CHAINS, seed=own).states
         assert states is not None
         expected = (states[:, one] * states[:, other]).mean(axis=0)
         theta = np.clip(theta + (observed - expected) / (4 * len(edges)), -BOX, BOX)
         path.append(theta)
-        steps.append(len(found.scan))
+        steps.append(len(arrays.scan))
         seconds.append(time.perf_counter() - begin)
     return np.array(path), np.cumsum(steps), np.array(seconds), BIAS
 

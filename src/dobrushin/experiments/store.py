@@ -131,7 +131,7 @@ class Store:
         """
         if self._executor is None:
             return [self.part(part.name, part.compute, *part.arguments, **part.about) for part in wanted]
-        found = {k: stored for k, part in enumerate(wanted) if (stored := self._stored(part)) is not None}
+        done = {k: stored for k, part in enumerate(wanted) if (stored := self._stored(part)) is not None}
         computed: dict[int, Mapping[str, Any]] = {}
         whole = Within(cores())
 
@@ -141,10 +141,10 @@ class Store:
             return pool.submit(_compute, wanted[k], whole)
 
         def keep() -> None:
-            for k in computed.keys() - found.keys():
-                found[k] = self._write(wanted[k], computed[k])
+            for k in computed.keys() - done.keys():
+                done[k] = self._write(wanted[k], computed[k])
 
-        left = [k for k in range(len(wanted)) if k not in found]
+        left = [k for k in range(len(wanted)) if k not in done]
         try:
             trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
         finally:
@@ -153,8 +153,8 @@ class Store:
             raise trouble
         if trouble is not None:
             remedy = "They are kept: the same call with a new executor goes on from there."
-            raise WorkerError(str(trouble), len(found), len(wanted), "parts", remedy)
-        return [found[k] for k in range(len(wanted))]
+            raise WorkerError(str(trouble), len(done), len(wanted), "parts", remedy)
+        return [done[k] for k in range(len(wanted))]
 
     def _path(self, part: Part) -> Path | None:
         return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
@@ -168,8 +168,8 @@ class Store:
         path = self._path(part)
         return None if path is None else _read(path, self._settings(part))
 
-    def _write(self, part: Part, found: Mapping[str, Any]) -> Arrays:
-        arrays = {key: np.asarray(value) for key, value in found.items()}
+    def _write(self, part: Part, content: Mapping[str, Any]) -> Arrays:
+        arrays = {key: np.asarray(value) for key, value in content.items()}
         path = self._path(part)
         if path is not None:
             write_arrays(path, {**arrays, _SETTINGS: np.array(self._settings(part))})

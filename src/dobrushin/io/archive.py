@@ -58,13 +58,13 @@ def unpack(source: Source) -> dict[str, NDArray[Any]]:
             members = packed.infolist()
             _require_nothing_else(source, packed, members)
             source.require_memory(float(sum(info.file_size for info in members)), "arrays")
-            found: dict[str, NDArray[Any]] = {}
+            arrays: dict[str, NDArray[Any]] = {}
             for info in members:
                 name = info.filename.removesuffix(".npy")
-                if name in found:
+                if name in arrays:
                     raise source.error("each array once", f"{quoted(name)} twice")
-                found[name] = _read_array(source, name, _content(source, packed, info))
-            return found
+                arrays[name] = _read_array(source, name, _content(source, packed, info))
+            return arrays
     except FormatError:
         raise
     except _UNREADABLE as error:
@@ -103,6 +103,6 @@ def _read_array(source: Source, name: str, content: bytes) -> NDArray[Any]:
         raise source.error(f"{quoted(name)} to be an array of one axis of float64, int64 or uint8", "something else")
     kind, count = np.dtype(header.group(1).decode()), int(header.group(2))
     if count * kind.itemsize != len(content) - 10 - size:
-        found = f"{len(content) - 10 - size} bytes"
-        raise source.error(f"{count} numbers of {kind.itemsize} bytes in {quoted(name)}", found)
+        got = f"{len(content) - 10 - size} bytes"
+        raise source.error(f"{count} numbers of {kind.itemsize} bytes in {quoted(name)}", got)
     return np.frombuffer(content, kind, count, 10 + size).astype(kind.newbyteorder("="))

@@ -38,8 +38,8 @@ def read(source: Source) -> Energy:
     quadratic = np.dtype([("other", index), ("bias", bias)])
     size = bias.itemsize + n * linear.itemsize + 2 * m * quadratic.itemsize
     if size > len(source.data) - at:
-        found = f"{len(source.data) - at} bytes after the header"
-        raise source.error(f"{size} bytes for {n} variables and {m} interactions", found)
+        got = f"{len(source.data) - at} bytes after the header"
+        raise source.error(f"{size} bytes for {n} variables and {m} interactions", got)
     offset = float(np.frombuffer(source.data, bias, 1, at)[0])
     variables = np.frombuffer(source.data, linear, n, at + bias.itemsize)
     others = np.frombuffer(source.data, quadratic, 2 * m, at + bias.itemsize + n * linear.itemsize)

@@ -24,8 +24,8 @@ def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:
     """Labels of n variables from a JSON list."""
     names = parse(source, data)
     if not isinstance(names, list) or len(names) != n:
-        found = f"{len(names)} of them" if isinstance(names, list) else shown(names)
-        raise source.error(f"labels of {n} variables", found)
+        got = f"{len(names)} of them" if isinstance(names, list) else shown(names)
+        raise source.error(f"labels of {n} variables", got)
     return from_list(source, names)
 
 

@@ -65,8 +65,8 @@ class Numbers:
         """The next numbers."""
         left = len(self) - self.position
         if count > left:
-            found = "the end of the file" if not left else f"{left} numbers to the end of the file"
-            raise self.source.error(what, found, len(self._text))
+            got = "the end of the file" if not left else f"{left} numbers to the end of the file"
+            raise self.source.error(what, got, len(self._text))
         taken = self.values[self.position : self.position + count]
         self.position += count
         return taken
@@ -139,8 +139,8 @@ class Numbers:
 
     def error(self, expected: str, k: int) -> FormatError:
         """What to raise when number k is wrong."""
-        found = quoted(self.word(k)) if k < len(self) else "the end of the file"
-        return self.source.error(expected, found, self.offset(k))
+        got = quoted(self.word(k)) if k < len(self) else "the end of the file"
+        return self.source.error(expected, got, self.offset(k))
 
     def first_error(self, bad: NDArray[np.bool_], first: int, expected: str) -> None:
         """Fail at the first number that is bad, where `bad` speaks of the numbers from `first` on."""
