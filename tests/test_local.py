@@ -123,9 +123,7 @@ def test_local_models_are_models():
     ],
 )
 def test_what_needs_all_of_a_local_model_says_so(ask):
-    with pytest.raises(
-        db.ArgumentError, match=r"'model' .* made as a whole.* Got LocalGrid\(100 x 100"
-    ):
+    with pytest.raises(db.ArgumentError, match=r"'model' .* made as a whole.* Got LocalGrid\(100 x 100"):
         ask(db.Ising.grid(100, 100, couplings=hashed))
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dobrushin._shared.state_file import numbered
+from dobrushin._shared.state_file import numbered_file
 from dobrushin.errors import ArgumentError
 
 # Pieces that are handed to the executor before the first of them is done.
@@ -58,7 +58,7 @@ class Running:
 
     def file(self, number: int) -> Path | None:
         """Where one of several runs, one after the other, is saved."""
-        return None if self.checkpoint is None else numbered(self.checkpoint, number)
+        return None if self.checkpoint is None else numbered_file(self.checkpoint, number)
 
 
 # On this machine, without a bar or a file.
@@ -170,7 +170,7 @@ class _File:
 
 
 @contextmanager
-def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
+def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
     """What to hand to `run_pieces` for a value that all pieces need; there `received` turns it back."""
     if shares_memory(executor):
         yield value
@@ -182,16 +182,13 @@ def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
             try:
                 future = client.submit(_itself, value, pure=False)
             except Exception as error:
-                raise _closed(function, error) from None
+                raise _refusal(function, error) from None
         yield future
         return
     if not isinstance(executor, ProcessPoolExecutor):
         yield value
         return
-    try:
-        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _unsendable(function, error) from None
+    data = to_bytes(value, function)
     if len(data) <= _LARGE:
         yield value
         return
@@ -206,7 +203,15 @@ def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
             os.unlink(path)
 
 
-def received(value: Any) -> Any:
+def to_bytes(value: Any, function: str) -> bytes:
+    """What a process is sent; an error that says so, where it cannot be sent."""
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _unsendable(function, error) from None
+
+
+def receive(value: Any) -> Any:
     """The shared value, in a worker."""
     global _read
     if not isinstance(value, _File):
@@ -256,9 +261,11 @@ def run_pieces(
                     future = submit(executor, waiting[-1])
                 except BrokenExecutor as error:
                     raise Lost(str(error)) from None
+                except ArgumentError:
+                    raise
                 except Exception as error:
                     if not begun:
-                        raise _closed(function, error) from None
+                        raise _refusal(function, error) from None
                     raise Lost(f"it takes no more work: {error}") from None
                 if not isinstance(future, Future):
                     raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
@@ -312,7 +319,7 @@ def _unsendable(function: str, error: Exception) -> ArgumentError:
     return ArgumentError(function, "executor", requirement, got=f"a process pool ({error})")
 
 
-def _closed(function: str, error: Exception) -> ArgumentError:
+def _refusal(function: str, error: Exception) -> ArgumentError:
     return ArgumentError(function, "executor", "one that takes work", got=f"one that refuses it ({error})")
 
 

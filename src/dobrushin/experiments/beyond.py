@@ -64,10 +64,10 @@ def compute(store: Store) -> dict[str, Any]:
         for number, task in enumerate(TASKS)
     }
     settled = store.parts([
-        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.words(k)), {"runs": runs})
+        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.seed_of(k)), {"runs": runs})
         for k, theta in enumerate(strong)
     ])  # fmt: skip
-    return {"influence": _stacked(sharper), "choosers": choosers, "coalescence": _stacked(settled)}
+    return {"influence": _stack(sharper), "choosers": choosers, "coalescence": _stack(settled)}
 
 
 def torus(theta: float) -> Model:
@@ -140,7 +140,7 @@ def _settle(theta: float, runs: int, seed: Any) -> Arrays:
     return arrays
 
 
-def _stacked(parts: list[Arrays]) -> Arrays:
+def _stack(parts: list[Arrays]) -> Arrays:
     return {name: np.array([part[name] for part in parts]) for name in parts[0]}
 
 

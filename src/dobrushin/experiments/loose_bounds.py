@@ -55,10 +55,10 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
             # The systematic scan does not depend on the influence.
             key = (0 if method == "systematic" else number, place)
             what = (model, loose, method, MEASURED)
-            file, words = f"bias-{FACTORS[key[0]]}-{method}", setting.words
-            many = store.part(file, biases, *what, chains, words(*key), chains=chains, budgets=MEASURED)
+            file, seed_of = f"bias-{FACTORS[key[0]]}-{method}", setting.seed_of
+            many = store.part(file, biases, *what, chains, seed_of(*key), chains=chains, budgets=MEASURED)
             few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, words(*key, k)), {"budgets": MEASURED})
+                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(*key, k)), {"budgets": MEASURED})
                 for k in range(repetitions)
             ])  # fmt: skip
             data[method] = {"many": many, "few": few, "chains": chains}
@@ -86,16 +86,16 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
         Finding(
             "measured bias of DoGS as the bound loosens",
             "no serious accuracy penalty, up to 50 % (Sec. 5.6)",
-            f"{_listed(dogs)} at T = 100 (standard error {errors[0]:.1g}); systematic {systematic:.2g}",
+            f"{_list(dogs)} at T = 100 (standard error {errors[0]:.1g}); systematic {systematic:.2g}",
             bool(abs(dogs[-1]) < abs(dogs[0]) + 0.02 and abs(dogs[-1]) < 0.1 * systematic),
         ),
         Finding(
             "guarantee of DoGS as the bound loosens",
             "degrades gracefully (Sec. 5.6)",
-            f"{_listed([row['DoGS'] for row in last.values()])} at T = {steps}",
+            f"{_list([row['DoGS'] for row in last.values()])} at T = {steps}",
             last[1.5]["DoGS"] < 1e3 * last[1.0]["DoGS"],
             "1.5 times the bound has row sums of 0.98, so that hardly anything can be certified with it. What degrades "
-            f"gracefully is the scan: by the tight bound the same scans have {_listed(tight)}.",
+            f"gracefully is the scan: by the tight bound the same scans have {_list(tight)}.",
         ),
         Finding(
             "ours",
@@ -125,5 +125,5 @@ def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
     return {"loose-bounds": figure}
 
 
-def _listed(values: list[float]) -> str:
+def _list(values: list[float]) -> str:
     return ", ".join(f"{value:.2g}" for value in values)

@@ -71,10 +71,10 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
         }
         for place, (scan, method) in enumerate(MEASURED.items()):
             what = (model, bounds[method], scan, BUDGETS)
-            file, words = f"bias-{name}-{scan}", setting.words
-            many = store.part(file, biases, *what, chains, words(number, place), chains=chains, budgets=BUDGETS)
+            file, seed_of = f"bias-{name}-{scan}", setting.seed_of
+            many = store.part(file, biases, *what, chains, seed_of(number, place), chains=chains, budgets=BUDGETS)
             few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, words(number, place, k)), {"budgets": BUDGETS})
+                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(number, place, k)), {"budgets": BUDGETS})
                 for k in range(repetitions)
             ])  # fmt: skip
             data[scan] = {"many": many, "few": few, "chains": chains}

@@ -109,7 +109,7 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     return figure
 
 
-def _colored(labels: NDArray[Any]) -> NDArray[np.uint8]:
+def _color(labels: NDArray[Any]) -> NDArray[np.uint8]:
     return PALETTE[labels + 1]
 
 
@@ -124,7 +124,7 @@ def _draw_labels(data: dict[str, Any]) -> Any:
     """Label maps with the rectangle outlined, and the meaning of the colours."""
     figure, axes = panels(2, 3, width=3.2, height=2.35)
     for ax, (name, title) in zip(axes.ravel(), TITLES.items(), strict=True):
-        ax.imshow(_colored(data[name]), interpolation="nearest")
+        ax.imshow(_color(data[name]), interpolation="nearest")
         _outline(ax, data["box"])
         ax.set_title(title, fontsize=9)
     used = np.unique(np.concatenate([np.unique(data[name]) for name in TITLES]))
@@ -141,7 +141,7 @@ def _draw_labels(data: dict[str, Any]) -> Any:
 def _draw_photograph(data: dict[str, Any]) -> Any:
     """For the folder of who has the images: their licence does not let us show them."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
-    pictures = (data["photograph"], _colored(data["DoGS"]), _colored(data["ours, certified"]))
+    pictures = (data["photograph"], _color(data["DoGS"]), _color(data["ours, certified"]))
     titles = (str(data["name"]), TITLES["DoGS"], TITLES["ours, certified"])
     for ax, picture, title in zip(axes[0], pictures, titles, strict=True):
         ax.imshow(picture, interpolation="nearest")

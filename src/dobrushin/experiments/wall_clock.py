@@ -51,7 +51,7 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
         model = cache(lambda size=size: paper_ising(size, size, seed=setting.seed, fields=False))
         setup = store.part(f"setup-{size}", _setup, model, steps)
         trials = [
-            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, setting.words(size, k), seconds=seconds)
+            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, setting.seed_of(size, k), seconds=seconds)
             for k in range(setting.pick(2 if size == 300 else 1, 4))
         ]
         results[size] = {"setup": setup, "trials": trials}
@@ -73,8 +73,8 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
     best = influence(model)
     goal = value_of(best, systematic, [0])
     sharp = time.perf_counter()
-    ours, ours_time = _timed(best, goal)
-    small, small_time = _timed(model, SMALL)
+    ours, ours_time = _measure_choice(best, goal)
+    small, small_time = _measure_choice(model, SMALL)
     third = Scan.systematic(n, int(SWEEPS * n))  # updates the corner a third time
     longer = value_of(paper, third, [0])
     return {
@@ -91,7 +91,7 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
     }
 
 
-def _timed(source: Any, tolerance: float) -> tuple[ScanResult, float]:
+def _measure_choice(source: Any, tolerance: float) -> tuple[ScanResult, float]:
     """The shortest scan and the time to find it: a few milliseconds, so the best of three."""
     times = []
     for _ in range(3):
@@ -117,16 +117,16 @@ def _trial(build: Callable[[], Ising], setup: Arrays, seconds: float, seed: np.r
     arrays: Arrays = {}
     _compile()
     model = build()
-    for place, (name, words) in enumerate(zip(SCANS, seed.spawn(len(SCANS)), strict=True)):
+    for place, (name, own) in enumerate(zip(SCANS, seed.spawn(len(SCANS)), strict=True)):
         steps = int(setup["steps"][place])
         scan = Scan.systematic(model.n_variables, steps) if name == "systematic" else Scan(setup[f"{name}, scan"])
-        times, counts, sums = _draw_for(model, scan, seconds, words)
+        times, counts, sums = _draw_for(model, scan, seconds, own)
         arrays |= {f"{name}, time": times, f"{name}, samples": counts, f"{name}, mean": sums / counts}
     return arrays
 
 
 def _draw_for(
-    model: Ising, scan: Scan, seconds: float, words: np.random.SeedSequence
+    model: Ising, scan: Scan, seconds: float, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Draw in calls of more and more chains until the time is over; what stood after each call."""
     start = np.ones(model.n_variables, dtype=np.int8)
@@ -136,7 +136,7 @@ def _draw_for(
     sums: list[float] = []
     chains, begin = 1, time.perf_counter()
     while not times or times[-1] < seconds:
-        run = sample(model, scan, chains=chains, seed=words.spawn(1)[0], initial=start, record=keep)
+        run = sample(model, scan, chains=chains, seed=seed.spawn(1)[0], initial=start, record=keep)
         up = float(run.marginals()[0, 1])
         sums.append((sums[-1] if sums else 0.0) + chains * (2 * up - 1))
         counts.append((counts[-1] if counts else 0) + chains)
@@ -236,7 +236,7 @@ def _short(value: float) -> str:
 
 def _bias(data: dict[int, dict[str, Any]]) -> Finding:
     """Means far beyond their standard errors are biases, and stay within twice the bounds."""
-    worst, words = 0.0, []
+    worst, texts = 0.0, []
     for size, timing in data.items():
         for place in (1, 3):
             name = SCANS[place]
@@ -245,11 +245,11 @@ def _bias(data: dict[int, dict[str, Any]]) -> Finding:
             mean, error = float(np.average(means, weights=counts)), float(1 / np.sqrt(counts.sum()))
             limit = 2 * float(timing["setup"]["bounds"][place])
             worst = max(worst, (abs(mean) - 5 * error) / limit)
-            words.append(f"{size}×{size} {name}: {mean:.2g} (at most {limit:.2g})")
+            texts.append(f"{size}×{size} {name}: {mean:.2g} (at most {limit:.2g})")
     return Finding(
         "bias that early stopping leaves, E X_1 = 0",
         "seen; any size by a smaller tolerance (App. B.2)",
-        "; ".join(words),
+        "; ".join(texts),
         worst <= 1,
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dobrushin._models import FactorGraph
 from dobrushin.io.bif_tokens import Tokens
 from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
-from dobrushin.io.numbers import quoted
+from dobrushin.io.numbers import quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
 
@@ -112,7 +112,7 @@ class _Parser(Tokens):
         for name in network.states:
             if name not in network.tables:
                 raise self.source.error(
-                    f"a probability block for {quoted(name)}", "the end of the file", self.at(self.k)
+                    f"a probability block for {quote(name)}", "the end of the file", self.at(self.k)
                 )
         self._refuse_cycles(network, blocks)
         return network
@@ -143,8 +143,8 @@ class _Parser(Tokens):
             self.expect(";")
             if str(len(states)) != count.lstrip("0") or not states:
                 self.fail(f"{count} states, one or more", self.k - 2, f"{len(states)}")
-            if (repeated := _repeated(states)) is not None:
-                self.fail("different states", self.k - 2, f"{quoted(repeated)} twice")
+            if (repeated := _find_repeated(states)) is not None:
+                self.fail("different states", self.k - 2, f"{quote(repeated)} twice")
         if states is None:
             self.fail("the type of the variable", self.k - 1)
         network.states[name] = tuple(states)
@@ -155,9 +155,9 @@ class _Parser(Tokens):
         scope = self.names(")", "variables", bar=True)
         for name in scope:
             if name not in network.states:
-                self.fail("a variable that is known by now", first, quoted(name))
-        if (repeated := _repeated(scope)) is not None:
-            self.fail("different variables", first, f"{quoted(repeated)} twice")
+                self.fail("a variable that is known by now", first, quote(name))
+        if (repeated := _find_repeated(scope)) is not None:
+            self.fail("different variables", first, f"{quote(repeated)} twice")
         if not scope or scope[0] in network.tables:
             self.fail("a variable without a probability block", first)
         child, *parents = scope
@@ -195,7 +195,7 @@ class _Parser(Tokens):
                 row = 0
                 for code, name, size in zip(codes, names, shape, strict=False):
                     if name not in code:
-                        self.fail("a state of the parent", start, quoted(name))
+                        self.fail("a state of the parent", start, quote(name))
                     row = row * size + code[name]
                 if not np.isnan(rows[row, 0]):
                     self.fail("each row once", start)
@@ -211,11 +211,11 @@ class _Parser(Tokens):
                 names.insert(0, network.states[name][row % size])
                 row //= size
             expected = "a row for each state of the parents" if parents else "a table"
-            self.fail(expected, self.k - 1, f"none for {quoted(', '.join(names))}" if parents else "none")
+            self.fail(expected, self.k - 1, f"none for {quote(', '.join(names))}" if parents else "none")
         sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
         if (bad := ~sums_to_one(sums, states)).any():
             sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
-            self.fail(f"probabilities of {quoted(child)} that sum to 1", first, sentence)
+            self.fail(f"probabilities of {quote(child)} that sum to 1", first, sentence)
         return rows
 
     def _property(self) -> None:
@@ -235,10 +235,10 @@ class _Parser(Tokens):
         loop = in_a_cycle(children, parents, len(position))
         if loop is not None:
             name = list(position)[loop]
-            self.fail("a network without a cycle", blocks[name], f"{quoted(name)} among its own ancestors")
+            self.fail("a network without a cycle", blocks[name], f"{quote(name)} among its own ancestors")
 
 
-def _repeated(names: list[str]) -> str | None:
+def _find_repeated(names: list[str]) -> str | None:
     """The first name that is there twice."""
     seen: set[str] = set()
     for name in names:

@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.io.numbers import in_bulk, is_number, quoted
+from dobrushin.io.numbers import in_bulk, is_number, quote
 from dobrushin.io.source import Source
 
 # Blanks and comments are matched too, but without a group, so that nothing is skipped unseen. A comment without an end
@@ -62,9 +62,9 @@ class Tokens:
         if bar and taken[1:2] == ["|"]:
             if len(taken) == 2:
                 self.fail("parents after the bar", start + 1)
-            items = [taken[0], *self._separated(taken[2:], start + 2, expected)]
+            items = [taken[0], *self._split(taken[2:], start + 2, expected)]
         else:
-            items = self._separated(taken, start, expected)
+            items = self._split(taken, start, expected)
         if any(item in _MARKS for item in items):
             self.fail(expected, start + next(k for k, item in enumerate(taken) if item in _MARKS - {","}))
         return [item.strip('"') for item in items]
@@ -73,7 +73,7 @@ class Tokens:
         """Probabilities up to a semicolon."""
         start = self.k
         taken = self.upto(";", "probabilities")
-        words = self._separated(taken, start, "probabilities")
+        words = self._split(taken, start, "probabilities")
         values = in_bulk(words)
         if values is None or (values < 0).any():
             for k, word in enumerate(taken):
@@ -84,7 +84,7 @@ class Tokens:
             self.fail(f"{count} probabilities", start, f"{len(words)}")
         return values
 
-    def _separated(self, taken: list[str], start: int, expected: str) -> list[str]:
+    def _split(self, taken: list[str], start: int, expected: str) -> list[str]:
         """Items that have a comma between each two, or between none."""
         if "," not in taken:
             return taken
@@ -118,7 +118,7 @@ class Tokens:
     def _byte(self, place: int) -> int:
         return len(self.text[:place].encode())
 
-    def fail(self, expected: str, k: int, taken: str | None = None) -> NoReturn:
+    def fail(self, expected: str, k: int, got: str | None = None) -> NoReturn:
         """Say what is wrong at token k."""
-        shown = taken or (quoted(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
+        shown = got or (quote(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
         raise self.source.error(expected, shown, self.at(k))
