@@ -21,7 +21,7 @@ import dobrushin as db
 from dobrushin._estimate import many
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
-from dobrushin._shared.executors import Within, cores, received, sent, within, workers_of
+from dobrushin._shared.executors import Within, cores, receive, share, within, workers_of
 from dobrushin._shared.fingerprint import fingerprint
 from executors import Deadly, Noted, deadly_event
 
@@ -125,15 +125,15 @@ def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):
 def test_what_is_large_travels_once():
     large = np.arange(10**6)
     with ProcessPoolExecutor(2) as pool:
-        with sent(large, pool, "sample") as shared:
+        with share(large, pool, "sample") as shared:
             assert len(pickle.dumps(shared)) < 1000
             path = Path(shared.path)
-            np.testing.assert_array_equal(pool.submit(received, shared).result(), large)
-            assert received(shared) is received(shared)
+            np.testing.assert_array_equal(pool.submit(receive, shared).result(), large)
+            assert receive(shared) is receive(shared)
         assert not path.exists()
-        with sent(large[:10], pool, "sample") as shared:
+        with share(large[:10], pool, "sample") as shared:
             assert shared is not large  # a slice: small, and sent as it is
-            np.testing.assert_array_equal(received(shared), large[:10])
+            np.testing.assert_array_equal(receive(shared), large[:10])
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def test_mle(tmp_path):
     for side, runs in data.items():
         for run in runs:
             assert np.abs(run["optimum"]).max() <= mle.BOX + 1e-12
-            assert mle.needed(run, "uniform", "steps") >= 4 * mle.needed(run, "ours", "steps")
+            assert mle.work_needed(run, "uniform", "steps") >= 4 * mle.work_needed(run, "ours", "steps")
             assert run["ours, bias"] <= mle.BIAS
             assert np.diff(run["uniform, steps"], prepend=0).tolist() == [mle.uniform_steps(side**2)] * mle.GRADIENTS
             assert run["ours, own step sizes, error"][-1] < 0.2 * run["uniform, error"][-1]

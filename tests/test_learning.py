@@ -85,7 +85,7 @@ def optimum(structure, data, ridge=0.0, box=None):
     target = statistics(structure, data).mean(axis=0)[free]
 
     def loss(theta):
-        means, log_z = enumerated(structure, structure.filled(theta))
+        means, log_z = enumerated(structure, structure.fill(theta))
         value = log_z - theta @ target + ridge / 2 * theta @ theta
         return value, means[free] - target + ridge * theta
 
@@ -105,7 +105,7 @@ def test_statistics_and_exact_means_are_those_of_enumeration(family):
         np.testing.assert_allclose(structure.means(x), t.mean(axis=0), atol=1e-12)
         direction = rng.normal(size=len(structure.start))
         np.testing.assert_allclose(structure.along(direction, x), t @ direction, atol=1e-12)
-        full = structure.filled(rng.normal(0, 0.5, len(structure.free)))
+        full = structure.fill(rng.normal(0, 0.5, len(structure.free)))
         means, bias, log_z = Exact(structure).expectation(full)
         wanted, wanted_log_z = enumerated(structure, full)
         assert np.abs(means - wanted).max() <= bias < 1e-10
@@ -190,7 +190,7 @@ def slow_path(structure, rng):
     """From 0 to couplings that mix slowly, so that a scan that was good at first is bad at the end."""
     target = np.abs(rng.normal(0, 1, len(structure.start)))
     return [
-        structure.filled(structure.start[structure.free] + s * target[structure.free]) for s in np.linspace(0, 0.4, 6)
+        structure.fill(structure.start[structure.free] + s * target[structure.free]) for s in np.linspace(0, 0.4, 6)
     ]
 
 
@@ -256,7 +256,7 @@ def test_differences_of_spins_are_two(monkeypatch):
         Options("gibbs", "systematic", 0.1, 2, 8, False, None, np.random.SeedSequence(1)),
         all_states(structure),
     )
-    full = structure.filled(np.array([0.0, -3.0]))
+    full = structure.fill(np.array([0.0, -3.0]))
     claim = engine.expectation(full, 0).bias
     truth = biases(structure, engine, full, [1, 1])
     assert truth.max() <= claim
@@ -282,7 +282,7 @@ def test_scans_are_reused_only_with_a_fresh_certificate():
         structure, Options("gibbs", "certified", 0.02, None, 1000, False, None, np.random.SeedSequence(1)), data
     )
     for k, theta in enumerate([np.zeros(12), *thetas[:-1]]):
-        full = structure.filled(theta)
+        full = structure.fill(theta)
         assert engine.prepare(full)
         scans.append(engine.scan)
         assert len(engine.scan) == h.scan_length[k]

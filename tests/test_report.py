@@ -94,7 +94,7 @@ def test_the_guards_of_these_tests_see_what_they_should():
     assert "img" in [tag for tag, _ in broken.tags]
     with pytest.raises(json.JSONDecodeError):
         json.loads(broken.texts["data"])
-    assert "<" not in page.embedded({"name": HOSTILE[0]})
+    assert "<" not in page.embed({"name": HOSTILE[0]})
 
 
 @pytest.mark.parametrize("case", CASES)

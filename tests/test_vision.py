@@ -546,10 +546,10 @@ def test_splits_of_the_experiment(tmp_path):
     write_many(tmp_path / "msrc")
     assert segmentation.find_images(tmp_path) == tmp_path / "msrc"
     pictures = segmentation.Pictures(tmp_path / "msrc", None, (30, 20, 5))
-    words = Setting(quick=True).words(0, 0)
-    first = segmentation.measure_split(pictures, words)
-    again = segmentation.measure_split(pictures, words)
-    other = segmentation.measure_split(pictures, Setting(quick=True).words(0, 1))
+    seed = Setting(quick=True).seed_of(0, 0)
+    first = segmentation.measure_split(pictures, seed)
+    again = segmentation.measure_split(pictures, seed)
+    other = segmentation.measure_split(pictures, Setting(quick=True).seed_of(0, 1))
     assert len(first["test"]) == 3
     assert np.array_equal(first["inside"], again["inside"])
     assert not np.array_equal(first["test"], other["test"])
@@ -557,11 +557,11 @@ def test_splits_of_the_experiment(tmp_path):
     assert np.nanmax(first["inside"]) < 0.4
     sent = pickle.loads(pickle.dumps(pictures))
     assert sent is pickle.loads(pickle.dumps(pictures))  # a worker reads the images once
-    assert np.array_equal(segmentation.measure_split(sent, words)["inside"], first["inside"])
-    found = segmentation.measure_certificates(pictures, words, 1, 100)
+    assert np.array_equal(segmentation.measure_split(sent, seed)["inside"], first["inside"])
+    found = segmentation.measure_certificates(pictures, seed, 1, 100)
     assert found["exact"][0][-1] <= found["best"][0][-1] <= found["paper"][0][-1]
     assert found["estimate, labels"][0] > 60
-    example = segmentation.make_example(pictures, words)
+    example = segmentation.make_example(pictures, seed)
     assert example["truth"].shape == example["DoGS"].shape
     arrays = Store(Setting(quick=True)).part
     data = {

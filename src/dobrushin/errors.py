@@ -49,7 +49,7 @@ class ArgumentError(_Told, ValueError):
         self.function = function
         self.argument = argument
         self.value = value
-        self._fault = f"must be {requirement}. Got {_short(got or _shown(value))}{f' at {where}' if where else ''}."
+        self._fault = f"must be {requirement}. Got {_short(got or _show(value))}{f' at {where}' if where else ''}."
         arguments = (function, argument, requirement, value, where, got)
         self._tell(arguments, self.about(f"The '{argument}' argument of dobrushin.{function}"))
 
@@ -323,7 +323,7 @@ class FormatError(_Told, ValueError):
         self._tell((path, expected, found, line, hint), message, hint)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return repr(value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value)
 
 

@@ -155,10 +155,10 @@ def diagnose(model: Model) -> Diagnosis:
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     zeros = model._form.has_zeros
-    determined = _determined(model) if zeros else []
+    determined = _determined_variables(model) if zeros else []
     width, memory = _tree(space)
-    dobrushin = _bounded(space)
-    settled, seconds = _settled(model)
+    dobrushin = _bounded_shares(space)
+    settled, seconds = _settled_shares(model)
     irreducible = _irreducible(model) if zeros else True
     diagnosis = Diagnosis(
         repr(model),
@@ -192,7 +192,7 @@ def _tree(space: Workspace) -> tuple[int | None, int | None]:
     return tree.width, tree.memory
 
 
-def _bounded(space: Workspace) -> dict[int, float]:
+def _bounded_shares(space: Workspace) -> dict[int, float]:
     """Share of the variables that systematic sweeps bound."""
     n = space.model.n_variables
     everything = Objective(np.arange(n), np.ones(n), True)
@@ -203,7 +203,7 @@ def _bounded(space: Workspace) -> dict[int, float]:
     return shares
 
 
-def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
+def _settled_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
     """Share of the variables that settle in pilot runs, as long as these are quick."""
     n = model.n_variables
     shares, seconds = {}, {}
@@ -219,7 +219,7 @@ def _settled(model: Model) -> tuple[dict[int, float], dict[int, float]]:
     return shares, seconds
 
 
-def _determined(model: Model) -> list[Hashable]:
+def _determined_variables(model: Model) -> list[Hashable]:
     """Variables with at most one allowed label for every configuration of the others in some factor."""
     graph = model.to_factor_graph()
     stuck: set[int] = set()

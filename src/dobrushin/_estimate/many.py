@@ -25,9 +25,9 @@ from dobrushin._shared.executors import (
     Within,
     cores,
     read_executor,
-    received,
+    receive,
     run_pieces,
-    sent,
+    share,
     shares_memory,
     within,
     workers_of,
@@ -207,7 +207,7 @@ def estimate_many(
     sequence = seed_sequence(seed, "estimate_many")
     errors = _find_unsendable(asked, executor)
     with (
-        sent((model, settings, sequence), executor, "estimate_many") as shared,
+        share((model, settings, sequence), executor, "estimate_many") as shared,
         progress_bar(bool(progress), len(asked), "answering", "queries") as report,
     ):
         work = _Work(asked, shared, report, answers, errors)
@@ -283,7 +283,7 @@ class _Work:
 def answer_some(shared: Any, queries: dict[int, Pair], whole: Within) -> Outcomes:
     """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
     begin = time.monotonic()
-    content = received(shared)
+    content = receive(shared)
     outcomes: Outcomes = {}
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
         for k, query in queries.items():

@@ -1,6 +1,7 @@
 """What a way to an answer is: it plans, answers from what it planned, and says in words what the answer rests on.
 
-To add one, write a subclass of `Method` in a file of its own and register it in the `__init__` of this room. `estimate`, `plan`, the command line, the report and the docs read the list.
+To add one, write a subclass of `Method` in a file of its own and register it in the `__init__` of this room. Everybody
+who speaks of methods reads the list: `estimate`, `plan`, the command line, the report.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Ascent(ABC):
     def _next(self) -> tuple[tuple[Any, ...], Vector]:
         """A row of the history and the next parameters."""
         stop = self._options.stop
-        means, bias, steps, is_new = self._expectation(self._structure.filled(self.theta))
+        means, bias, steps, is_new = self._expectation(self._structure.fill(self.theta))
         gradient = self._data - means[self._structure.free] - self._settings.ridge * self.theta
         inward = self._settings.inward(self.theta, gradient)
         norm = float(np.abs(inward).max())
@@ -123,7 +123,7 @@ class Ascent(ABC):
         bias = float(history.bias_bound.max()) if len(history) else np.inf
         names = structure.names()
         return Fit(
-            structure.model(structure.filled(self.theta)), frozen(self.theta.copy()),
+            structure.model(structure.fill(self.theta)), frozen(self.theta.copy()),
             [names[k] for k in structure.free.tolist()], history, bias, self._is_flat(history),
             about["method"], about["persistent"], about["seed"],
         )  # fmt: skip
@@ -167,11 +167,11 @@ class GibbsAscent(Ascent):
         return self._engine.expectation(full, len(self._rows))
 
     def _iterate(self) -> None:
-        held = self._engine.held()
+        held = self._engine.snapshot()
         try:
             super()._iterate()
         except BaseException:
-            self._engine.let_go(held)
+            self._engine.roll_back(held)
             raise
 
     def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
@@ -185,20 +185,20 @@ class GibbsAscent(Ascent):
         size /= (1.0 + iteration - settled) ** _DECAY
         for _ in range(_HALVINGS):
             theta = self._at(gradient, size)
-            if self._engine.prepare(self._structure.filled(theta)):
+            if self._engine.prepare(self._structure.fill(theta)):
                 return theta, size
             size /= 2.0
         reason = "anywhere near the parameters reached in the direction of the gradient"
         raise UncertifiedStep(self._fit(), self._options.tolerance, reason)
 
     def _to_arrays(self) -> dict[str, Any]:
-        inner = self._engine.to_arrays(self._structure.filled(self.theta))
+        inner = self._engine.to_arrays(self._structure.fill(self.theta))
         return super()._to_arrays() | {f"engine.{name}": part for name, part in inner.items()}
 
     def _restore(self, arrays: dict[str, Any]) -> None:
         super()._restore(arrays)
         inner = {k.removeprefix("engine."): v for k, v in arrays.items() if k.startswith("engine.")}
-        self._engine.restore(inner, self._structure.filled(self.theta))
+        self._engine.restore(inner, self._structure.fill(self.theta))
 
 
 class ExactAscent(Ascent):
@@ -221,7 +221,7 @@ class ExactAscent(Ascent):
         for _ in range(_HALVINGS + 10):
             theta = self._at(gradient, size)
             move = theta - self.theta
-            value = self._objective(theta, self._engine.log_partition(self._structure.filled(theta)))
+            value = self._objective(theta, self._engine.log_partition(self._structure.fill(theta)))
             if value >= self._value + float(gradient @ move) - float(move @ move) / (2.0 * size) - slack:
                 break
             size /= 2.0

@@ -56,7 +56,7 @@ class Gibbs:
         self._chains, self._persistent, self._sequence = options.chains, options.persistent, options.sequence
         steps = options.steps
         self._most_steps = _MOST_SWEEPS * structure.n if steps is None else steps
-        used = structure.used()
+        used = structure.used_variables()
         self._objective = Objective(used, np.ones(len(used)), True)
         weights = structure.weights()
         self._weights = {structure.labels[i]: float(weights[i]) for i in used.tolist()}
@@ -171,11 +171,11 @@ class Gibbs:
         assert self._x is not None
         return float(self._structure.along(direction, self._x).var())
 
-    def held(self) -> tuple[Any, ...]:
+    def snapshot(self) -> tuple[Any, ...]:
         """What a step changes."""
         return self.scan, self.states, self._is_new, self._at
 
-    def let_go(self, held: tuple[Any, ...]) -> None:
+    def roll_back(self, held: tuple[Any, ...]) -> None:
         """Undo a step that was not finished."""
         self.scan, self.states, self._is_new, self._at = held
 

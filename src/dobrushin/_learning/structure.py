@@ -69,13 +69,13 @@ class Structure(ABC):
         """Whether states are -1/+1."""
         return False
 
-    def filled(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fill(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """All parameters, given the free ones."""
         full: NDArray[np.float64] = self.start.copy()
         full[self.free] = theta
         return full
 
-    def used(self) -> NDArray[np.int64]:
+    def used_variables(self) -> NDArray[np.int64]:
         """Positions of the variables that the free statistics depend on."""
         both = np.concatenate([self._first, self._second])
         return np.unique(both[both >= 0])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Lost, own_executor, received, run_pieces, sent, workers_of
+from dobrushin._shared.executors import Lost, own_executor, receive, run_pieces, share, workers_of
 from dobrushin._shared.running import Running, progress_bar
 from dobrushin._shared.state_file import StateFile
 
@@ -88,7 +88,7 @@ class Stopped(Exception):
 
 def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
     """Take some chains through the scan; `shared` is the job as it was sent."""
-    job: Job = received(shared)
+    job: Job = receive(shared)
     now = progress or _begin(job, chains)
     chunk = job.runner.look(len(chains)) or max(1, _chunk(job.scan) // len(chains))
     while now.kept < len(job.stops):
@@ -216,7 +216,7 @@ def _run_all(
             save()
 
     try:
-        with sent(job, executor, function) as shared:
+        with share(job, executor, function) as shared:
 
             def submit(pool: Executor, k: int) -> Future[Progress]:
                 return pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)

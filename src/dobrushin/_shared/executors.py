@@ -150,8 +150,8 @@ class _File:
 
 
 @contextmanager
-def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
-    """What to hand to `run_pieces` for a value that all pieces need; there `received` turns it back."""
+def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
+    """What to hand to `run_pieces` for a value that all pieces need; there `receive` turns it back."""
     if shares_memory(executor):
         yield value
         return
@@ -162,16 +162,13 @@ def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
             try:
                 future = client.submit(_itself, value, pure=False)
             except Exception as error:
-                raise _closed(function, error) from None
+                raise _refusal(function, error) from None
         yield future
         return
     if not isinstance(executor, ProcessPoolExecutor):
         yield value
         return
-    try:
-        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _unsendable(function, error) from None
+    data = to_bytes(value, function)
     if len(data) <= _LARGE:
         yield value
         return
@@ -186,7 +183,15 @@ def sent(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
             os.unlink(path)
 
 
-def received(value: Any) -> Any:
+def to_bytes(value: Any, function: str) -> bytes:
+    """What a process is sent; an error that says so, where it cannot be sent."""
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _unsendable(function, error) from None
+
+
+def receive(value: Any) -> Any:
     """The shared value, in a worker."""
     global _read
     if not isinstance(value, _File):
@@ -236,9 +241,11 @@ def run_pieces(
                     future = submit(executor, waiting[-1])
                 except BrokenExecutor as error:
                     raise Lost(str(error)) from None
+                except ArgumentError:
+                    raise
                 except Exception as error:
                     if not begun:
-                        raise _closed(function, error) from None
+                        raise _refusal(function, error) from None
                     raise Lost(f"it takes no more work: {error}") from None
                 if not isinstance(future, Future):
                     raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
@@ -292,7 +299,7 @@ def _unsendable(function: str, error: Exception) -> ArgumentError:
     return ArgumentError(function, "executor", requirement, got=f"a process pool ({error})")
 
 
-def _closed(function: str, error: Exception) -> ArgumentError:
+def _refusal(function: str, error: Exception) -> ArgumentError:
     return ArgumentError(function, "executor", "one that takes work", got=f"one that refuses it ({error})")
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import read_executor
-from dobrushin._shared.state_file import numbered, read_checkpoint, stored_seed
+from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
 BACKENDS = ("auto", "cpu", "cuda")
@@ -37,7 +37,7 @@ class Running:
 
     def file(self, number: int) -> Path | None:
         """Where one of several runs, one after the other, is saved."""
-        return None if self.checkpoint is None else numbered(self.checkpoint, number)
+        return None if self.checkpoint is None else numbered_file(self.checkpoint, number)
 
 
 # On this machine, without a bar or a file.

@@ -42,13 +42,13 @@ def read_checkpoint(path: Any, function: str) -> Path | None:
     if file.is_dir() or not file.parent.is_dir():
         why = "it is a folder" if file.is_dir() else f"there is no folder {os.fspath(file.parent)!r}"
         raise ArgumentError(function, "checkpoint", f"a file that can be written ({why})", os.fspath(path))
-    if not file.exists() and os.path.exists(second := numbered(file, 1)):
+    if not file.exists() and os.path.exists(second := numbered_file(file, 1)):
         requirement = f"one without files of another run beside it: {os.fspath(second)!r}"
         raise ArgumentError(function, "checkpoint", requirement, os.fspath(path))
     return file
 
 
-def numbered(path: Path, number: int) -> Path:
+def numbered_file(path: Path, number: int) -> Path:
     """The file of one part of a call that runs several, one after the other."""
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
@@ -129,8 +129,8 @@ class StateFile:
         except OSError as error:
             self._fails = True
             reason = error.strerror or error
-            words = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
-            warnings.warn(words, CheckpointWarning, stacklevel=2)
+            message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
 
     def _write(self, arrays: dict[str, Any]) -> None:
         arrays = {name: np.asarray(value) for name, value in arrays.items()}

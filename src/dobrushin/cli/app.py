@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dobrushin.cli.guard import guarded
+from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output
 from dobrushin.cli.source import ScanChoice, Source
 from dobrushin.io.formats import extensions
@@ -52,7 +52,7 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     def register(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def command(*args: Any, **kwargs: Any) -> None:
-            raise typer.Exit(guarded(lambda: function(*args, **kwargs), lambda: _options(function.__name__)))
+            raise typer.Exit(run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__)))
 
         app.command(epilog=f"Example: dobrushin {example}")(command)
         return function

@@ -38,7 +38,7 @@ class Usage(Exception):
     """An option that cannot be used."""
 
 
-def guarded(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -> int:
+def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -> int:
     """Run a verb; what goes wrong becomes one sentence on stderr and an exit code.
 
     `options` is how each parameter of the verb is written on the command line.

@@ -69,16 +69,16 @@ def _table(model: db.Model, results: Any, targets: Any) -> Any:
     title = f"Certified bounds on the total variation of {about}\n{model!r}"
     if "paper" not in results:
         shortest = results["best"]["shortest"]
-        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(shortest.scan)), _shown(shortest)]])
+        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(shortest.scan)), _bound_text(shortest)]])
     base = results["best"]["systematic"].variation.value
     rows = []
     for name, paper in results["paper"].items():
         best = results["best"][name]
         ratio = f"{base / best.variation.value:.3g}x"
-        rows.append([name, str(len(best.scan)), _shown(paper), _shown(best), ratio])
+        rows.append([name, str(len(best.scan)), _bound_text(paper), _bound_text(best), ratio])
     return table(title, ("scan", "steps", "paper's influence", "best influence", "systematic / this"), rows)
 
 
-def _shown(result: db.ScanResult) -> str:
+def _bound_text(result: db.ScanResult) -> str:
     bound = result.variation
     return f"{bound.value:.3g}" + (" (vacuous)" if bound.is_vacuous else "")

@@ -39,7 +39,7 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
     for wanted in EXPERIMENTS if name == "all" else [name]:
         try:
             with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-                outcome = run_experiment(wanted, setting, folder, say and _named(wanted, say), pool)
+                outcome = run_experiment(wanted, setting, folder, say and _with_name(wanted, say), pool)
         except (MissingData, ImportError) as missing:  # its images, or the libraries that read them
             if name != "all":
                 raise
@@ -87,5 +87,5 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _named(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
+def _with_name(name: str, say: Callable[[str], None]) -> Callable[[str], None]:
     return lambda part: say(f"{name}: {part}")

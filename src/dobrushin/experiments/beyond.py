@@ -64,10 +64,10 @@ def compute(store: Store) -> dict[str, Any]:
         for number, task in enumerate(TASKS)
     }
     settled = store.parts([
-        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.words(k)), {"runs": runs})
+        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.seed_of(k)), {"runs": runs})
         for k, theta in enumerate(strong)
     ])  # fmt: skip
-    return {"influence": _stacked(sharper), "choosers": choosers, "coalescence": _stacked(settled)}
+    return {"influence": _stack(sharper), "choosers": choosers, "coalescence": _stack(settled)}
 
 
 def torus(theta: float) -> Model:
@@ -77,13 +77,13 @@ def torus(theta: float) -> Model:
 
 def _sharper(theta: float) -> Arrays:
     """Bounds of DoGS with Theorem 5 and with the exact influence."""
-    found: dict[str, Any] = {"theta": theta}
+    arrays: dict[str, Any] = {"theta": theta}
     for method in ("paper", "exact"):
         bound = influence(torus(theta), method=method)
-        found[f"{method}, row sum"] = bound.norm(np.inf)
+        arrays[f"{method}, row sum"] = bound.norm(np.inf)
         for scan in ("systematic", "DoGS"):
-            found[f"{method}, {scan}"] = value_of(bound, make_scan(scan, bound, STEPS, [0]), [0])
-    return found
+            arrays[f"{method}, {scan}"] = value_of(bound, make_scan(scan, bound, STEPS, [0]), [0])
+    return arrays
 
 
 def _choose(task: str, seed: int) -> Arrays:
@@ -102,15 +102,15 @@ def _choose(task: str, seed: int) -> Arrays:
                 return make_scan("ours", bound, steps, targets)
             return make_scan(name, bound, steps, targets)
 
-        found: dict[str, Any] = {"budgets": budgets}
+        arrays: dict[str, Any] = {"budgets": budgets}
         for name in CHOOSERS:
             choose(name, min(n, budgets[0]))  # compiled
             scans = [choose(name, steps) for steps in budgets[:-1]]
             begin = time.perf_counter()
             scans.append(choose(name, budgets[-1]))
-            found[f"{name}, time"] = time.perf_counter() - begin
-            found[name] = [value_of(bound, scan, targets) for scan in scans]
-    return found
+            arrays[f"{name}, time"] = time.perf_counter() - begin
+            arrays[name] = [value_of(bound, scan, targets) for scan in scans]
+    return arrays
 
 
 def raw_dogs(bound: Influence, scan: Scan, target: int) -> Scan:
@@ -133,14 +133,14 @@ def _settle(theta: float, runs: int, seed: Any) -> Arrays:
             optimize(bound, sweeps, [0]).scan,
             greedy_scan(bound, [0], steps=STEPS).scan,
         )
-    found: dict[str, Any] = {"theta": theta, "variation": min(value_of(bound, scan, [0]) for scan in scans)}
+    arrays: dict[str, Any] = {"theta": theta, "variation": min(value_of(bound, scan, [0]) for scan in scans)}
     for name, scan, own in zip(SCANS, scans, seed.spawn(len(SCANS)), strict=True):
         proof = coalescence(model, scan, [0], confidence=CONFIDENCE, runs=runs, seed=own)
-        found[name], found[f"{name}, share"] = proof.value, proof.failures / runs
-    return found
+        arrays[name], arrays[f"{name}, share"] = proof.value, proof.failures / runs
+    return arrays
 
 
-def _stacked(parts: list[Arrays]) -> Arrays:
+def _stack(parts: list[Arrays]) -> Arrays:
     return {name: np.array([part[name] for part in parts]) for name in parts[0]}
 
 

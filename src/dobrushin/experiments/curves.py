@@ -47,8 +47,8 @@ def make_scan(method: str, influence: Influence, steps: int, targets: Any = None
             return optimize(influence, systematic, targets, guide=None).scan
         if method == "iterated DoGS":
             return optimize(influence, systematic, targets, rounds="converged", guide=None).scan
-        found = greedy_scan(influence, targets, steps=steps, guide=None)
-        return optimize(influence, found, targets, guide=None).scan
+        result = greedy_scan(influence, targets, steps=steps, guide=None)
+        return optimize(influence, result, targets, guide=None).scan
 
 
 def value_of(influence: Influence, scan: Scan, targets: Any = None) -> float:
@@ -130,6 +130,6 @@ def biases(
 ) -> Arrays:
     """Measured biases of the scans that a method makes for each length, with their standard errors."""
     scans = [make_scan(method, influence, steps, [0]) for steps in budgets]
-    words = seed.spawn(len(scans))
-    pairs = [measured_bias(model, scan, chains, own) for scan, own in zip(scans, words, strict=True)]
+    seeds = seed.spawn(len(scans))
+    pairs = [measured_bias(model, scan, chains, own) for scan, own in zip(scans, seeds, strict=True)]
     return {"bias": np.array([pair[0] for pair in pairs]), "error": np.array([pair[1] for pair in pairs])}

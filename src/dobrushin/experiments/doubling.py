@@ -75,35 +75,35 @@ def doubling_scan(
     with warnings.catch_warnings():
         # Lengths that are too small are tried on purpose.
         warnings.simplefilter("ignore", VacuousBoundWarning)
-        found = _double(source, scan, targets, weights, tolerance)
-        return _shortest_suffix(source, found, targets, weights, tolerance) if cut else found
+        result = _double(source, scan, targets, weights, tolerance)
+        return _shortest_suffix(source, result, targets, weights, tolerance) if cut else result
 
 
 def _double(source: Influence, base: Scan, targets: Any, weights: Any, tolerance: float) -> ScanResult:
     """The first of the lengths 2, 4, 8, ... at which one round of DoGS meets the tolerance."""
     steps = min(2, len(base))
     while True:
-        found = optimize(source, base[:steps], targets, weights, guide=None)
-        if found.variation.value <= tolerance:
-            return found
+        result = optimize(source, base[:steps], targets, weights, guide=None)
+        if result.variation.value <= tolerance:
+            return result
         if steps == len(base):
             why = f"These are all {steps} steps of 'base': give a longer one or a larger tolerance."
-            raise ToleranceError(tolerance, found.variation.value, found, why)
+            raise ToleranceError(tolerance, result.variation.value, result, why)
         steps = min(2 * steps, len(base))
 
 
-def _shortest_suffix(source: Influence, found: ScanResult, targets: Any, weights: Any, tolerance: float) -> ScanResult:
+def _shortest_suffix(source: Influence, result: ScanResult, targets: Any, weights: Any, tolerance: float) -> ScanResult:
     """Bisect for the shortest suffix that meets the tolerance.
 
     A step more at the beginning never raises the variation: it takes b_0 = 1 to something at most 1, and the steps
     that follow are monotone.
     """
     too_short = 0
-    while len(found.scan) - too_short > 1:
-        suffix = found.scan[-((len(found.scan) + too_short) // 2) :]
+    while len(result.scan) - too_short > 1:
+        suffix = result.scan[-((len(result.scan) + too_short) // 2) :]
         bound = variation(source, suffix, targets, weights)
         if bound.value <= tolerance:
-            found = ScanResult(suffix, bound)
+            result = ScanResult(suffix, bound)
         else:
             too_short = len(suffix)
-    return found
+    return result

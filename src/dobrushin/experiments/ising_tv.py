@@ -35,8 +35,8 @@ def compute(store: Store) -> list[dict[str, Arrays]]:
     keys = [(seed, method) for seed in replicates for method in BOUNDS]
     parts = [Part(f"replicate-{seed}-{method}", _replicate, (seed, method), {"budgets": BUDGETS})
              for seed, method in keys]  # fmt: skip
-    found = dict(zip(keys, store.parts(parts), strict=True))
-    return [{method: found[seed, method] for method in BOUNDS} for seed in replicates]
+    results = dict(zip(keys, store.parts(parts), strict=True))
+    return [{method: results[seed, method] for method in BOUNDS} for seed in replicates]
 
 
 def _replicate(seed: int, method: str) -> Arrays:

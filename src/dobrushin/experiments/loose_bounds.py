@@ -45,7 +45,7 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
     model = make_model()
     tight = influence(model, method="paper")
     chains, repetitions = setting.pick(100_000, 10**6), setting.pick(2, 4)
-    found: dict[float, dict[str, Any]] = {}
+    results: dict[float, dict[str, Any]] = {}
     for number, factor in enumerate(FACTORS):
         loose = Influence(tight.matrix * factor)
         bounds = store.part(f"guarantees-{factor}", guarantees, loose, BUDGETS, [0], METHODS, budgets=BUDGETS)
@@ -55,25 +55,25 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
             # The systematic scan does not depend on the influence.
             key = (0 if method == "systematic" else number, place)
             what = (model, loose, method, MEASURED)
-            file, words = f"bias-{FACTORS[key[0]]}-{method}", setting.words
-            many = store.part(file, biases, *what, chains, words(*key), chains=chains, budgets=MEASURED)
+            file, seed_of = f"bias-{FACTORS[key[0]]}-{method}", setting.seed_of
+            many = store.part(file, biases, *what, chains, seed_of(*key), chains=chains, budgets=MEASURED)
             few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, words(*key, k)), {"budgets": MEASURED})
+                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(*key, k)), {"budgets": MEASURED})
                 for k in range(repetitions)
             ])  # fmt: skip
             data[method] = {"many": many, "few": few, "chains": chains}
-        found[factor] = data
-    return found
+        results[factor] = data
+    return results
 
 
 def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
     """What the paper says of Section 5.6, and what was measured."""
-    last = {factor: {method: found["bounds"][method][-1] for method in METHODS} for factor, found in data.items()}
+    last = {factor: {method: case["bounds"][method][-1] for method in METHODS} for factor, case in data.items()}
     at = MEASURED.index(100)
-    dogs = [found["DoGS"]["many"]["bias"][at] for found in data.values()]
-    errors = [found["DoGS"]["many"]["error"][at] for found in data.values()]
+    dogs = [case["DoGS"]["many"]["bias"][at] for case in data.values()]
+    errors = [case["DoGS"]["many"]["error"][at] for case in data.values()]
     systematic = data[1.0]["systematic"]["many"]["bias"][at]
-    tight = [float(found["tight"][0]) for found in data.values()]
+    tight = [float(case["tight"][0]) for case in data.values()]
     steps = BUDGETS[-1]
     return [
         Finding(
@@ -86,16 +86,16 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
         Finding(
             "measured bias of DoGS as the bound loosens",
             "no serious accuracy penalty, up to 50 % (Sec. 5.6)",
-            f"{_listed(dogs)} at T = 100 (standard error {errors[0]:.1g}); systematic {systematic:.2g}",
+            f"{_list(dogs)} at T = 100 (standard error {errors[0]:.1g}); systematic {systematic:.2g}",
             bool(abs(dogs[-1]) < abs(dogs[0]) + 0.02 and abs(dogs[-1]) < 0.1 * systematic),
         ),
         Finding(
             "guarantee of DoGS as the bound loosens",
             "degrades gracefully (Sec. 5.6)",
-            f"{_listed([row['DoGS'] for row in last.values()])} at T = {steps}",
+            f"{_list([row['DoGS'] for row in last.values()])} at T = {steps}",
             last[1.5]["DoGS"] < 1e3 * last[1.0]["DoGS"],
             "1.5 times the bound has row sums of 0.98, so that hardly anything can be certified with it. What degrades "
-            f"gracefully is the scan: by the tight bound the same scans have {_listed(tight)}.",
+            f"gracefully is the scan: by the tight bound the same scans have {_list(tight)}.",
         ),
         Finding(
             "ours",
@@ -109,11 +109,11 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
 def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
     """Guarantees above, measured biases below, one column a factor."""
     figure, axes = panels(2, len(data), width=3.1, height=3.0, sharey="row")
-    for k, (factor, found) in enumerate(data.items()):
+    for k, (factor, case) in enumerate(data.items()):
         top, bottom = axes[0][k], axes[1][k]
-        draw_guarantees(top, found["bounds"], f"influence × {factor}", METHODS)
+        draw_guarantees(top, case["bounds"], f"influence × {factor}", METHODS)
         for method in METHODS:
-            draw_bias(bottom, MEASURED, found[method], method)
+            draw_bias(bottom, MEASURED, case[method], method)
         finish(bottom, "measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
         bottom.set_ylim(-0.2, 1.0)
         top.set_xticks(range(0, BUDGETS[-1] + 1, BUDGETS[-1] // 4))
@@ -125,5 +125,5 @@ def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
     return {"loose-bounds": figure}
 
 
-def _listed(values: list[float]) -> str:
+def _list(values: list[float]) -> str:
     return ", ".join(f"{value:.2g}" for value in values)

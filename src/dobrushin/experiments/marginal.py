@@ -61,7 +61,7 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
     """
     setting = store.setting
     chains, repetitions = setting.pick(20_000, 10**6), setting.pick(2, 4)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(MODELS):
         model = make_model(name)
         bounds = {method: influence(model, method=method) for method in BOUNDS}
@@ -71,15 +71,15 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
         }
         for place, (scan, method) in enumerate(MEASURED.items()):
             what = (model, bounds[method], scan, BUDGETS)
-            file, words = f"bias-{name}-{scan}", setting.words
-            many = store.part(file, biases, *what, chains, words(number, place), chains=chains, budgets=BUDGETS)
+            file, seed_of = f"bias-{name}-{scan}", setting.seed_of
+            many = store.part(file, biases, *what, chains, seed_of(number, place), chains=chains, budgets=BUDGETS)
             few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, words(number, place, k)), {"budgets": BUDGETS})
+                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(number, place, k)), {"budgets": BUDGETS})
                 for k in range(repetitions)
             ])  # fmt: skip
             data[scan] = {"many": many, "few": few, "chains": chains}
-        found[name] = data
-    return found
+        results[name] = data
+    return results
 
 
 def mean_distances(name: str, scan: NDArray[Any]) -> NDArray[np.float64]:

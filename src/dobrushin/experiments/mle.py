@@ -59,26 +59,26 @@ def compute(store: Store) -> dict[int, list[Arrays]]:
     """
     setting = store.setting
     return {
-        side: [store.part(f"run-{side}-{k}", _run, side, setting.words(side, k)) for k in range(setting.pick(2, 5))]
+        side: [store.part(f"run-{side}-{k}", _run, side, setting.seed_of(side, k)) for k in range(setting.pick(2, 5))]
         for side in SIDES
     }
 
 
-def _run(side: int, words: np.random.SeedSequence) -> Arrays:
+def _run(side: int, seed: np.random.SeedSequence) -> Arrays:
     """All methods on one set of data."""
     n = side * side
-    data_words, *own = words.spawn(1 + len(METHODS))
-    data = np.random.default_rng(data_words).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
+    data_seed, *own = seed.spawn(1 + len(METHODS))
+    data = np.random.default_rng(data_seed).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
     edges = _edges(side)
     best = optimum(edges, data)
-    found: dict[str, Any] = {"optimum": best, "data": data}
+    arrays: dict[str, Any] = {"optimum": best, "data": data}
     for method, seed in zip(METHODS, own, strict=True):
         _follow(method, edges, data, 1, seed)  # compiled
         path, steps, seconds, bias = _follow(method, edges, data, GRADIENTS, seed)
         error = np.linalg.norm(np.vstack([np.zeros(len(edges)), path]) - best, axis=1)
-        found |= {f"{method}, error": error, f"{method}, steps": steps, f"{method}, seconds": seconds}
-        found |= {f"{method}, bias": bias}
-    return found
+        arrays |= {f"{method}, error": error, f"{method}, steps": steps, f"{method}, seconds": seconds}
+        arrays |= {f"{method}, bias": bias}
+    return arrays
 
 
 def _edges(side: int) -> list[tuple[int, int]]:
@@ -140,18 +140,18 @@ def _follow_dogs(
     theta, path, steps, seconds, begin = np.zeros(len(edges)), [], [], [], time.perf_counter()
     for own in seed.spawn(gradients):
         model = Ising(dict(zip(edges, theta.tolist(), strict=True)), fields=np.zeros(n))
-        found = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
-        states = sample(model, found, chains=CHAINS, seed=own).states
+        result = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
+        states = sample(model, result, chains=CHAINS, seed=own).states
         assert states is not None
         expected = (states[:, one] * states[:, other]).mean(axis=0)
         theta = np.clip(theta + (observed - expected) / (4 * len(edges)), -BOX, BOX)
         path.append(theta)
-        steps.append(len(found.scan))
+        steps.append(len(result.scan))
         seconds.append(time.perf_counter() - begin)
     return np.array(path), np.cumsum(steps), np.array(seconds), BIAS
 
 
-def needed(run: Arrays, method: str, what: str) -> float:
+def work_needed(run: Arrays, method: str, what: str) -> float:
     """Gibbs steps or seconds until the error is that of the uniform scan at its end, to within noise; inf if never."""
     goal = _NOISE * run["uniform, error"][-1]
     there = np.flatnonzero(run[f"{method}, error"][1:] <= goal)
@@ -163,7 +163,7 @@ def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
     rows = []
     for side, runs in data.items():
         fewer, faster = (
-            {m: np.array([needed(r, "uniform", what) / needed(r, m, what) for r in runs]) for m in METHODS}
+            {m: np.array([work_needed(r, "uniform", what) / work_needed(r, m, what) for r in runs]) for m in METHODS}
             for what in ("steps", "seconds")
         )
         ends = {m: float(np.mean([run[f"{m}, error"][-1] for run in runs])) for m in METHODS}

@@ -66,7 +66,7 @@ class Pictures:
     def described(self) -> list[Described]:
         return [describe(image) for image in self.images]
 
-    def fitted(self, seed: np.random.SeedSequence) -> tuple[Segmenter, NDArray[np.int64]]:
+    def train(self, seed: np.random.SeedSequence) -> tuple[Segmenter, NDArray[np.int64]]:
         """A segmenter trained on nine tenths of the images, and the numbers of the others; the last one is kept."""
         if self._kept is None or self._kept[0] != seed.spawn_key:
             order = np.random.default_rng(seed).permutation(len(self.described))
@@ -141,17 +141,17 @@ def compute(store: Store) -> dict[str, Any]:
     pictures = open_pictures(folder, *setting.pick((120, (300, 60, 10)), (None, (1000, 100, 10))), mark)
     runs, splits = setting.pick((1, 2), (3, 20))
     images, draws = setting.pick((2, 200), (12, 500))
-    words = setting.words(0, 0)
-    certified = store.part("certificates", measure_certificates, pictures, words, images, draws, mark=mark)
-    example = store.part("example", make_example, pictures, words, mark=mark)
+    seed = setting.seed_of(0, 0)
+    certified = store.part("certificates", measure_certificates, pictures, seed, images, draws, mark=mark)
+    example = store.part("example", make_example, pictures, seed, mark=mark)
     about = {"mark": mark, "chains": CHAINS, "tolerance": TOLERANCE}
-    found = store.parts([
-        Part(f"run-{run}-split-{split:02d}", measure_split, (pictures, setting.words(run, split)), about)
+    results = store.parts([
+        Part(f"run-{run}-split-{split:02d}", measure_split, (pictures, setting.seed_of(run, split)), about)
         for run in range(runs)
         for split in range(splits)
     ])  # fmt: skip
     return {
-        "runs": [found[splits * run : splits * (run + 1)] for run in range(runs)],
+        "runs": [results[splits * run : splits * (run + 1)] for run in range(runs)],
         "selection": store.part("selection", measure_selection),
         "certificates": certified,
         "example": example,
@@ -163,7 +163,7 @@ def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str,
     begin = time.perf_counter()
     pictures.described  # noqa: B018 - read before the clock of the fit starts
     start = time.perf_counter()
-    model, test = pictures.fitted(seed)
+    model, test = pictures.train(seed)
     fitted = time.perf_counter()
     tests = [pictures.described[k] for k in test]
     drawn: list[list[Segmentation]] = [model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))]
@@ -171,8 +171,8 @@ def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str,
         seeds = [child(child(seed, 2 + number), k) for k in range(len(tests))]
         drawn.append(
             [
-                first.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=words, executor=IN_PLACE)
-                for first, words in zip(drawn[0], seeds, strict=True)
+                first.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=own, executor=IN_PLACE)
+                for first, own in zip(drawn[0], seeds, strict=True)
             ]
         )
     plain = [
@@ -197,7 +197,7 @@ def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str,
 
 def measure_selection() -> dict[str, Any]:
     """Lengths, guarantees and warm times of the scans, for each shape of image."""
-    found: dict[str, list[Any]] = {name: [] for name in ("steps", "bounds", "median", "least", "sharp")}
+    data: dict[str, list[Any]] = {name: [] for name in ("steps", "bounds", "median", "least", "sharp")}
     for height, width in SIZES.values():
         region = Region.center(PatchGrid(height, width), _CLASSES)
         sweep = region.systematic()
@@ -208,13 +208,13 @@ def measure_selection() -> dict[str, Any]:
         for way in ways:
             results.append(way())
             times.append([_seconds(way) for _ in range(_REPEATS)])
-        found["steps"].append([len(result.scan) for result in results])
-        found["bounds"].append([result.variation.value for result in results])
-        found["median"].append([float(np.median(row)) for row in times])
-        found["least"].append([min(row) for row in times])
+        data["steps"].append([len(result.scan) for result in results])
+        data["bounds"].append([result.variation.value for result in results])
+        data["median"].append([float(np.median(row)) for row in times])
+        data["least"].append([min(row) for row in times])
         sharper = influence(_plain(region))
-        found["sharp"].append([_bound(sharper, result.scan, region) for result in results])
-    return found
+        data["sharp"].append([_bound(sharper, result.scan, region) for result in results])
+    return data
 
 
 def _plain(region: Region) -> Any:
@@ -237,9 +237,9 @@ def _bound(bound: Any, scan: Scan, region: Region) -> float:
 
 def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most: int, runs: int) -> dict[str, Any]:
     """What exact influence of the posteriors, coalescence and `estimate` certify on the test set of one split."""
-    model, test = pictures.fitted(seed)
+    model, test = pictures.train(seed)
     tests = [pictures.described[k] for k in test[:most]]
-    found: dict[str, list[Any]] = {
+    data: dict[str, list[Any]] = {
         name: []
         for name in (
             "paper", "best", "exact", "settled", "short", "short, settled", "certified, steps", "certified, bound",
@@ -255,27 +255,25 @@ def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VacuousBoundWarning)
             for name, bound in bounds.items():
-                found[name].append(variation(bound, sweeps, targets=region.targets).curve(every=size)[1])
-        words = child(child(seed, 10), number)
-        settled = coalescence(one.posterior, sweeps, region.targets, runs=runs, confidence=0.99, seed=words)
-        found["settled"].append(settled.curve(every=size)[1])
+                data[name].append(variation(bound, sweeps, targets=region.targets).curve(every=size)[1])
+        own = child(child(seed, 10), number)
+        settled = coalescence(one.posterior, sweeps, region.targets, runs=runs, confidence=0.99, seed=own)
+        data["settled"].append(settled.curve(every=size)[1])
         short = dogs_scan(region).scan
-        found["short"].append(_bound(exact, short, region))
-        certificate = coalescence(
-            one.posterior, short, region.targets, runs=runs, confidence=0.99, seed=child(words, 1)
-        )
-        found["short, settled"].append(float(certificate.per_variable.mean()))
-        found["times"].append([_drawing(one, scan) for scan in list(SCANS.values())[:3]])
-        found["certified, steps"].append(len(one.scan))
-        found["certified, bound"].append(one.guarantee.value if one.guarantee is not None else np.nan)
+        data["short"].append(_bound(exact, short, region))
+        certificate = coalescence(one.posterior, short, region.targets, runs=runs, confidence=0.99, seed=child(own, 1))
+        data["short, settled"].append(float(certificate.per_variable.mean()))
+        data["times"].append([_drawing(one, scan) for scan in list(SCANS.values())[:3]])
+        data["certified, steps"].append(len(one.scan))
+        data["certified, bound"].append(one.guarantee.value if one.guarantee is not None else np.nan)
         begin = time.perf_counter()
-        answer = estimate(one.posterior, region.targets.tolist(), tolerance=TOLERANCE, confidence=0.99, seed=words)
-        found["estimate, seconds"].append(time.perf_counter() - begin)
-        found["estimate, steps"].append(0 if answer.plan.scan is None else len(answer.plan.scan))
-        found["estimate, chains"].append(answer.plan.chains or 0)
-        found["estimate, dobrushin"].append(answer.plan.method == "dobrushin")
-        found["estimate, labels"].append(sum(_decided(answer[k]) for k in region.targets.tolist()))
-    return found
+        answer = estimate(one.posterior, region.targets.tolist(), tolerance=TOLERANCE, confidence=0.99, seed=own)
+        data["estimate, seconds"].append(time.perf_counter() - begin)
+        data["estimate, steps"].append(0 if answer.plan.scan is None else len(answer.plan.scan))
+        data["estimate, chains"].append(answer.plan.chains or 0)
+        data["estimate, dobrushin"].append(answer.plan.method == "dobrushin")
+        data["estimate, labels"].append(sum(_is_decided(answer[k]) for k in region.targets.tolist()))
+    return data
 
 
 def _drawing(one: Segmentation, scan: Any) -> float:
@@ -284,7 +282,7 @@ def _drawing(one: Segmentation, scan: Any) -> float:
     return min(again)
 
 
-def _decided(answer: Any) -> bool:
+def _is_decided(answer: Any) -> bool:
     """Whether one state is certified to be the most likely one: its lower limit is above all other upper limits."""
     best = int(np.argmax(answer.lower))
     return bool(answer.lower[best] > np.delete(answer.upper, best).max())
@@ -292,7 +290,7 @@ def _decided(answer: Any) -> bool:
 
 def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
     """Label maps of one test image: of those on their side, the one with most classes in its rectangle."""
-    model, test = pictures.fitted(seed)
+    model, test = pictures.train(seed)
     tests = [pictures.described[k] for k in test]
     drawn = model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
 
@@ -322,8 +320,8 @@ def findings(data: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def _selection(found: dict[str, Any]) -> list[Finding]:
-    steps, bounds, least, median = (found[name] for name in ("steps", "bounds", "least", "median"))
+def _selection(data: dict[str, Any]) -> list[Finding]:
+    steps, bounds, least, median = (data[name] for name in ("steps", "bounds", "least", "median"))
     upright, high = steps[1], steps[2]
     return [
         Finding(
@@ -336,7 +334,7 @@ def _selection(found: dict[str, Any]) -> list[Finding]:
             "guarantee of these scans, by Theorem 4",
             "85.5 of 96 (not printed; it follows from Sec. 5.5)",
             f"systematic {bounds[0][0]:.1f}, DoGS {bounds[0][1]:.1f}, ours {bounds[0][2]:.1f}; one sweep by "
-            f"the default influence {found['sharp'][0][0]:.1f}",
+            f"the default influence {data['sharp'][0][0]:.1f}",
             bool(round(float(bounds[0][0]), 1) == 85.5 and bounds[0][1:].max() <= bounds[0][0]),
         ),
         Finding(
@@ -368,7 +366,7 @@ def _errors(runs: list[list[dict[str, Any]]]) -> list[Finding]:
     steps = np.median(np.concatenate([split["steps"] for split in everything], axis=1), axis=1)
     choosing = np.median(np.concatenate([split["selection"] for split in everything], axis=1), axis=1)
     sides = np.concatenate([split["upright"] for split in everything])
-    words = ", ".join(f"{name} {mean[k]:.3f}" for name, k in places.items())
+    means = ", ".join(f"{name} {mean[k]:.3f}" for name, k in places.items())
     return [
         Finding(
             "Hamming error, DoGS against systematic",
@@ -384,7 +382,7 @@ def _errors(runs: list[list[dict[str, Any]]]) -> list[Finding]:
         Finding(
             "Hamming error in the rectangle, all methods",
             "the field is better than PLSA alone (figure of Sec. 5.5)",
-            f"{words}; standard error {error.max():.3f} over {len(everything)} splits of {len(everything[0]['test'])} "
+            f"{means}; standard error {error.max():.3f} over {len(everything)} splits of {len(everything[0]['test'])} "
             "test images",
             bool(mean[places["DoGS"]] < mean[0] and mean[places["systematic"]] < mean[0]),
         ),
@@ -405,8 +403,8 @@ def _errors(runs: list[list[dict[str, Any]]]) -> list[Finding]:
     ]
 
 
-def _times(found: dict[str, Any]) -> Finding:
-    systematic, dogs, ours = np.median(found["times"], axis=0)
+def _times(data: dict[str, Any]) -> Finding:
+    systematic, dogs, ours = np.median(data["times"], axis=0)
     return Finding(
         f"time to draw the rectangle in {_MANY_CHAINS} chains, one thread",
         "0.37 s against 1.2 s: 3.2× (Sec. 5.5; how many chains is not said)",
@@ -420,8 +418,8 @@ def _range(values: NDArray[np.float64]) -> str:
     return f"{np.median(values):.2g} ({values.min():.2g} to {values.max():.2g})"
 
 
-def _certificates(found: dict[str, Any]) -> list[Finding]:
-    exact, best, settled, paper = (found[name] for name in ("exact", "best", "settled", "paper"))
+def _certificates(data: dict[str, Any]) -> list[Finding]:
+    exact, best, settled, paper = (data[name] for name in ("exact", "best", "settled", "paper"))
     enough = [int(np.argmax(curve < 0.05)) if (curve < 0.05).any() else _SWEEPS + 1 for curve in settled]
     count = len(exact)
     return [
@@ -430,7 +428,7 @@ def _certificates(found: dict[str, Any]) -> list[Finding]:
             "-",
             f"one sweep: {_range(exact[:, 1])} of 96; ten: {_range(exact[:, 10])}, where Theorem 4 has "
             f"{paper[:, 10].max():.0f} and the default influence {np.median(best[:, 10]):.2g}; DoGS's 110 steps "
-            f"{np.median(found['short']):.0f}",
+            f"{np.median(data['short']):.0f}",
             bool((exact <= best + 1e-9).all() and (best[:, 1] < paper[:, 1]).all() and (exact[:, 10] < 48).all()),
         ),
         Finding(
@@ -443,9 +441,9 @@ def _certificates(found: dict[str, Any]) -> list[Finding]:
         Finding(
             "estimate: the most likely label, certified",
             "-",
-            f"{np.median(found['estimate, labels']):g} of 96 patches (least {found['estimate, labels'].min()}), in "
-            f"{np.median(found['estimate, seconds']):.2g} s an image; tolerance 0.05, confidence 0.99; by "
-            f"Dobrushin's bound for {found['estimate, dobrushin'].mean():.0%} of the images",
-            bool(np.median(found["estimate, labels"]) > 48),
+            f"{np.median(data['estimate, labels']):g} of 96 patches (least {data['estimate, labels'].min()}), in "
+            f"{np.median(data['estimate, seconds']):.2g} s an image; tolerance 0.05, confidence 0.99; by "
+            f"Dobrushin's bound for {data['estimate, dobrushin'].mean():.0%} of the images",
+            bool(np.median(data["estimate, labels"]) > 48),
         ),
     ]

@@ -76,22 +76,22 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
     return figure
 
 
-def _draw_certificates(found: dict[str, Any]) -> Any:
+def _draw_certificates(data: dict[str, Any]) -> Any:
     """Bounds against sweeps, and the labels that `estimate` is sure of."""
     figure, axes = panels(1, 3, width=3.9, height=3.2)
     ax, size = axes[0][0], 96
-    sweeps = np.arange(found["paper"].shape[1])
-    ax.plot(sweeps, found["paper"].max(axis=0) / size, label="Theorem 4, any image", **look("systematic"))
-    middle = np.median(found["best"], axis=0) / size
+    sweeps = np.arange(data["paper"].shape[1])
+    ax.plot(sweeps, data["paper"].max(axis=0) / size, label="Theorem 4, any image", **look("systematic"))
+    middle = np.median(data["best"], axis=0) / size
     ax.plot(sweeps, middle, label="default influence, each image: median", **look("uniform"))
-    exact = found["exact"] / size
+    exact = data["exact"] / size
     ax.plot(sweeps, np.median(exact, axis=0), label="exact influence, each image: median", **look("ours"))
     for curve in exact:
         ax.plot(sweeps, curve, color=look("ours")["color"], alpha=0.3, linewidth=0.7)
     finish(ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average")
     ax.set_ylim(1e-6, 1.6)
     ax = axes[0][1]
-    for k, curve in enumerate(found["settled"]):
+    for k, curve in enumerate(data["settled"]):
         label = "each test image" if k == 0 else None
         ax.plot(sweeps, curve, color=look("DoGS")["color"], alpha=0.4, linewidth=0.9, label=label)
     ax.axhline(0.05, color="#8A8A8A", linewidth=0.8, linestyle=":")
@@ -99,17 +99,17 @@ def _draw_certificates(found: dict[str, Any]) -> Any:
     for one in axes[0][:2]:
         one.set_xticks(range(0, len(sweeps), 5))
     ax = axes[0][2]
-    labels = np.sort(found["estimate, labels"])[::-1]
+    labels = np.sort(data["estimate, labels"])[::-1]
     ax.bar(np.arange(1, len(labels) + 1), labels, color=look("ours")["color"], width=0.8)
     ax.axhline(size, color="#8A8A8A", linewidth=0.8)
-    seconds = float(np.median(found["estimate, seconds"]))
+    seconds = float(np.median(data["estimate, seconds"]))
     title = f"estimate: labels certified, of {size} ({seconds:.1g} s each)"
     ax.set_xticks(range(1, len(labels) + 1, max(1, len(labels) // 6)))
     finish(ax, title, "test image", "patches", log="", legend=False)
     return figure
 
 
-def _colored(labels: NDArray[Any]) -> NDArray[np.uint8]:
+def _color(labels: NDArray[Any]) -> NDArray[np.uint8]:
     return PALETTE[labels + 1]
 
 
@@ -120,15 +120,15 @@ def _outline(ax: Any, box: NDArray[Any]) -> None:
     ax.set_yticks([])
 
 
-def _draw_labels(found: dict[str, Any]) -> Any:
+def _draw_labels(data: dict[str, Any]) -> Any:
     """Label maps with the rectangle outlined, and the meaning of the colours."""
     figure, axes = panels(2, 3, width=3.2, height=2.35)
     for ax, (name, title) in zip(axes.ravel(), TITLES.items(), strict=True):
-        ax.imshow(_colored(found[name]), interpolation="nearest")
-        _outline(ax, found["box"])
+        ax.imshow(_color(data[name]), interpolation="nearest")
+        _outline(ax, data["box"])
         ax.set_title(title, fontsize=9)
-    used = np.unique(np.concatenate([np.unique(found[name]) for name in TITLES]))
-    classes = found["classes"]
+    used = np.unique(np.concatenate([np.unique(data[name]) for name in TITLES]))
+    classes = data["classes"]
     handles = [
         axes[0, 0].plot([], [], "s", color=PALETTE[k + 1] / 255, label=str(classes[k]), markersize=8)[0]
         for k in used
@@ -138,13 +138,13 @@ def _draw_labels(found: dict[str, Any]) -> Any:
     return figure
 
 
-def _draw_photograph(found: dict[str, Any]) -> Any:
+def _draw_photograph(data: dict[str, Any]) -> Any:
     """For the folder of who has the images: their licence does not let us show them."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
-    pictures = (found["photograph"], _colored(found["DoGS"]), _colored(found["ours, certified"]))
-    titles = (str(found["name"]), TITLES["DoGS"], TITLES["ours, certified"])
+    pictures = (data["photograph"], _color(data["DoGS"]), _color(data["ours, certified"]))
+    titles = (str(data["name"]), TITLES["DoGS"], TITLES["ours, certified"])
     for ax, picture, title in zip(axes[0], pictures, titles, strict=True):
         ax.imshow(picture, interpolation="nearest")
-        _outline(ax, found["box"])
+        _outline(ax, data["box"])
         ax.set_title(title, fontsize=9)
     return figure

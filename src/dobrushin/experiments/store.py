@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin import __version__
-from dobrushin._shared.executors import Within, cores, run_pieces, within
+from dobrushin._shared.executors import Within, cores, run_pieces, shares_memory, to_bytes, within
 from dobrushin.errors import WorkerError
 
 Arrays = dict[str, NDArray[Any]]
@@ -45,7 +45,7 @@ class Setting:
         """One of two values."""
         return quick if self.quick else full
 
-    def words(self, *key: int) -> np.random.SeedSequence:
+    def seed_of(self, *key: int) -> np.random.SeedSequence:
         """The seed of one part of an experiment."""
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
@@ -113,7 +113,7 @@ class Store:
         dict of arrays
         """
         wanted = Part(name, compute, arguments, about)
-        stored = self._stored(wanted)
+        stored = self._read_stored(wanted)
         if stored is not None:
             return stored
         if self._say is not None:
@@ -131,20 +131,22 @@ class Store:
         """
         if self._executor is None:
             return [self.part(part.name, part.compute, *part.arguments, **part.about) for part in wanted]
-        found = {k: stored for k, part in enumerate(wanted) if (stored := self._stored(part)) is not None}
+        done = {k: stored for k, part in enumerate(wanted) if (stored := self._read_stored(part)) is not None}
         computed: dict[int, Mapping[str, Any]] = {}
         whole = Within(cores())
 
         def submit(pool: Executor, k: int) -> Future[Any]:
             if self._say is not None:
                 self._say(wanted[k].name)
+            if not shares_memory(pool):
+                to_bytes(wanted[k], "run")
             return pool.submit(_compute, wanted[k], whole)
 
         def keep() -> None:
-            for k in computed.keys() - found.keys():
-                found[k] = self._write(wanted[k], computed[k])
+            for k in computed.keys() - done.keys():
+                done[k] = self._write(wanted[k], computed[k])
 
-        left = [k for k in range(len(wanted)) if k not in found]
+        left = [k for k in range(len(wanted)) if k not in done]
         try:
             trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
         finally:
@@ -153,8 +155,8 @@ class Store:
             raise trouble
         if trouble is not None:
             remedy = "They are kept: the same call with a new executor goes on from there."
-            raise WorkerError(str(trouble), len(found), len(wanted), "parts", remedy)
-        return [found[k] for k in range(len(wanted))]
+            raise WorkerError(str(trouble), len(done), len(wanted), "parts", remedy)
+        return [done[k] for k in range(len(wanted))]
 
     def _path(self, part: Part) -> Path | None:
         return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
@@ -164,12 +166,12 @@ class Store:
         about = {"version": __version__, "quick": self.setting.quick, "seed": self.setting.seed, **part.about}
         return json.dumps(about, sort_keys=True)
 
-    def _stored(self, part: Part) -> Arrays | None:
+    def _read_stored(self, part: Part) -> Arrays | None:
         path = self._path(part)
         return None if path is None else _read(path, self._settings(part))
 
-    def _write(self, part: Part, found: Mapping[str, Any]) -> Arrays:
-        arrays = {key: np.asarray(value) for key, value in found.items()}
+    def _write(self, part: Part, content: Mapping[str, Any]) -> Arrays:
+        arrays = {key: np.asarray(value) for key, value in content.items()}
         path = self._path(part)
         if path is not None:
             write_arrays(path, {**arrays, _SETTINGS: np.array(self._settings(part))})

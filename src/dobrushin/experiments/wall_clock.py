@@ -46,16 +46,16 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
     """
     setting = store.setting
     seconds = setting.pick(0.7, 10.0)
-    found: dict[int, dict[str, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
     for size, (steps, _) in SIZES.items():
         model = cache(lambda size=size: paper_ising(size, size, seed=setting.seed, fields=False))
         setup = store.part(f"setup-{size}", _setup, model, steps)
         trials = [
-            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, setting.words(size, k), seconds=seconds)
+            store.part(f"trial-{size}-{k}", _trial, model, setup, seconds, setting.seed_of(size, k), seconds=seconds)
             for k in range(setting.pick(2 if size == 300 else 1, 4))
         ]
-        found[size] = {"setup": setup, "trials": trials}
-    return found
+        results[size] = {"setup": setup, "trials": trials}
+    return results
 
 
 def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
@@ -73,8 +73,8 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
     best = influence(model)
     goal = value_of(best, systematic, [0])
     sharp = time.perf_counter()
-    ours, ours_time = _timed(best, goal)
-    small, small_time = _timed(model, SMALL)
+    ours, ours_time = _measure_choice(best, goal)
+    small, small_time = _measure_choice(model, SMALL)
     third = Scan.systematic(n, int(SWEEPS * n))  # updates the corner a third time
     longer = value_of(paper, third, [0])
     return {
@@ -91,14 +91,14 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
     }
 
 
-def _timed(source: Any, tolerance: float) -> tuple[ScanResult, float]:
+def _measure_choice(source: Any, tolerance: float) -> tuple[ScanResult, float]:
     """The shortest scan and the time to find it: a few milliseconds, so the best of three."""
     times = []
     for _ in range(3):
         begin = time.perf_counter()
-        found = shortest_scan(source, [0], tolerance=tolerance)
+        result = shortest_scan(source, [0], tolerance=tolerance)
         times.append(time.perf_counter() - begin)
-    return found, min(times)
+    return result, min(times)
 
 
 def _compile() -> None:
@@ -117,16 +117,16 @@ def _trial(build: Callable[[], Ising], setup: Arrays, seconds: float, seed: np.r
     arrays: Arrays = {}
     _compile()
     model = build()
-    for place, (name, words) in enumerate(zip(SCANS, seed.spawn(len(SCANS)), strict=True)):
+    for place, (name, own) in enumerate(zip(SCANS, seed.spawn(len(SCANS)), strict=True)):
         steps = int(setup["steps"][place])
         scan = Scan.systematic(model.n_variables, steps) if name == "systematic" else Scan(setup[f"{name}, scan"])
-        times, counts, sums = _draw_for(model, scan, seconds, words)
+        times, counts, sums = _draw_for(model, scan, seconds, own)
         arrays |= {f"{name}, time": times, f"{name}, samples": counts, f"{name}, mean": sums / counts}
     return arrays
 
 
 def _draw_for(
-    model: Ising, scan: Scan, seconds: float, words: np.random.SeedSequence
+    model: Ising, scan: Scan, seconds: float, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Draw in calls of more and more chains until the time is over; what stood after each call."""
     start = np.ones(model.n_variables, dtype=np.int8)
@@ -136,7 +136,7 @@ def _draw_for(
     sums: list[float] = []
     chains, begin = 1, time.perf_counter()
     while not times or times[-1] < seconds:
-        run = sample(model, scan, chains=chains, seed=words.spawn(1)[0], initial=start, record=keep)
+        run = sample(model, scan, chains=chains, seed=seed.spawn(1)[0], initial=start, record=keep)
         up = float(run.marginals()[0, 1])
         sums.append((sums[-1] if sums else 0.0) + chains * (2 * up - 1))
         counts.append((counts[-1] if counts else 0) + chains)
@@ -147,27 +147,27 @@ def _draw_for(
     return np.array(times), np.array(counts), np.array(sums)
 
 
-def seconds_a_sample(found: dict[str, Any]) -> NDArray[np.float64]:
+def seconds_a_sample(timing: dict[str, Any]) -> NDArray[np.float64]:
     """Seconds for one sample point, by scan, over all trials."""
     return np.array(
         [
-            sum(trial[f"{name}, time"][-1] for trial in found["trials"])
-            / sum(trial[f"{name}, samples"][-1] for trial in found["trials"])
+            sum(trial[f"{name}, time"][-1] for trial in timing["trials"])
+            / sum(trial[f"{name}, samples"][-1] for trial in timing["trials"])
             for name in SCANS
         ]
     )
 
 
-def speed_up(found: dict[str, Any], samples: NDArray[Any], place: int) -> NDArray[np.float64]:
+def speed_up(timing: dict[str, Any], samples: NDArray[Any], place: int) -> NDArray[np.float64]:
     """Time for so many sample points by the systematic scan, over that by another one and its set-up."""
-    pace = seconds_a_sample(found)
-    return samples * pace[0] / (found["setup"]["setup"][place] + samples * pace[place])
+    pace = seconds_a_sample(timing)
+    return samples * pace[0] / (timing["setup"]["setup"][place] + samples * pace[place])
 
 
-def _break_even(found: dict[str, Any]) -> int:
+def _break_even(timing: dict[str, Any]) -> int:
     """Sample points from which DoGS, set-up included, is faster than the systematic scan."""
-    pace = seconds_a_sample(found)
-    return int(np.ceil(found["setup"]["setup"][1] / (pace[0] - pace[1])))
+    pace = seconds_a_sample(timing)
+    return int(np.ceil(timing["setup"]["setup"][1] / (pace[0] - pace[1])))
 
 
 def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
@@ -236,20 +236,20 @@ def _short(value: float) -> str:
 
 def _bias(data: dict[int, dict[str, Any]]) -> Finding:
     """Means far beyond their standard errors are biases, and stay within twice the bounds."""
-    worst, words = 0.0, []
-    for size, found in data.items():
+    worst, texts = 0.0, []
+    for size, timing in data.items():
         for place in (1, 3):
             name = SCANS[place]
-            means = np.array([trial[f"{name}, mean"][-1] for trial in found["trials"]])
-            counts = np.array([trial[f"{name}, samples"][-1] for trial in found["trials"]])
+            means = np.array([trial[f"{name}, mean"][-1] for trial in timing["trials"]])
+            counts = np.array([trial[f"{name}, samples"][-1] for trial in timing["trials"]])
             mean, error = float(np.average(means, weights=counts)), float(1 / np.sqrt(counts.sum()))
-            limit = 2 * float(found["setup"]["bounds"][place])
+            limit = 2 * float(timing["setup"]["bounds"][place])
             worst = max(worst, (abs(mean) - 5 * error) / limit)
-            words.append(f"{size}×{size} {name}: {mean:.2g} (at most {limit:.2g})")
+            texts.append(f"{size}×{size} {name}: {mean:.2g} (at most {limit:.2g})")
     return Finding(
         "bias that early stopping leaves, E X_1 = 0",
         "seen; any size by a smaller tolerance (App. B.2)",
-        "; ".join(words),
+        "; ".join(texts),
         worst <= 1,
     )
 
@@ -257,21 +257,21 @@ def _bias(data: dict[int, dict[str, Any]]) -> Finding:
 def draw(data: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Estimates against time and speed-up, for both sizes; the other trials."""
     figure, axes = panels(2, 2)
-    trials = max(len(found["trials"]) for found in data.values())
+    trials = max(len(timing["trials"]) for timing in data.values())
     others, grid = panels(len(data), max(1, trials - 1), width=3.2, height=2.7, sharey=True)
-    for row, (size, found) in enumerate(data.items()):
-        _draw_trial(axes[row][0], found, 0, f"{size} × {size} Ising: estimate of E X₁ = 0")
-        _draw_speed_up(axes[row][1], found, f"{size} × {size}: speed-up over systematic")
+    for row, (size, timing) in enumerate(data.items()):
+        _draw_trial(axes[row][0], timing, 0, f"{size} × {size} Ising: estimate of E X₁ = 0")
+        _draw_speed_up(axes[row][1], timing, f"{size} × {size}: speed-up over systematic")
         for k, ax in enumerate(grid[row]):
-            if k + 1 < len(found["trials"]):
-                _draw_trial(ax, found, k + 1, f"{size} × {size}, trial {k + 2}", legend=False)
+            if k + 1 < len(timing["trials"]):
+                _draw_trial(ax, timing, k + 1, f"{size} × {size}, trial {k + 2}", legend=False)
             else:
                 ax.set_axis_off()
     return {"wall-clock": figure, "wall-clock-trials": others}
 
 
-def _draw_trial(ax: Any, found: dict[str, Any], k: int, title: str, legend: bool = True) -> None:
-    trial, setup = found["trials"][k], found["setup"]
+def _draw_trial(ax: Any, timing: dict[str, Any], k: int, title: str, legend: bool = True) -> None:
+    trial, setup = timing["trials"][k], timing["setup"]
     for place, name in enumerate(SCANS):
         when = setup["setup"][place] + trial[f"{name}, time"]
         label = f"{name}: {setup['steps'][place]} steps, bias ≤ {2 * setup['bounds'][place]:.2g}"
@@ -287,10 +287,10 @@ def _look(place: int, marker: bool = False) -> dict[str, Any]:
     return look(SCANS[place], marker) | ({"color": "#E69F00"} if place == 3 else {})
 
 
-def _draw_speed_up(ax: Any, found: dict[str, Any], title: str) -> None:
+def _draw_speed_up(ax: Any, timing: dict[str, Any], title: str) -> None:
     samples = np.logspace(0, 9, 100)
     for place in (1, 2, 3):
-        ratio = speed_up(found, samples, place)
+        ratio = speed_up(timing, samples, place)
         ax.plot(samples, ratio, label=f"{SCANS[place]}: up to {ratio[-1]:.2g}", **_look(place))
     ax.axhline(1, color="#8A8A8A", linewidth=0.8)
     finish(ax, title, "sample points", "times faster, set-up included", log="xy")

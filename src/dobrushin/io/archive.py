@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin.errors import FormatError
-from dobrushin.io.numbers import quoted
+from dobrushin.io.numbers import quote
 from dobrushin.io.source import Source
 
 _HEADER = re.compile(rb"\{'descr': '(<f8|<i8|\|u1)', 'fortran_order': False, 'shape': \((\d{1,18}),\), \} *\n")
@@ -58,17 +58,17 @@ def unpack(source: Source) -> dict[str, NDArray[Any]]:
             members = packed.infolist()
             _require_nothing_else(source, packed, members)
             source.require_memory(float(sum(info.file_size for info in members)), "arrays")
-            found: dict[str, NDArray[Any]] = {}
+            arrays: dict[str, NDArray[Any]] = {}
             for info in members:
                 name = info.filename.removesuffix(".npy")
-                if name in found:
-                    raise source.error("each array once", f"{quoted(name)} twice")
-                found[name] = _read_array(source, name, _content(source, packed, info))
-            return found
+                if name in arrays:
+                    raise source.error("each array once", f"{quote(name)} twice")
+                arrays[name] = _read_array(source, name, _content(source, packed, info))
+            return arrays
     except FormatError:
         raise
     except _UNREADABLE as error:
-        raise source.error("a zip file of arrays", f"a damaged one ({quoted(str(error))})") from None
+        raise source.error("a zip file of arrays", f"a damaged one ({quote(str(error))})") from None
 
 
 def _require_nothing_else(source: Source, packed: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
@@ -92,7 +92,7 @@ def _content(source: Source, packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
         # zipfile stops at the size that the directory tells, and then compares the checksum.
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:
-        raise source.error(f"{info.file_size} bytes of {quoted(info.filename)}", f"{len(content)}")
+        raise source.error(f"{info.file_size} bytes of {quote(info.filename)}", f"{len(content)}")
     return content
 
 
@@ -100,9 +100,9 @@ def _read_array(source: Source, name: str, content: bytes) -> NDArray[Any]:
     size = struct.unpack("<H", content[8:10])[0] if len(content) >= 10 else 0
     header = _HEADER.fullmatch(content[10 : 10 + size]) if content.startswith(_MAGIC) else None
     if header is None:
-        raise source.error(f"{quoted(name)} to be an array of one axis of float64, int64 or uint8", "something else")
+        raise source.error(f"{quote(name)} to be an array of one axis of float64, int64 or uint8", "something else")
     kind, count = np.dtype(header.group(1).decode()), int(header.group(2))
     if count * kind.itemsize != len(content) - 10 - size:
-        found = f"{len(content) - 10 - size} bytes"
-        raise source.error(f"{count} numbers of {kind.itemsize} bytes in {quoted(name)}", found)
+        got = f"{len(content) - 10 - size} bytes"
+        raise source.error(f"{count} numbers of {kind.itemsize} bytes in {quote(name)}", got)
     return np.frombuffer(content, kind, count, 10 + size).astype(kind.newbyteorder("="))

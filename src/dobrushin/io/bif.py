@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dobrushin._models import FactorGraph
 from dobrushin.io.bif_tokens import Tokens
 from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
-from dobrushin.io.numbers import quoted
+from dobrushin.io.numbers import quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
 
@@ -91,7 +91,7 @@ class _Parser(Tokens):
 
     def network(self) -> _Network:
         """All blocks."""
-        found = _Network({}, {}, {})
+        network = _Network({}, {}, {})
         blocks: dict[str, int] = {}
         while self.k < len(self.tokens):
             start = self.k
@@ -103,25 +103,25 @@ class _Parser(Tokens):
                     self.k -= 1
                     self._property()
             elif kind == "variable":
-                self._variable(found)
+                self._variable(network)
             elif kind == "probability":
-                name = self._probability(found)
+                name = self._probability(network)
                 blocks[name] = start
             else:
                 self.fail("network, variable or probability", start)
-        for name in found.states:
-            if name not in found.tables:
+        for name in network.states:
+            if name not in network.tables:
                 raise self.source.error(
-                    f"a probability block for {quoted(name)}", "the end of the file", self.at(self.k)
+                    f"a probability block for {quote(name)}", "the end of the file", self.at(self.k)
                 )
-        self._refuse_cycles(found, blocks)
-        return found
+        self._refuse_cycles(network, blocks)
+        return network
 
     # -- blocks ----------------------------------------------------------------------------
 
-    def _variable(self, found: _Network) -> None:
+    def _variable(self, network: _Network) -> None:
         name = self.name("the name of a variable")
-        if name in found.states:
+        if name in network.states:
             self.fail("each variable once", self.k - 1)
         self.expect("{")
         states: list[str] | None = None
@@ -143,36 +143,36 @@ class _Parser(Tokens):
             self.expect(";")
             if str(len(states)) != count.lstrip("0") or not states:
                 self.fail(f"{count} states, one or more", self.k - 2, f"{len(states)}")
-            if (repeated := _repeated(states)) is not None:
-                self.fail("different states", self.k - 2, f"{quoted(repeated)} twice")
+            if (repeated := _find_repeated(states)) is not None:
+                self.fail("different states", self.k - 2, f"{quote(repeated)} twice")
         if states is None:
             self.fail("the type of the variable", self.k - 1)
-        found.states[name] = tuple(states)
+        network.states[name] = tuple(states)
 
-    def _probability(self, found: _Network) -> str:
+    def _probability(self, network: _Network) -> str:
         self.expect("(")
         first = self.k
         scope = self.names(")", "variables", bar=True)
         for name in scope:
-            if name not in found.states:
-                self.fail("a variable that is known by now", first, quoted(name))
-        if (repeated := _repeated(scope)) is not None:
-            self.fail("different variables", first, f"{quoted(repeated)} twice")
-        if not scope or scope[0] in found.tables:
+            if name not in network.states:
+                self.fail("a variable that is known by now", first, quote(name))
+        if (repeated := _find_repeated(scope)) is not None:
+            self.fail("different variables", first, f"{quote(repeated)} twice")
+        if not scope or scope[0] in network.tables:
             self.fail("a variable without a probability block", first)
         child, *parents = scope
-        shape = [len(found.states[name]) for name in (*parents, child)]
+        shape = [len(network.states[name]) for name in (*parents, child)]
         self.promised += math.prod(shape)
         if 8 * self.promised > self.source.limit:
             self.source.require_memory(8.0 * min(self.promised, 2**60), "tables", self.at(first))
-        found.parents[child] = tuple(parents)
-        found.tables[child] = self._entries(found, child, shape, first)
+        network.parents[child] = tuple(parents)
+        network.tables[child] = self._entries(network, child, shape, first)
         return child
 
-    def _entries(self, found: _Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
-        parents, states = found.parents[child], shape[-1]
+    def _entries(self, network: _Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
+        parents, states = network.parents[child], shape[-1]
         rows = np.full((math.prod(shape[:-1]), states), np.nan)
-        codes = [{state: k for k, state in enumerate(found.states[name])} for name in parents]
+        codes = [{state: k for k, state in enumerate(network.states[name])} for name in parents]
         default: NDArray[np.float64] | None = None
         self.expect("{")
         while (word := self.take("table, default, a row or }")) != "}":
@@ -195,7 +195,7 @@ class _Parser(Tokens):
                 row = 0
                 for code, name, size in zip(codes, names, shape, strict=False):
                     if name not in code:
-                        self.fail("a state of the parent", start, quoted(name))
+                        self.fail("a state of the parent", start, quote(name))
                     row = row * size + code[name]
                 if not np.isnan(rows[row, 0]):
                     self.fail("each row once", start)
@@ -208,14 +208,14 @@ class _Parser(Tokens):
         elif missing.any():
             row, names = int(np.argmax(missing)), []
             for name, size in zip(reversed(parents), reversed(shape[:-1]), strict=True):
-                names.insert(0, found.states[name][row % size])
+                names.insert(0, network.states[name][row % size])
                 row //= size
             expected = "a row for each state of the parents" if parents else "a table"
-            self.fail(expected, self.k - 1, f"none for {quoted(', '.join(names))}" if parents else "none")
+            self.fail(expected, self.k - 1, f"none for {quote(', '.join(names))}" if parents else "none")
         sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
         if (bad := ~sums_to_one(sums, states)).any():
             sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
-            self.fail(f"probabilities of {quoted(child)} that sum to 1", first, sentence)
+            self.fail(f"probabilities of {quote(child)} that sum to 1", first, sentence)
         return rows
 
     def _property(self) -> None:
@@ -228,17 +228,17 @@ class _Parser(Tokens):
         except ValueError:
             self.fail("a semicolon after the property", start, "none")
 
-    def _refuse_cycles(self, found: _Network, blocks: dict[str, int]) -> None:
-        position = {name: i for i, name in enumerate(found.states)}
-        pairs = [(position[child], position[p]) for child, parents in found.parents.items() for p in parents]
+    def _refuse_cycles(self, network: _Network, blocks: dict[str, int]) -> None:
+        position = {name: i for i, name in enumerate(network.states)}
+        pairs = [(position[child], position[p]) for child, parents in network.parents.items() for p in parents]
         children, parents = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         loop = in_a_cycle(children, parents, len(position))
         if loop is not None:
             name = list(position)[loop]
-            self.fail("a network without a cycle", blocks[name], f"{quoted(name)} among its own ancestors")
+            self.fail("a network without a cycle", blocks[name], f"{quote(name)} among its own ancestors")
 
 
-def _repeated(names: list[str]) -> str | None:
+def _find_repeated(names: list[str]) -> str | None:
     """The first name that is there twice."""
     seen: set[str] = set()
     for name in names:

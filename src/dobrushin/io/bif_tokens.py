@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.io.numbers import in_bulk, is_number, quoted
+from dobrushin.io.numbers import in_bulk, is_number, quote
 from dobrushin.io.source import Source
 
 # Blanks and comments are matched too, but without a group, so that nothing is skipped unseen. A comment without an end
@@ -58,25 +58,25 @@ class Tokens:
     def names(self, mark: str, expected: str, bar: bool = False) -> list[str]:
         """Names up to a mark, with or without commas between them; there may be a bar after the first one."""
         start = self.k
-        found = self.upto(mark, expected)
-        if bar and found[1:2] == ["|"]:
-            if len(found) == 2:
+        taken = self.upto(mark, expected)
+        if bar and taken[1:2] == ["|"]:
+            if len(taken) == 2:
                 self.fail("parents after the bar", start + 1)
-            items = [found[0], *self._separated(found[2:], start + 2, expected)]
+            items = [taken[0], *self._split(taken[2:], start + 2, expected)]
         else:
-            items = self._separated(found, start, expected)
+            items = self._split(taken, start, expected)
         if any(item in _MARKS for item in items):
-            self.fail(expected, start + next(k for k, item in enumerate(found) if item in _MARKS - {","}))
+            self.fail(expected, start + next(k for k, item in enumerate(taken) if item in _MARKS - {","}))
         return [item.strip('"') for item in items]
 
     def numbers(self, count: int) -> NDArray[np.float64]:
         """Probabilities up to a semicolon."""
         start = self.k
-        found = self.upto(";", "probabilities")
-        words = self._separated(found, start, "probabilities")
+        taken = self.upto(";", "probabilities")
+        words = self._split(taken, start, "probabilities")
         values = in_bulk(words)
         if values is None or (values < 0).any():
-            for k, word in enumerate(found):
+            for k, word in enumerate(taken):
                 if word != "," and not (is_number(word.encode()) and float(word) >= 0):
                     self.fail("a probability, 0 or more", start + k)
             values = np.fromiter(map(float, words), np.float64, len(words))
@@ -84,14 +84,14 @@ class Tokens:
             self.fail(f"{count} probabilities", start, f"{len(words)}")
         return values
 
-    def _separated(self, found: list[str], start: int, expected: str) -> list[str]:
+    def _split(self, taken: list[str], start: int, expected: str) -> list[str]:
         """Items that have a comma between each two, or between none."""
-        if "," not in found:
-            return found
-        for k, item in enumerate(found):
-            if (item == ",") != (k % 2 == 1) or (item == "," and k == len(found) - 1):
+        if "," not in taken:
+            return taken
+        for k, item in enumerate(taken):
+            if (item == ",") != (k % 2 == 1) or (item == "," and k == len(taken) - 1):
                 self.fail(f"{expected} with a comma between each two, or without commas", start + k)
-        return found[::2]
+        return taken[::2]
 
     # -- what is wrong ---------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Tokens:
     def _byte(self, place: int) -> int:
         return len(self.text[:place].encode())
 
-    def fail(self, expected: str, k: int, found: str | None = None) -> NoReturn:
+    def fail(self, expected: str, k: int, got: str | None = None) -> NoReturn:
         """Say what is wrong at token k."""
-        shown = found or (quoted(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
+        shown = got or (quote(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
         raise self.source.error(expected, shown, self.at(k))

@@ -20,7 +20,7 @@ from scipy import sparse
 from dobrushin._models import Model
 from dobrushin.io import labels as names
 from dobrushin.io.energies import VARIABLE_BYTES, Energy
-from dobrushin.io.numbers import quoted
+from dobrushin.io.numbers import quote
 from dobrushin.io.source import Source
 
 _MAGIC = b"DIMODBQM"
@@ -38,8 +38,8 @@ def read(source: Source) -> Energy:
     quadratic = np.dtype([("other", index), ("bias", bias)])
     size = bias.itemsize + n * linear.itemsize + 2 * m * quadratic.itemsize
     if size > len(source.data) - at:
-        found = f"{len(source.data) - at} bytes after the header"
-        raise source.error(f"{size} bytes for {n} variables and {m} interactions", found)
+        got = f"{len(source.data) - at} bytes after the header"
+        raise source.error(f"{size} bytes for {n} variables and {m} interactions", got)
     offset = float(np.frombuffer(source.data, bias, 1, at)[0])
     variables = np.frombuffer(source.data, linear, n, at + bias.itemsize)
     others = np.frombuffer(source.data, quadratic, 2 * m, at + bias.itemsize + n * linear.itemsize)
@@ -91,7 +91,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
     """Version, header and where the numbers start."""
     data = source.data
     if not data.startswith(_MAGIC):
-        raise source.error(f"the bytes {_MAGIC.decode()} at the start", quoted(data[: len(_MAGIC)]))
+        raise source.error(f"the bytes {_MAGIC.decode()} at the start", quote(data[: len(_MAGIC)]))
     if len(data) < 14:
         raise source.error("a header", "the end of the file")
     if (data[8], data[9]) not in ((1, 0), (2, 0)):
@@ -109,7 +109,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
         or any(type(k) is not int or k < 0 for k in shape)
         or not shape[0]
     ):
-        raise source.error("a shape of one or more variables and their interactions", quoted(str(shape)[:80]))
+        raise source.error("a shape of one or more variables and their interactions", quote(str(shape)[:80]))
     choices = {"vartype": ("SPIN", "BINARY"), "dtype": _FLOATS, "itype": _INTEGERS, "ntype": _INTEGERS}
     for key, allowed in choices.items():
         if not isinstance(header.get(key), str) or header[key] not in allowed:
@@ -131,7 +131,7 @@ def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Se
             raise source.error(f"labels of {n} variables", f"{len(told)} of them")
         return names.from_list(source, told) if told else None
     if data[at : at + 4] != b"VARS" or len(data) < at + 8:
-        raise source.error("labels (VARS) after the biases", quoted(data[at : at + 4]))
+        raise source.error("labels (VARS) after the biases", quote(data[at : at + 4]))
     length = struct.unpack("<I", data[at + 4 : at + 8])[0]
     if length != len(data) - at - 8:
         raise source.error(f"{length} bytes of labels to the end of the file", f"{len(data) - at - 8} bytes")

@@ -17,7 +17,7 @@ from dobrushin._models import Model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.energies import Energy
-from dobrushin.io.numbers import Numbers, is_number, quoted
+from dobrushin.io.numbers import Numbers, is_number, quote
 from dobrushin.io.source import Source
 
 _COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
@@ -60,9 +60,9 @@ def write(model: Model, beta: float, offset: float) -> bytes:
     # A variable without any term would not be in the file.
     alone = np.bincount(np.concatenate([energy.i, energy.j]), minlength=len(labels)) == 0
     told = np.flatnonzero(alone | (energy.h != 0)).tolist()
-    lines += [f"{labels[v]} {labels[v]} {_written(energy.h[v])}" for v in told]
+    lines += [f"{labels[v]} {labels[v]} {_write_number(energy.h[v])}" for v in told]
     pairs = zip(energy.i.tolist(), energy.j.tolist(), energy.J, strict=True)
-    lines += [f"{labels[i]} {labels[j]} {_written(J)}" for i, j, J in pairs]
+    lines += [f"{labels[i]} {labels[j]} {_write_number(J)}" for i, j, J in pairs]
     return "\n".join([*lines, ""]).encode()
 
 
@@ -73,12 +73,12 @@ def _settings(source: Source) -> tuple[bytes, float]:
         for vartype in _VARTYPE.findall(comment.group()):
             settings["vartype"].add(vartype)
             if vartype not in (b"SPIN", b"BINARY"):
-                raise source.error("vartype SPIN or BINARY", quoted(vartype), comment.start())
+                raise source.error("vartype SPIN or BINARY", quote(vartype), comment.start())
         if offset := _OFFSET.match(comment.group()):
             word = offset.group(1).strip()
             settings["offset"].add(word)
             if not is_number(word):
-                raise source.error("an offset that is a number", quoted(word), comment.start())
+                raise source.error("an offset that is a number", quote(word), comment.start())
         for name, values in settings.items():
             if len(values) > 1:
                 raise source.error(f"one {name}", "two different ones", comment.start())
@@ -87,6 +87,6 @@ def _settings(source: Source) -> tuple[bytes, float]:
     return settings["vartype"].pop(), float(settings["offset"].pop() if settings["offset"] else 0)
 
 
-def _written(value: float) -> str:
+def _write_number(value: float) -> str:
     """In full, and without an exponent: dimod skips lines that have one."""
     return np.format_float_positional(value, trim="-")

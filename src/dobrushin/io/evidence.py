@@ -53,8 +53,8 @@ def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
     pairs = values[1 + older :]
     count = int(values[older])
     if len(pairs) != 2 * count:
-        found = f"{len(pairs)} numbers after it"
-        raise source.error(f"{count} variables with their states after their number", found, numbers.offset(older))
+        got = f"{len(pairs)} numbers after it"
+        raise source.error(f"{count} variables with their states after their number", got, numbers.offset(older))
     evidence: dict[int, int] = {}
     for k, (variable, state) in enumerate(pairs.reshape(-1, 2).tolist()):
         if variable in evidence:

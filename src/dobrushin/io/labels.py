@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, NoReturn
 
 from dobrushin.errors import ArgumentError
-from dobrushin.io.numbers import quoted
+from dobrushin.io.numbers import quote
 from dobrushin.io.source import Source
 
 KINDS = "strings, finite numbers, booleans, None, or tuples of these"
@@ -24,8 +24,8 @@ def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:
     """Labels of n variables from a JSON list."""
     names = parse(source, data)
     if not isinstance(names, list) or len(names) != n:
-        found = f"{len(names)} of them" if isinstance(names, list) else shown(names)
-        raise source.error(f"labels of {n} variables", found)
+        got = f"{len(names)} of them" if isinstance(names, list) else shown(names)
+        raise source.error(f"labels of {n} variables", got)
     return from_list(source, names)
 
 
@@ -38,7 +38,7 @@ def parse(source: Source, data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise source.error("JSON", quoted(data[:40])) from None
+        raise source.error("JSON", quote(data[:40])) from None
 
 
 def from_list(source: Source, names: list[Any]) -> tuple[Hashable, ...]:
@@ -47,7 +47,7 @@ def from_list(source: Source, names: list[Any]) -> tuple[Hashable, ...]:
     seen: set[Hashable] = set()
     for label in labels:
         if label in seen:
-            raise source.error("different labels", f"{quoted(str(label))} twice")
+            raise source.error("different labels", f"{quote(str(label))} twice")
         seen.add(label)
     return labels
 
@@ -56,7 +56,7 @@ def shown(value: Any) -> str:
     """A value of a JSON text in a message; lists may be nested too deep to print."""
     if value is None:
         return "none"
-    return quoted(str(value)) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    return quote(str(value)) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
 def _plain(label: Any, whole: Hashable) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import sums_of, sums_to_one
-from dobrushin.io.numbers import Numbers, quoted
+from dobrushin.io.numbers import Numbers, quote
 from dobrushin.io.source import LIMIT, Path, load, save
 
 # What sums of probabilities may be off by, in what is written here.
@@ -50,7 +50,7 @@ def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64
     source = load(path, limit, "read_marginals")
     word = source.data.split(None, 1)[0]
     if word != b"MAR":
-        raise source.error("MAR", quoted(word), source.data.index(word))
+        raise source.error("MAR", quote(word), source.data.index(word))
     numbers = Numbers(source, source.data.replace(word, b"   ", 1))
     # With one variable, its states fill the file; with one sample, more than their number comes after it.
     if len(numbers) > 1 and numbers.values[0] == 1 and len(numbers) != 2 + numbers.values[1]:
@@ -106,15 +106,15 @@ def write_marginals(
     3 3 0.0 0.0 1.0 2 0.5 0.5 1 1.0
     """
     rows = _complete(marginals, dict(evidence or {}), sizes)
-    words = ["MAR\n" + str(len(rows))]
+    tokens = ["MAR\n" + str(len(rows))]
     for i, row in enumerate(rows):
         # Written so that what is not a number fails too.
         if not (row >= 0).all() or not abs(row.sum() - 1) <= _SLACK:
             raise ArgumentError(
                 _NAME, "marginals", "probabilities that sum to 1 for each variable", row, f"variable {i}"
             )
-        words += [str(len(row)), *map(repr, row.tolist())]
-    save(path, (" ".join(words) + "\n").encode(), _NAME)
+        tokens += [str(len(row)), *map(repr, row.tolist())]
+    save(path, (" ".join(tokens) + "\n").encode(), _NAME)
 
 
 def _complete(marginals: Any, evidence: dict[int, int], sizes: ArrayLike | None) -> list[NDArray[np.float64]]:

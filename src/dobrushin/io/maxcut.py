@@ -50,10 +50,10 @@ def write(model: Model, beta: float, offset: float) -> bytes:
     if offset:
         raise ArgumentError("write", "offset", "0 for a max-cut file", offset)
     edges = zip(energy.i.tolist(), energy.j.tolist(), energy.J.tolist(), strict=True)
-    lines = [f"{i + 1} {j + 1} {written(w)}" for i, j, w in edges]
+    lines = [f"{i + 1} {j + 1} {write_weight(w)}" for i, j, w in edges]
     return "\n".join([f"{len(energy.h)} {len(lines)}", *lines, ""]).encode()
 
 
-def written(weight: float) -> str:
+def write_weight(weight: float) -> str:
     """A weight in full, whole numbers as in the files that people have."""
     return str(int(weight)) if weight.is_integer() and abs(weight) < 2**53 else repr(weight)

@@ -65,8 +65,8 @@ class Numbers:
         """The next numbers."""
         left = len(self) - self.position
         if count > left:
-            found = "the end of the file" if not left else f"{left} numbers to the end of the file"
-            raise self.source.error(what, found, len(self._text))
+            got = "the end of the file" if not left else f"{left} numbers to the end of the file"
+            raise self.source.error(what, got, len(self._text))
         taken = self.values[self.position : self.position + count]
         self.position += count
         return taken
@@ -139,8 +139,8 @@ class Numbers:
 
     def error(self, expected: str, k: int) -> FormatError:
         """What to raise when number k is wrong."""
-        found = quoted(self.word(k)) if k < len(self) else "the end of the file"
-        return self.source.error(expected, found, self.offset(k))
+        got = quote(self.word(k)) if k < len(self) else "the end of the file"
+        return self.source.error(expected, got, self.offset(k))
 
     def first_error(self, bad: NDArray[np.bool_], first: int, expected: str) -> None:
         """Fail at the first number that is bad, where `bad` speaks of the numbers from `first` on."""
@@ -156,7 +156,7 @@ class Numbers:
         """The first word that is no number."""
         words = _WORD.finditer(self._text)
         match = next((word for word in words if not _NUMBER.fullmatch(word.group())), None)
-        return self.source.error("a number", quoted(match.group() if match else b""), match.start() if match else 0)
+        return self.source.error("a number", quote(match.group() if match else b""), match.start() if match else 0)
 
     def _require_doubles(self) -> None:
         """A number may be neither too large nor, since 0 forbids what it is the weight of, too small."""
@@ -188,7 +188,7 @@ def in_bulk(words: list[str]) -> NDArray[np.float64] | None:
     return values if np.isfinite(values).all() else None
 
 
-def quoted(word: bytes | str) -> str:
+def quote(word: bytes | str) -> str:
     """A word of a file as it is shown in messages."""
     text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
     return text if len(text) <= 40 else text[:36] + "...'"

@@ -17,7 +17,7 @@ from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
 from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
-from dobrushin.io.numbers import Numbers, quoted
+from dobrushin.io.numbers import Numbers, quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
 # The logarithms of weights that a double can hold without losing digits.
@@ -91,7 +91,7 @@ def write(model: Model) -> bytes:
 def _open(source: Source) -> tuple[bytes, Numbers]:
     kind = source.data.split(None, 1)[0]
     if kind not in (b"MARKOV", b"BAYES"):
-        raise source.error("MARKOV or BAYES", quoted(kind), source.data.index(kind))
+        raise source.error("MARKOV or BAYES", quote(kind), source.data.index(kind))
     # Blanked out rather than cut off, so that offsets stay what they are in the file.
     return kind, Numbers(source, source.data.replace(kind, b" " * len(kind), 1))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
 from dobrushin._shared import validate as check
-from dobrushin.plots.style import Look, drawn, dress, inches, look, name_ticks, panels
+from dobrushin.plots.style import Look, as_result, dress, inches, look, name_ticks, panels
 from dobrushin.plots.table import common_state, row_name, select, verdict
 
 # Rows with names; more are sorted, and of more than the second number some are left out.
@@ -65,7 +65,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
             _draw_sorted(panel, estimate, part, colours)
         panel.set_title(verdict(estimate), fontsize="medium")
         dress(panel, colours, grid="x" if is_named else "y", alarm=not estimate.is_certified)
-    return drawn(axes)
+    return as_result(axes)
 
 
 def draw_rows(

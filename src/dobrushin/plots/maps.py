@@ -15,7 +15,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.graphs import MOST_NODES, draw_graph, subgraph
-from dobrushin.plots.style import Look, color_bar, drawn, dress, look, panels
+from dobrushin.plots.style import Look, as_result, color_bar, dress, look, panels
 
 _NAME = "plots.scan_map"
 _MOST_PANELS, _MOST_CELLS = 64, 2**26
@@ -112,7 +112,7 @@ def scan_map(
     if type(image.norm).__name__ == "Normalize":
         whole = not scan.is_random and "means" not in note
         bar.ax.yaxis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(integer=whole, nbins=6))
-    return drawn(axes)
+    return as_result(axes)
 
 
 def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:

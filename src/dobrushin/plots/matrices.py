@@ -12,7 +12,7 @@ from dobrushin._influence import influence as compute
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
-from dobrushin.plots.style import Look, blocks, color_bar, drawn, dress, look, name_ticks, panels, plain
+from dobrushin.plots.style import Look, as_result, blocks, color_bar, dress, look, name_ticks, panels, plain
 
 # Entries of the picture along a side; of a larger matrix the largest entries of blocks.
 _SIDE, _COARSE = 300, 200
@@ -53,7 +53,7 @@ def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
     axes = panels(ax, 2, "plots.influence", (8.2, 3.8), width_ratios=[1.15, 1])
     _draw_matrix(axes[0], bound, look(axes[0]))
     _draw_sums(axes[1], bound, look(axes[1]))
-    return drawn(axes)
+    return as_result(axes)
 
 
 def _draw_matrix(ax: Any, bound: Influence, look: Look) -> None:

@@ -87,7 +87,7 @@ def panels(ax: Any, count: int, function: str, size: tuple[float, float], column
     return given
 
 
-def drawn(axes: list[Any]) -> Any:
+def as_result(axes: list[Any]) -> Any:
     """What a picture returns: its Axes, as an array where there are several."""
     return axes[0] if len(axes) == 1 else np.array(axes, dtype=object)
 

@@ -11,7 +11,7 @@ from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
-from dobrushin.plots.style import STYLES, Look, color_bar, drawn, dress, legend_font, look, panels, plain
+from dobrushin.plots.style import STYLES, Look, as_result, color_bar, dress, legend_font, look, panels, plain
 
 _NAME = "plots.trace"
 _PANELS, _MOST_PANELS = 4, 24
@@ -80,7 +80,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
         dress(panel, colours, grid="" if show == "states" else "y")
     if image is not None:
         color_bar(image, axes, "state", look(axes[-1])).set_ticks(_states_shown(values))
-    return drawn(axes)
+    return as_result(axes)
 
 
 def _states_shown(values: range) -> list[int]:

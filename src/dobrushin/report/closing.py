@@ -91,7 +91,7 @@ def _bands(places: NDArray[np.int64], around: Surroundings | None, n: int) -> di
         "moments": moments,
         "top": top,
         "unreached": unreached,
-        "share": _packed(np.ceil(255 * share).astype(np.uint8)),
+        "share": _pack(np.ceil(255 * share).astype(np.uint8)),
     }
 
 
@@ -121,7 +121,7 @@ def _cells(places: NDArray[np.int64], around: Surroundings, grid: Grid) -> dict[
         "part": [len(rows), len(columns)],
         "row_cuts": _cuts(rows, size),
         "column_cuts": _cuts(columns, size),
-        "points": _packed(cell(row[places], column[places]).astype("<u2")),
+        "points": _pack(cell(row[places], column[places]).astype("<u2")),
         "targets": np.unique(cell(row[targets], column[targets])).tolist(),
         "observed": np.unique(cell(seen_row[inside], seen_column[inside])).tolist(),
     }
@@ -139,5 +139,5 @@ def _cuts(lines: NDArray[np.int64], size: int) -> list[int]:
     return ((1 + np.flatnonzero(np.diff(lines) > 1)) // size).tolist()
 
 
-def _packed(array: NDArray[Any]) -> str:
+def _pack(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode()

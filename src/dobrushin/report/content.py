@@ -45,7 +45,7 @@ def content(
     return {
         "title": default if title is None else title,
         "verdict": sentences.verdict(estimate),
-        "asked": _asked(estimate, model, evidence),
+        "asked": _question(estimate, model, evidence),
         "rows": rows_of(estimate),
         "certificate": {
             "words": method.explain(estimate),
@@ -60,7 +60,7 @@ def content(
     }
 
 
-def _asked(estimate: Estimate, model: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any]:
+def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any]:
     targets = distinct_targets(estimate)[0]
     observed = [f"{label} = {state}" for label, state in list(evidence.items())[:_MOST_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""

@@ -102,13 +102,13 @@ def _page(data: dict[str, Any]) -> bytes:
         "script": script,
         "script_hash": _hash(script),
         "static": _static(data),
-        "data": embedded(data),
+        "data": embed(data),
     }
     # Names may hold halves of characters, which have no place in UTF-8.
     return Template(_asset("page.html")).substitute(parts).encode("utf-8", "xmlcharrefreplace")
 
 
-def embedded(data: Any) -> str:
+def embed(data: Any) -> str:
     """JSON that can stand inside a script element: nothing in it ends the element, a line, or an escape."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: no line separators either
     for character in "<>&":

@@ -34,7 +34,7 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
         "names": short_names([str(shown(target)) for target in targets]),
         "target": numbers,
         "state": ["" if state is None else str(state) for state in estimate.states[:count]],
-        **{name: [_rounded(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
+        **{name: [_round(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
         "bias": [_two_digits(x) for x in estimate.bias_bound[:count]],
         "decimals": decimals,
         "probabilities": not any(isinstance(target, Statistic) and not target.is_event for target in targets),
@@ -95,7 +95,7 @@ def _decimals(estimate: Estimate, count: int) -> int:
     return max(0, min(wanted, _DIGITS - 1 - math.floor(math.log10(largest))))
 
 
-def _rounded(value: float, decimals: int, way: str) -> float:
+def _round(value: float, decimals: int, way: str) -> float:
     if abs(value) >= 10**_DIGITS:
         return float(value)
     with localcontext(prec=1100):  # every double has its digits

@@ -11,7 +11,7 @@ import numpy as np
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.executors import Within, cores, read_executor, received, run_pieces, sent, within, workers_of
+from dobrushin._shared.executors import Within, cores, read_executor, receive, run_pieces, share, within, workers_of
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, WorkerError
 from dobrushin.vision.field import COUPLING, Region, field
@@ -250,15 +250,15 @@ class Segmenter:
             return [labelled[number] for number in range(len(images))]
         size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
         done: dict[int, list[Segmentation]] = {}
-        with sent((self, options), executor, _MANY) as shared:
+        with share((self, options), executor, _MANY) as shared:
 
             def submit(pool: Executor, number: int) -> Future[Any]:
                 return pool.submit(_segment_some, shared, pieces[number * size : (number + 1) * size], whole)
 
             shares = range(-(-len(pieces) // size))
             trouble = run_pieces(executor, submit, shares, done, _MANY, look=lambda: None, stop=lambda: None)
-        for share, results in done.items():
-            labelled.update(zip(left[share * size : (share + 1) * size], results, strict=True))
+        for number, results in done.items():
+            labelled.update(zip(left[number * size : (number + 1) * size], results, strict=True))
         if isinstance(trouble, KeyboardInterrupt):
             raise trouble
         if trouble is not None:
@@ -278,6 +278,6 @@ def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequen
 
 def _segment_some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
     """A share of the images, in a worker, by one thread: the images are what is split up."""
-    model, options = received(shared)
+    model, options = receive(shared)
     with within(whole):
         return [model.segment(image, seed=seed, **options) for image, seed in pieces]

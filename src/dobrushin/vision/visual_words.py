@@ -98,9 +98,9 @@ def _textures(image: Image, grid: PatchGrid) -> NDArray[np.uint8]:
     gray = cv2.cvtColor(image.pixels, cv2.COLOR_RGB2GRAY)
     size = grid.patch / _SIDE
     points = [cv2.KeyPoint(float(x), float(y), size, 0.0, 0.0, 0) for y, x in grid.centers]
-    _, found = cv2.SIFT_create().compute(gray, points)
+    _, features = cv2.SIFT_create().compute(gray, points)
     # The numbers are whole and below 256 already.
-    return np.clip(found, 0, 255).astype(np.uint8)
+    return np.clip(features, 0, 255).astype(np.uint8)
 
 
 def _colors(image: Image, grid: PatchGrid) -> NDArray[np.float32]:
@@ -186,10 +186,10 @@ def _cluster(rows: NDArray[np.float32], count: int, seed: int) -> NDArray[np.flo
     if len(different) <= count:
         return different
     cluster = require("sklearn.cluster", "vision")
-    made: Any = cluster.MiniBatchKMeans(
+    clusters: Any = cluster.MiniBatchKMeans(
         count, random_state=seed, batch_size=2048, n_init=1, init="random", max_iter=8, reassignment_ratio=0.0
     )
-    centers: NDArray[np.float32] = made.fit(rows).cluster_centers_.astype(np.float32)
+    centers: NDArray[np.float32] = clusters.fit(rows).cluster_centers_.astype(np.float32)
     return centers
 
 
