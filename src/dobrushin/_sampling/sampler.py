@@ -133,13 +133,13 @@ def run_chains(
     """
     region, chains = kernel.region, len(numbers)
     form = model._form_of(region)
-    rows = record.rows(model, region, function)
+    rows = record._rows(model, region, function)
     job = Job(
         on_backend(kernel, scan, chains, running.backend, function),
         scan,
         master_key(sequence),
         rows,
-        record.stops(len(scan), function),
+        record._stops(len(scan), function),
         int(model.cardinalities[region.positions[rows]].max()),
         record.states,
         record.counts,
