@@ -48,8 +48,8 @@ def run_sets(
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
     region = kernel.region
     record = Record(labels, every=every)
-    rows = record.rows(model, region, "coalescence")
-    stops = np.union1d(record.stops(len(scan), "coalescence"), [len(scan)])
+    rows = record._rows(model, region, "coalescence")
+    stops = np.union1d(record._stops(len(scan), "coalescence"), [len(scan)])
     largest = int(model.cardinalities[region.positions[rows]].max())
     runner = on_backend(kernel, scan, len(numbers), running.backend, "coalescence")
     job = Job(runner, scan, master_key(sequence), rows, stops, largest)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,8 @@ def run_batches(
     saved = None
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, sequence, (job, numbers, len(batches)), function)
-    with progress_bar(running.progress, len(job.scan) * len(numbers), what) as report:
+    total = len(job.scan) * len(numbers)
+    with progress_bar(True, total, what) if running.progress else nullcontext() as report:
         finished, trouble = _run_all(job, batches, running.executor, saved, report, function)
     done = sorted(finished)
     return Outcome([batches[k] for k in done], [finished[k] for k in done], trouble)

@@ -66,7 +66,7 @@ class Record:
         if not self.states and not self.counts:
             raise ArgumentError("Record", "states", "True when 'counts' is False: something must be kept", self.states)
 
-    def rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
+    def _rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
         """Numbers in the region of the variables to keep."""
         if self.variables is None:
             return np.arange(region.size)
@@ -76,7 +76,7 @@ class Record:
             raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
         return region.numbering.own(positions)
 
-    def stops(self, steps: int, function: str) -> NDArray[np.int64]:
+    def _stops(self, steps: int, function: str) -> NDArray[np.int64]:
         """The steps of a scan of so many after which to keep something."""
         every = steps if self.every is None else self.every
         if every > steps:
@@ -203,13 +203,13 @@ def run_chains(
     """
     region, chains = kernel.region, len(numbers)
     form = model._form_of(region)
-    rows = record.rows(model, region, function)
+    rows = record._rows(model, region, function)
     job = Job(
         on_backend(kernel, scan, chains, running.backend, function),
         scan,
         master_key(sequence),
         rows,
-        record.stops(len(scan), function),
+        record._stops(len(scan), function),
         int(model.cardinalities[region.positions[rows]].max()),
         record.states,
         record.counts,
