@@ -46,7 +46,7 @@ def test_index_0_of_a_spin_is_minus_1():
 def test_rows_are_enumerated_in_pieces(monkeypatch):
     model = random_model(rng_of(2), "factors", n=5)
     p = db.exact.distribution(model)
-    monkeypatch.setattr(db.exact, "_ROWS", 7)
+    monkeypatch.setattr("dobrushin._exact.enumeration._ROWS", 7)
     np.testing.assert_allclose(db.exact.distribution(model), p, rtol=1e-13)
 
 

@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+from dobrushin._estimate.method import METHODS, Curve, Method, Rows
+from dobrushin._estimate.method import register as register_method
 from dobrushin._models.pairwise import PairTables
 from dobrushin._sampling.kernel import KERNELS, Kernel, register
 from dobrushin.cli.app import app
@@ -193,3 +195,90 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
 def test_a_kernel_defined_here_is_gone_without_its_entry():
     with pytest.raises(db.ArgumentError, match="one of 'bits', 'table', 'field', 'potts', 'factors'"):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), kernel="slow")
+
+
+class Independent(Method):
+    """Exact answers for models without edges: each variable has the law of its own potentials."""
+
+    name = "independent"
+    summary = "one variable at a time, where none has a neighbour"
+    is_certain = True
+
+    def __init__(self, query, plan, laws):
+        super().__init__(query, plan)
+        self.laws = laws
+
+    @classmethod
+    def propose(cls, query, choice):
+        if any(len(query.model.neighbors(i)) for i in range(query.model.n_variables)):
+            if choice.by_name:
+                raise cls.refuse("some variables have neighbours.")
+            return choice.best
+        state = np.array([query.model.states(i)[0] for i in range(query.model.n_variables)])
+        laws = [query.model.conditional(i, state) for i in range(query.model.n_variables)]
+        return cls(query, cls.draft(query, "no variable has a neighbour", 0.0), laws)
+
+    def answer(self, sequence, running):
+        rows = []
+        for question in self.query.questions:
+            value = np.concatenate([self.laws[i] for i in question.positions])
+            rows.append(Rows(value, value - 1e-12, value + 1e-12, np.full(len(value), 1e-12)))
+        return self.assemble(rows, 1.0, ("the variables do not know of each other",))
+
+    @classmethod
+    def explain(cls, estimate):
+        return ["Every variable was looked at by itself."]
+
+    @classmethod
+    def curve(cls, estimate, model):
+        return Curve(np.array([0, 1]), np.array([1.0, 0.0]), "Known at once.")
+
+
+@pytest.fixture
+def independent(monkeypatch):
+    monkeypatch.setitem(METHODS, "independent", Independent)
+    return db.PairwiseMRF([[0.0, 1.0], [0.3, 0.0, 0.2]], [], [], labels=["a", "b"])
+
+
+def test_a_method_defined_here_answers_by_name_and_in_auto(independent):
+    exact = np.concatenate(db.exact.marginals(independent))
+    for method in ("independent", "auto"):
+        answer = db.estimate(independent, "all", method=method)
+        assert answer.plan.method == "independent"
+        assert answer.is_certified
+        assert answer.plan.is_certain
+        assert answer.confidence == 1
+        np.testing.assert_allclose(answer.mean, exact, atol=1e-12)
+    assert "independent" in str(db.plan(independent, ["a"]))
+    many = db.estimate_many(independent, [(["a"], None), (["b"], {"a": 1})], method="independent")
+    np.testing.assert_allclose(many[1].mean, db.exact.marginals(independent)[1])
+
+
+def test_a_method_defined_here_says_why_not_and_leaves_others_alone(independent):
+    pair = db.Ising({(0, 1): 0.3})
+    with pytest.raises(db.CertificateError, match="independent: some variables have neighbours"):
+        db.estimate(pair, [0], method="independent")
+    assert db.estimate(pair, [0]).plan.method == "exact"
+    with pytest.raises(db.ArgumentError, match="'uncertified', 'independent'"):
+        db.estimate(pair, [0], method="nonsense")
+
+
+def test_a_method_defined_here_is_described_by_report_and_command_line(independent, tmp_path):
+    db.estimate(independent, "all").report(tmp_path / "page.html", model=independent)
+    page = (tmp_path / "page.html").read_text()
+    assert "Every variable was looked at by itself." in page
+    assert "Known at once." in page
+    assert "the variables do not know of each other" in page
+    assert "NOT CERTIFIED" not in page
+    db.write(independent, tmp_path / "model.npz")
+    result = CliRunner().invoke(app, ["estimate", str(tmp_path / "model.npz"), "--method", "independent"])
+    assert result.exit_code == 0, result.output
+    assert "independent" in result.output
+
+
+def test_a_method_is_registered_by_one_line(monkeypatch):
+    monkeypatch.setattr("dobrushin._estimate.method.METHODS", dict(METHODS))
+    assert register_method(Independent) is Independent
+    from dobrushin._estimate import method
+
+    assert list(method.METHODS) == ["dobrushin", "exact", "coalescence", "uncertified", "independent"]
