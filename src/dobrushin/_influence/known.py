@@ -66,6 +66,7 @@ class KnownInfluence:
     def _all_rows(self) -> Rows:
         """Every row; the arrays are shared, not copied."""
         rows = influence_rows(self.model, np.arange(self.n_variables), "best")
+        self._begin = np.zeros_like(self._begin)  # first: an interruption below leaves all rows unknown
         self._columns, self._values, self._theorem, self._cap = rows.columns, rows.values, rows.theorem, rows.cap
         self._size, self._entries = np.diff(rows.start).astype(np.int32), len(rows.columns)
         self._begin = 1 + rows.start[:-1]
