@@ -208,10 +208,10 @@ TREE = db.Ising({(i // 2, i): 0.1 for i in range(1, 2500)})
 CASES = {
     "no dict": (lambda: P.bounds([BOUND]), "'variations' .* a dict from names to Variation, Coalescence or ScanResult"),
     "a number as a bound": (lambda: P.bounds({"x": 0.3}), "'variations' .* a dict .* Got {'x': 0.3}"),
-    "no curve": (lambda: P.bounds({}), "'variations' .* at least one. Got {}"),
+    "no curve": (lambda: P.bounds({}), "'variations' .* at least one curve. Got {}"),
     "every": (lambda: P.bounds({"x": BOUND}, every=0), "'every' .* at least 1. Got 0"),
     "order as a scan": (lambda: P.scan_map([0, 1], (1, 2)), "'scan' .* a Scan or a ScanResult. Got [0, 1]"),
-    "neither": (lambda: P.scan_map(SCAN), "'shape' .* where no 'model' is given. Got None"),
+    "neither": (lambda: P.scan_map(SCAN), "'shape' .* if no 'model' is given. Got None"),
     "shape as a number": (lambda: P.scan_map(SCAN, 16), "'shape' .* (rows, columns). Got 16"),
     "empty shape": (lambda: P.scan_map(SCAN, (0, 16)), "'shape' .* at least 1. Got 0"),
     "small shape": (lambda: P.scan_map(SCAN, (3, 5)), "'scan' .* of positions from 0 to 14. Got 15 at step 15"),
@@ -253,7 +253,7 @@ CASES = {
     "final states": (lambda: P.trace(FINAL), "'samples' .* record=db.Record(every=...). Got the last draw only"),
     "counts": (
         lambda: P.trace(db.sample(MODEL, SCAN, record="counts")),
-        "'samples' .* kept every so many steps .* Got counts only",
+        "'samples' .* recorded at intervals .* Got counts only",
     ),
     "unkept variable": (lambda: P.trace(RUN, [3]), "'variables' .* labels of the model (0, 5, 9). Got 3 at index 0"),
     "show": (lambda: P.trace(RUN, show="all"), "'show' .* one of 'means', 'states'. Got 'all'"),

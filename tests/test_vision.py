@@ -291,7 +291,7 @@ def test_errors_count_labelled_pixels_only():
     assert vision.hamming_error(found, truth) == 0.5
     assert vision.hamming_error(found, truth, truth == 1) == 1.0
     assert np.isnan(vision.hamming_error(found, truth, truth == -1))
-    with pytest.raises(ArgumentError, match=r"of shape \(2, 3\)"):
+    with pytest.raises(ArgumentError, match=r"of the shape \(2, 3\)"):
         vision.hamming_error(found[:1], truth)
 
 
@@ -334,7 +334,7 @@ def test_arguments_that_cannot_be_used(model, images, tests):
         (lambda: vision.Segmenter(CLASSES, words=(1, 2)), "three numbers"),
         (lambda: vision.Segmenter(CLASSES, target=(8,)), "rows and columns"),
         (lambda: vision.Segmenter(CLASSES, coupling=np.nan), "finite"),
-        (lambda: vision.Segmenter(CLASSES).segment(tests[0]), "call fit before"),
+        (lambda: vision.Segmenter(CLASSES).segment(tests[0]), "call fit first"),
         (lambda: vision.Segmenter(CLASSES).fit([]), "at least one image"),
         (lambda: vision.Segmenter(CLASSES).fit([vision.Image("a", images[0].pixels)]), "'a' without any"),
         (lambda: vision.Segmenter(CLASSES).fit([vision.Image("a", images[0].pixels, keywords=())]), "without any"),

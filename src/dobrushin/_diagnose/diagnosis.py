@@ -147,7 +147,7 @@ def diagnose(model: Model) -> Diagnosis:
       exact        clique tree of width 20, 1.75e+03 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
-      try          estimate(method="coalescence"): all variables settle within 100 sweeps
+      try          method "coalescence": all variables settle within 100 sweeps
     """
     check.instance(model, Model, "diagnose", "model", "a model")
     space = workspace(model)
@@ -269,23 +269,23 @@ def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | Non
 def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     advice = []
     if diagnosis.exact_memory is not None and diagnosis.exact_memory < 2**28:
-        advice.append('estimate(method="exact"): the clique tree is cheap')
+        advice.append('method "exact": the clique tree is cheap')
     if diagnosis.satisfies_dobrushin:
-        advice.append('estimate(method="dobrushin"): the bias can be bounded before sampling')
+        advice.append('method "dobrushin": the bias can be bounded before sampling')
     whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
     if whole:
-        advice.append(f'estimate(method="coalescence"): all variables settle within {whole[0]} sweeps')
+        advice.append(f'method "coalescence": all variables settle within {whole[0]} sweeps')
     elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
         best = max(diagnosis.coalescence.values())
-        advice.append(f'estimate(method="coalescence") for some targets: {best:.0%} of the variables settle')
+        advice.append(f'method "coalescence" for some targets: {best:.0%} of the variables settle')
     groups = suggest_groups(model)
     if groups and (diagnosis.determined or not diagnosis.satisfies_dobrushin):
         radius = _radius_of_blocks(model, groups)
-        blocks = f"model.merge(suggest_groups(model)): {len(groups)} blocks of {sum(map(len, groups))} variables"
+        blocks = f"joint variables (suggest_groups, merge): {len(groups)} blocks of {sum(map(len, groups))} variables"
         if diagnosis.determined:
             advice.append(f"{blocks}, so that variables that determine each other move together")
         elif radius is not None and radius < 1:
             advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
     if not advice:
-        advice.append("evidence on strongly coupled variables, or method='uncertified'")
+        advice.append("evidence on strongly coupled variables, or the method 'uncertified'")
     return advice

@@ -271,7 +271,7 @@ def _read(network: Any, where: str) -> _Network:
     tables = []
     for table in factors:
         if not isinstance(table, discrete.DiscreteFactor):
-            raise ArgumentError(where, "network", "one of tables (TabularCPD, DiscreteFactor)", table)
+            raise ArgumentError(where, "network", "made of tables (TabularCPD, DiscreteFactor)", table)
         scope = list(table.variables)
         weights = np.asarray(table.values, dtype=np.float64)
         if (bad := ~((weights >= 0) & (weights < np.inf))).any():

@@ -155,7 +155,7 @@ class _Parser(Tokens):
         scope = self.names(")", "variables", bar=True)
         for name in scope:
             if name not in network.states:
-                self.fail("a variable that is known by now", first, quote(name))
+                self.fail("a variable that was declared before", first, quote(name))
         if (repeated := _find_repeated(scope)) is not None:
             self.fail("different variables", first, f"{quote(repeated)} twice")
         if not scope or scope[0] in network.tables:

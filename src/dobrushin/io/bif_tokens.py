@@ -100,7 +100,7 @@ class Tokens:
         if "/*" in self.text or "//" in self.text or '"' in self.text:
             for k, token in enumerate(self.tokens):
                 if token == '"' or (token[0] != '"' and ("/*" in token or "//" in token)):
-                    self.fail("quotes and comments that end, apart from other words", k)
+                    self.fail("quotes and comments that are closed, with space around them", k)
             for match in _TOKEN.finditer(self.text):
                 word = match.group()
                 if word.startswith("/*") and (len(word) < 4 or not word.endswith("*/")):

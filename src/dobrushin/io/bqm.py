@@ -101,7 +101,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
         raise source.error(f"a header of {length} bytes", f"{len(data) - 14} bytes to the end of the file")
     header = names.parse(source, data[14 : 14 + length])
     if not isinstance(header, dict):
-        raise source.error("a header with names", f"a {type(header).__name__}")
+        raise source.error("a header that is a JSON object", f"a {type(header).__name__}")
     shape = header.get("shape")
     if (
         not isinstance(shape, list)
@@ -115,7 +115,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
         if not isinstance(header.get(key), str) or header[key] not in allowed:
             raise source.error(f"{key} to be one of {', '.join(allowed)}", names.shown(header.get(key)))
     if not isinstance(header.get("variables"), list if data[8] == 1 else bool):
-        raise source.error("a header that tells of labels ('variables')", "another kind")
+        raise source.error("a header that says what the labels are ('variables')", "another value")
     return data[8], header, 14 + length
 
 

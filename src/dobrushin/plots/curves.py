@@ -50,7 +50,7 @@ def bounds(
         requirement = "a dict from names to Variation, Coalescence or ScanResult"
         raise ArgumentError("plots.bounds", "variations", requirement, variations)
     if not variations:
-        raise ArgumentError("plots.bounds", "variations", "at least one", variations)
+        raise ArgumentError("plots.bounds", "variations", "a dict with at least one curve", variations)
     axis: Any = panels(ax, 1, "plots.bounds", (6.4, 4.0))[0]
     colours = look(axis)
     handles, names = [], []

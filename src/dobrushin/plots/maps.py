@@ -76,11 +76,13 @@ def scan_map(
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:
-            raise ArgumentError(_NAME, "model", f"the one of {certificate._problem.n} variables", got=f"{n} variables")
+            raise ArgumentError(
+                _NAME, "model", f"the model of {certificate._problem.n} variables", got=f"{n} variables"
+            )
         n = certificate._problem.n
     cells = _read_shape(shape, n)
     if cells is None and model is None:
-        raise ArgumentError(_NAME, "shape", "(rows, columns) of a grid, where no 'model' is given", None)
+        raise ArgumentError(_NAME, "shape", "(rows, columns) of a grid if no 'model' is given", None)
     n = n if n is not None else cells[0] * cells[1]  # type: ignore[index]
     scan.check_fits(n, _NAME)
     segments = check.count(segments, _NAME, "segments")

@@ -24,7 +24,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     Parameters
     ----------
     samples : Samples
-        Whose states were kept every so many steps: ``record=db.Record(every=...)``.
+        Whose states were recorded at intervals: ``record=db.Record(every=...)``.
     variables : labels, optional
         Default the first four of those that were kept.
     show : {"means", "states"}
@@ -52,7 +52,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     states = samples.states
     if states is None or states.ndim != 3:
         kept = "counts only" if states is None else "the last draw only"
-        raise ArgumentError(_NAME, "samples", "kept every so many steps: record=db.Record(every=...)", got=kept)
+        raise ArgumentError(_NAME, "samples", "recorded at intervals: record=db.Record(every=...)", got=kept)
     if not samples.chains:
         raise ArgumentError(_NAME, "samples", "of at least one chain", got="0 chains")
     labels = samples.variables

@@ -96,7 +96,9 @@ def _targets(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Ha
 
 
 def _not_this(model: Model) -> ArgumentError:
-    return ArgumentError("report.write", "model", "the one that was estimated, and 'evidence' what it was given", model)
+    return ArgumentError(
+        "report.write", "model", "the model that was estimated, and 'evidence' what was observed", model
+    )
 
 
 def certified_surroundings(estimate: Estimate) -> Surroundings | None:

@@ -259,7 +259,8 @@ def hamming_error(found: Any, truth: Any, where: Any = None) -> float:
     """
     labels, correct = np.asarray(found), np.asarray(truth)
     if labels.shape != correct.shape:
-        raise ArgumentError("vision.hamming_error", "found", f"of shape {correct.shape}, as the truth", labels.shape)
+        requirement = f"of the shape {correct.shape} of 'truth'"
+        raise ArgumentError("vision.hamming_error", "found", requirement, got=f"shape {labels.shape}")
     counts = correct != VOID
     if where is not None:
         counts = counts & np.asarray(where, dtype=bool)

@@ -136,7 +136,7 @@ class Segmenter:
         if not allowed.any(axis=0).all():
             missing = self.classes[int(np.argmin(allowed.any(axis=0)))]
             raise ArgumentError(
-                caller, "images", "such that each class is a keyword of some", got=f"none with {missing!r}"
+                caller, "images", "images that have each class as a keyword at least once", got=f"none with {missing!r}"
             )
         with one_thread():
             vocabulary = Vocabulary(self.words[0], self.words[1], self.words[2], self.seed).fit(known)
@@ -180,7 +180,7 @@ class Segmenter:
         caller = "vision.Segmenter.segment"
         clock = [time.perf_counter()]
         if self.vocabulary is None or self.aspects is None:
-            raise ArgumentError(caller, "self", "fitted: call fit before", got="a segmenter that was not")
+            raise ArgumentError(caller, "self", "fitted: call fit first", got="a segmenter that is not")
         known = self.describe(image)
         region = Region.center(known.grid, len(self.classes), self.coupling, self.target)
         words = self.vocabulary.encode(known)
