@@ -43,13 +43,6 @@ def test_index_0_of_a_spin_is_minus_1():
     np.testing.assert_allclose(db.exact.marginals(db.Ising([[0.0]], [2.0]))[0][1], 1 / (1 + math.exp(-4)))
 
 
-<<<<<<< HEAD
-def test_rows_are_enumerated_in_pieces(monkeypatch):
-    model = random_model(rng_of(2), "factors", n=5)
-    p = db.exact.distribution(model)
-    monkeypatch.setattr("dobrushin._exact.enumeration._ROWS", 7)
-    np.testing.assert_allclose(db.exact.distribution(model), p, rtol=1e-13)
-=======
 def test_more_states_than_are_enumerated_at_a_time():
     """3^11 joint states, against the tables of a chain added up along the axes."""
     rng, n = rng_of(2), 11
@@ -62,7 +55,6 @@ def test_more_states_than_are_enumerated_at_a_time():
     weights = np.exp(log_weights)
     p = db.exact.distribution(db.PairwiseMRF(unaries, [(i, i + 1) for i in range(n - 1)], list(tables)))
     np.testing.assert_allclose(p, weights / weights.sum(), rtol=1e-11)
->>>>>>> c8384530b1d7c8924d3076f9c6a6fa8f21fdf9f2
 
 
 def test_enumeration_is_limited():

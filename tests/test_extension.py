@@ -257,7 +257,8 @@ def test_a_method_defined_here_answers_by_name_and_in_auto(independent):
     np.testing.assert_allclose(many[1].mean, db.exact.marginals(independent)[1])
 
 
-def test_a_method_defined_here_says_why_not_and_leaves_others_alone(independent):
+@pytest.mark.usefixtures("independent")
+def test_a_method_defined_here_says_why_not_and_leaves_others_alone():
     pair = db.Ising({(0, 1): 0.3})
     with pytest.raises(db.CertificateError, match="independent: some variables have neighbours"):
         db.estimate(pair, [0], method="independent")
