@@ -176,7 +176,7 @@ def _choose(
         return choose_nearby(model, targets, evidence, settings)
     query = read_query(model, targets, evidence, settings)
     if will_draw and not is_certain(settings.method):
-        query.space.start  # noqa: B018 - before all else: the evidence may be impossible
+        _ = query.space.start  # before all else: the evidence may be impossible
     return choose(query), None
 
 

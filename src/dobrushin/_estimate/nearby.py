@@ -43,7 +43,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         except BudgetError as error:
             raise error.carrying(error.plan and error.plan.lift(place), None) from None
         if method.plan.scan is None or not _reaches_border(query, method.plan.scan, ball):
-            query.space.start  # noqa: B018 - the evidence may be impossible
+            _ = query.space.start  # the evidence may be impossible
             return method, place
         radius *= 2
 
