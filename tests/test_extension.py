@@ -280,6 +280,21 @@ def test_a_method_defined_here_is_described_by_report_and_command_line(independe
     assert "independent" in result.output
 
 
+def test_a_method_that_proposes_nothing_takes_nothing_away(monkeypatch):
+    class Silent(Independent):
+        name = "silent"
+
+        @classmethod
+        def propose(cls, query, choice):
+            del query, choice
+
+    monkeypatch.setitem(METHODS, "silent", Silent)
+    pair = db.Ising({(0, 1): 0.3})
+    assert db.estimate(pair, [0]).plan.method == "exact"
+    with pytest.raises(db.CertificateError, match="silent: it has no proposal"):
+        db.estimate(pair, [0], method="silent")
+
+
 def test_a_method_is_registered_by_one_line(monkeypatch):
     monkeypatch.setattr("dobrushin._estimate.method.METHODS", dict(METHODS))
     assert register_method(Independent) is Independent

@@ -48,10 +48,10 @@ def run_sets(
     """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
     region = kernel.region
     record = Record(labels, every=every)
-    rows = record._rows(model, region, "coalescence")
-    stops = np.union1d(record._stops(len(scan), "coalescence"), [len(scan)])
+    rows = record._rows(model, region, function)
+    stops = np.union1d(record._stops(len(scan), function), [len(scan)])
     largest = int(model.cardinalities[region.positions[rows]].max())
-    runner = on_backend(kernel, scan, len(numbers), running.backend, "coalescence")
+    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
     job = Job(runner, scan, master_key(sequence), rows, stops, largest)
     outcome = run_batches(job, numbers, sequence, running, "coalescing", function)
     if outcome.was_interrupted:

@@ -56,7 +56,6 @@ class Coalescence(Method):
     """Runs of one scan on sets of states."""
 
     name: ClassVar[str] = "coalescence"
-    summary: ClassVar[str] = "simulated sets of states, which need no condition"
     works_nearby: ClassVar[bool] = True
     outcomes: ClassVar[str] = "runs of sets of states"
     bias_is_proven: ClassVar[bool] = False
@@ -68,7 +67,7 @@ class Coalescence(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        if not choice.by_name and ("dobrushin" not in choice.refusals or (best and best.plan.seconds <= _SOON)):
+        if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON)):
             return best
         patience = _PATIENCE if best is None else min(_PATIENCE, best.plan.seconds)
         why = "asked for" if choice.by_name else "Dobrushin's bound says nothing"
@@ -215,6 +214,7 @@ class _Pilot:
         self.search.extend(0.0, 1)
         self.exhausted = False
         self.spent = 0
+        self.tried: tuple[Scan, SetKernel] | None = None
         self.kernel = choose_sets(query.model, Scan(query.objective.positions))
         self.runs = min(_PILOT_RUNS[1], max(_PILOT_RUNS[0], self._runs(query.tolerance) // 512 * 64))
 
@@ -251,7 +251,13 @@ class _Pilot:
             query, reason, query.tolerance - left, scan=scan, chains=runs, kernel=self.kernel.name,
             seconds=self.kernel.seconds(len(scan) * runs), reaches_tolerance=reaches,
         )  # fmt: skip
-        return Coalescence(query, plan, choose_sets(query.model, scan))
+        return Coalescence(query, plan, self._kernel_for(scan))
+
+    def _kernel_for(self, scan: Scan) -> SetKernel:
+        """The kernel that the pilot ran with, if it was this scan that it tried last."""
+        if self.tried is None or self.tried[0] is not scan:
+            self.tried = (scan, choose_sets(self.query.model, scan))
+        return self.tried[1]
 
     def _affordable(self, scan: Scan, left: float) -> Scan | None:
         """The end of a scan that is too long; None if too little is left of it."""
@@ -294,8 +300,9 @@ class _Pilot:
 
     def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
         """For each interval's variables, about how often they are not settled; times the span of a statistic."""
-        kernel = choose_sets(self.query.model, scan)
-        block = run_sets(self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED)
+        block = run_sets(
+            self.query.model, self._kernel_for(scan), scan, self.query.labels, range(self.runs), _PILOT_SEED
+        )
         self.spent += self.runs * len(scan)
         settled = block.settled[:, -1] >= 0
         shares = []

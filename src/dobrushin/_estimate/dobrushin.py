@@ -29,7 +29,6 @@ class Dobrushin(ChainMethod):
     """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 
     name: ClassVar[str] = "dobrushin"
-    summary: ClassVar[str] = "sampling with the bias bounded beforehand by the Dobrushin variation"
     works_nearby: ClassVar[bool] = True
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound reaches the tolerance"
 

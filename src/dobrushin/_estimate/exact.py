@@ -39,7 +39,6 @@ class Exact(Method):
     """Sums over all states: one clique tree for the single variables, one more for every question about several."""
 
     name: ClassVar[str] = "exact"
-    summary: ClassVar[str] = "a clique tree"
     is_certain: ClassVar[bool] = True
 
     def __init__(self, query: Query, plan: Plan, trees: list[_Tree]) -> None:

@@ -136,12 +136,15 @@ class Choice:
         The best proposal so far.
     refusals : dict from name to str
         Why methods that were asked before have no proposal.
+    can_sample : bool
+        Whether some method has a scan that it would run.
     by_name : bool
         Whether the user asked for this method: then there is no rival, and no reason to spare time.
     """
 
     best: Method | None = None
     refusals: dict[str, str] = field(default_factory=dict)
+    can_sample: bool = False
     by_name: bool = False
 
 
@@ -170,8 +173,6 @@ class Method(ABC):
     ----------
     name : str
         What `estimate` calls it.
-    summary : str
-        What it does, in a line of a help text.
     is_certified : bool
         Whether its answers come with a guarantee.
     is_certain : bool
@@ -187,7 +188,6 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
     is_certified: ClassVar[bool] = True
     is_certain: ClassVar[bool] = False
     in_auto: ClassVar[bool] = True
@@ -303,11 +303,14 @@ def _ask_all(query: Query) -> Method:
         if not method.in_auto:
             continue
         try:
-            choice.best = method.propose(query, choice)
+            proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:
             choice.refusals[method.name] = refusal.message
+        else:
+            choice.best = proposal or choice.best
+            choice.can_sample |= proposal is not None and proposal.plan.scan is not None
     if choice.best is None:
         raise CertificateError(choice.refusals, REMEDY)
     return choice.best

@@ -30,6 +30,7 @@ class Question(ABC):
 
     positions: NDArray[np.int64]  # of the variables that it looks at
     is_counted: bool = True  # outcomes are counted, not averaged
+    is_counted_by_kernels: bool = False  # from counts of single variables
     bounds: tuple[float, float] = (0.0, 1.0)  # of every row
     name: str | None = None  # of a statistic whose weights were given by the user
 
@@ -76,6 +77,10 @@ class Question(ABC):
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         """How many outcomes are in each row's state; states are (outcomes, variables), the first has number `first`."""
 
+    def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same from counts (variables, states), without the states that a variable does not have."""
+        raise NotImplementedError("only counts of single variables come from kernels")
+
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which outcomes leave the question open: (outcomes, columns)."""
         open_ones: NDArray[np.bool_] = ~np.asarray(settled.all(axis=1, keepdims=True))
@@ -118,6 +123,7 @@ class Marginals(Question):
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
     values: list[range]  # the states of each
+    is_counted_by_kernels: bool = True
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -156,7 +162,6 @@ class Marginals(Question):
         return np.concatenate(parts)
 
     def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same from counts (variables, states), without the states that a variable does not have."""
         return table[np.arange(table.shape[1]) < self.sizes[:, None]]
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -338,6 +343,10 @@ class Tally(ABC):
     @abstractmethod
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None: ...
 
+    def add_counts(self, table: NDArray[np.int64]) -> None:
+        """Take counts of single variables (variables, states) into account."""
+        raise NotImplementedError("only questions that kernels can count")
+
     @abstractmethod
     def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
         """Value and both limits of each row; an outcome is wrong with probability at most `wrong`."""
@@ -352,6 +361,9 @@ class CountTally(Tally):
 
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         self.settled = self.settled + self.question.count(states, settled, first)
+
+    def add_counts(self, table: NDArray[np.int64]) -> None:
+        self.settled = self.settled + self.question.counts_of(table)
 
     def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
         value = (self.settled + self.open / self.question.choices) / outcomes

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import CountTally, Marginals
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.kernel import Kernel, choose_kernel
 from dobrushin._sampling.sampler import run_chains
@@ -138,9 +137,8 @@ class ChainRun(Run):
         self.blocks: list[Samples] = []
 
     def draw(self) -> None:
-        marginals = [question for question in self.query.questions if isinstance(question, Marginals)]
-        if len(marginals) == len(self.query.questions):
-            self._count_marginals(marginals)
+        if all(question.is_counted_by_kernels for question in self.query.questions):
+            self._draw_counts()
             return
         for numbers in self._blocks():
             try:
@@ -150,14 +148,15 @@ class ChainRun(Run):
                 raise ended.after(self.samples(), self.done) from None
             self._take(block)
 
-    def _count_marginals(self, questions: list[Marginals]) -> None:
+    def _draw_counts(self) -> None:
         """All chains at once: the kernel counts, and states are kept only where there are few."""
         kept = self.trials * len(self.query.labels) <= _KEPT_STATES
         block = self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True))
         self.blocks.append(block)
         self.done = self.trials
-        for question, tally in zip(questions, self.tallies, strict=True):
-            cast(CountTally, tally).settled = question.counts_of(cast(Any, block.counts)[self.query.columns(question)])
+        counts = cast(NDArray[np.int64], block.counts)
+        for question, tally in zip(self.query.questions, self.tallies, strict=True):
+            tally.add_counts(counts[self.query.columns(question)])
 
     def _blocks(self) -> Iterator[range]:
         """Numbers of chains to draw next, until all that are counted are there and all means are narrow."""

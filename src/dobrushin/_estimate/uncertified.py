@@ -21,7 +21,6 @@ class Uncertified(ChainMethod):
     """Sweeps over everything, from everywhere; how far that is from the truth is not known."""
 
     name: ClassVar[str] = "uncertified"
-    summary: ClassVar[str] = "plain sampling, with intervals that leave out the unknown bias"
     is_certified: ClassVar[bool] = False
     in_auto: ClassVar[bool] = False
     reason: ClassVar[str] = "NOT CERTIFIED: the bias of the scan is unknown"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dobrushin._exact.clique_tree import clique_tree
 from dobrushin._exact.elimination import collect, distribute, rounding_error
 from dobrushin._learning.structure import Structure
+from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import BudgetError
 
 
@@ -22,8 +23,8 @@ class Exact:
             remedy = "Use method='gibbs'."
             raise BudgetError("The exact gradient", refusal.required, refusal.limit, "bytes", remedy) from None
         tree, sizes, edges = self._tree, structure.sizes, structure.edges
-        self._single_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._pair_start = np.concatenate([[0], np.cumsum(sizes[edges].prod(axis=1))]).astype(np.int64)
+        self._single_start = prefix_sums(sizes).astype(np.int64)
+        self._pair_start = prefix_sums(sizes[edges].prod(axis=1)).astype(np.int64)
         # An edge lies in the clique that sums out the end that is eliminated first.
         self._edges_in: list[list[int]] = [[] for _ in tree.cliques]
         for e, (a, b) in enumerate(edges.tolist()):

@@ -19,7 +19,7 @@ from dobrushin._models.couplings import symmetric
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 
 # Numbers that the temporaries of a statistic hold at once.
 _CHUNK = 4_000_000
@@ -248,7 +248,7 @@ class PairwiseStructure(Structure):
 
     def _cells(self) -> NDArray[np.int64]:
         """Where the table of each edge begins, and where the last one ends."""
-        return np.concatenate([[0], np.cumsum(self.sizes[self.edges].prod(axis=1))]).astype(np.int64)
+        return prefix_sums(self.sizes[self.edges].prod(axis=1)).astype(np.int64)
 
     def _members(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         single = np.repeat(np.arange(self.n), self.sizes)
@@ -311,7 +311,7 @@ def _couplings(model: Ising | Potts) -> tuple[NDArray[np.int64], NDArray[np.floa
 
 def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of every state of every variable, one after the other."""
-    start = np.concatenate([[0], np.cumsum(sizes)])
+    start = prefix_sums(sizes)
     counts = np.zeros(int(start[-1]), dtype=np.int64)
     for i, row in enumerate(x):
         counts[start[i] : start[i + 1]] = np.bincount(row, minlength=int(sizes[i]))
@@ -320,7 +320,7 @@ def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def _sum_of_values(values: NDArray[np.float64], x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sum over variables of the value that belongs to the variable's state."""
-    start = np.concatenate([[0], np.cumsum(sizes)])
+    start = prefix_sums(sizes)
     total = np.zeros(x.shape[1])
     for i, row in enumerate(x):
         total += values[start[i] + row.astype(np.int64)]

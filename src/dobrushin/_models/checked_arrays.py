@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._models.couplings import symmetric
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import prefix_sums
 
 FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 
@@ -97,4 +98,4 @@ class CheckedArrays:
         twice = (np.diff(owner[order]) == 0) & (np.diff(scope[order]) == 0)
         if twice.any():
             raise self.error("different variables in each scope", f"variable {scope[order][1:][twice][0]} twice")
-        return np.concatenate([[0], np.cumsum(arity)]).astype(np.int64), scope[order]
+        return prefix_sums(arity).astype(np.int64), scope[order]

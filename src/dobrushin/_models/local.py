@@ -61,7 +61,7 @@ class LocalModel(Model, ABC):
 
     @property
     def _form(self) -> Form:
-        requirement = "a model that is made as a whole, for what needs all of it"
+        requirement = "one that is made as a whole: this call needs all of it, and of a LocalModel only parts are made"
         raise ArgumentError("LocalModel", "model", requirement, self)
 
     @property

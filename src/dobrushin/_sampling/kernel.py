@@ -192,9 +192,15 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
     """For each variable of a model of `n`, a bound on the error of one of its updates; 0 for those without any."""
     region = runner.region
     error = np.zeros(n)
-    updated = region.positions[region.updated]
-    error[updated] = np.minimum(runner.error[region.updated] + choice_error(scan, updated), 1.0)
+    error[region.positions[region.updated]] = region_error(scan, runner)
     return error
+
+
+def region_error(scan: Scan, runner: Runner) -> NDArray[np.float64]:
+    """The same for the updated variables of the runner's region alone."""
+    region = runner.region
+    updated = region.positions[region.updated]
+    return np.minimum(runner.error[region.updated] + choice_error(scan, updated), 1.0)
 
 
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:

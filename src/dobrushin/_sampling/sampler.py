@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._models import Model
 from dobrushin._models.near import Region
 from dobrushin._sampling.batches import Job, Outcome, run_batches
-from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, update_error
+from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, region_error, update_error
 from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
@@ -266,7 +266,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
         for part in outcome.parts:
             counts += part.counts if part.counts is not None else 0
     n, runner = model.n_variables, job.runner
-    error = update_error(n, job.scan, runner)
+    error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
     kept = runner.region.positions[job.rows]
     labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
     return Samples(

@@ -46,7 +46,7 @@ class Samples:
         The kernel that drew; its name can be given to `sample` to draw the same again.
     update_error : array
         For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
-        for variables that were not updated).
+        for variables that were not updated). A single number, the largest, for a model that is never made as a whole.
     """
 
     states: NDArray[Any] | None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import sums_of, sums_to_one
 from dobrushin.io.numbers import Numbers, quote
@@ -62,7 +63,7 @@ def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64
     numbers.first_error(numbers.values < 0, 0, "a probability, 0 or more")
     if not sizes.all():
         raise numbers.error("1 or more states", int(heads[np.argmin(sizes)]))
-    start = np.concatenate([[0], np.cumsum(sizes)])
+    start = prefix_sums(sizes)
     sums = sums_of(numbers.values[at], start[:-1])
     if (bad := ~sums_to_one(sums, sizes)).any():
         i = int(np.argmax(bad))

@@ -109,7 +109,7 @@ def _read_scopes(numbers: Numbers, n: int) -> tuple[NDArray[np.int64], NDArray[n
     numbers.position = first
     numbers.whole(len(heads) + len(at), "a whole number")
     scope = numbers.values[at].astype(np.int64)
-    start = np.concatenate([[0], np.cumsum(numbers.values[heads])]).astype(np.int64)
+    start = prefix_sums(numbers.values[heads]).astype(np.int64)
     if (outside := scope >= n).any():
         raise numbers.error(f"a variable from 0 to {n - 1}", int(at[np.argmax(outside)]))
     table = np.repeat(np.arange(tables), np.diff(start))
@@ -151,7 +151,7 @@ def _read_tables(
     table = numbers.values[at]
     if (bad := table < 0).any():
         raise numbers.error("a weight, 0 or more", int(at[np.argmax(bad)]))
-    table_start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    table_start = prefix_sums(size).astype(np.int64)
     if len(size) and (empty := np.maximum.reduceat(table, table_start[:-1]) == 0).any():
         k = int(np.argmax(empty))
         raise numbers.source.error(
