@@ -197,6 +197,24 @@ def test_a_kernel_defined_here_is_gone_without_its_entry():
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), kernel="slow")
 
 
+def test_a_family_defined_here_is_fitted_and_written_like_the_ordinary_one(clock, same, tmp_path):
+    data = db.exact_sample(clock, list(clock.labels), 200, seed=1).states
+    fits = [db.fit(model, data, method="exact", iterations=3) for model in (clock, same)]
+    np.testing.assert_array_equal(fits[0].parameters, fits[1].parameters)
+
+    class Pair(db.Model):
+        def __init__(self, strength):
+            super().__init__(db.Ising({(0, 1): strength})._form)
+
+    db.write(Pair(0.3), tmp_path / "pair.coo")
+    assert db.read(tmp_path / "pair.coo").couplings[0, 1] == 0.3
+
+
+def test_help_names_every_method_of_the_library():
+    text = CliRunner().invoke(app, ["estimate", "--help"]).output
+    assert all(name in text for name in METHODS)
+
+
 class Independent(Method):
     """Exact answers for models without edges: each variable has the law of its own potentials."""
 

@@ -297,9 +297,10 @@ FAMILIES: dict[str, type[Structure]] = {"ising": IsingStructure, "potts": PottsS
 
 
 def structure_of(model: Model, learn: str) -> Structure | None:
-    """The structure of a model; None if its family cannot be learned."""
-    kind = next((kind for kind in FAMILIES.values() if isinstance(model, kind.family)), None)
-    return None if kind is None else kind.of(model, learn)
+    """The structure of a model; None if the ordinary family of its form cannot be learned."""
+    ordinary = model._form.to_model(model.labels)
+    kind = next((kind for kind in FAMILIES.values() if isinstance(ordinary, kind.family)), None)
+    return None if kind is None else kind.of(ordinary, learn)
 
 
 def _couplings(model: Ising | Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -52,10 +52,11 @@ class Energy:
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
         """The energies of an Ising model at this inverse temperature."""
-        if not isinstance(model, Ising):
+        ordinary = model._form.to_model(model.labels)
+        if not isinstance(ordinary, Ising):
             raise ArgumentError("write", "model", f"an Ising model, for a {extension} file", got=type(model).__name__)
-        upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
-        J, h = (_per_beta(values, beta) for values in (upper.data, model.fields))
+        upper = sparse.coo_array(sparse.triu(ordinary.couplings, k=1))
+        J, h = (_per_beta(values, beta) for values in (upper.data, ordinary.fields))
         i, j = upper.coords
         return cls(i, j, J, h, offset, None if isinstance(model.labels, range) else model.labels)
 
