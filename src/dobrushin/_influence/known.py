@@ -40,6 +40,7 @@ class KnownInfluence:
         self._size = np.zeros(self.n_variables, dtype=np.int32)
         self._cap = np.zeros(self.n_variables)
         self._entries = 0
+        self._all: Rows | None = None  # every row, once they were all asked for
         self._columns = np.zeros(64, dtype=np.int32 if self.n_variables < 2**31 else np.int64)
         self._values = np.zeros(64)
         self._theorem = np.zeros(64, dtype=np.uint8)
@@ -50,8 +51,10 @@ class KnownInfluence:
             return self._rows(positions)
 
     def _rows(self, positions: NDArray[np.int64]) -> Rows:
-        if len(positions) == self.n_variables:
-            return self._all_rows
+        if len(positions) == self.n_variables and self._all is None:
+            self._all = influence_rows(self.model, positions, "best")
+        if self._all is not None:
+            return self._all if len(positions) == self.n_variables else self._all.take(positions)
         missing = positions[self._begin[positions] == 0]
         if len(missing):
             self._inherit(missing)
@@ -61,16 +64,6 @@ class KnownInfluence:
         start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
         parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
         return Rows(frozen(start), *(frozen(part) for part in parts))
-
-    @cached_property
-    def _all_rows(self) -> Rows:
-        """Every row; the arrays are shared, not copied."""
-        rows = influence_rows(self.model, np.arange(self.n_variables), "best")
-        self._begin = np.zeros_like(self._begin)  # first: an interruption below leaves all rows unknown
-        self._columns, self._values, self._theorem, self._cap = rows.columns, rows.values, rows.theorem, rows.cap
-        self._size, self._entries = np.diff(rows.start).astype(np.int32), len(rows.columns)
-        self._begin = 1 + rows.start[:-1]
-        return rows
 
     def _store(self, positions: NDArray[np.int64], rows: Rows) -> None:
         total = self._entries + len(rows.columns)
@@ -93,7 +86,7 @@ class KnownInfluence:
         old = self._kept.positions[positions]
         start, before = self.model._form.adjacency[0], self._before.model._form.adjacency[0]
         same = (start[positions + 1] - start[positions]) == (before[old + 1] - before[old])
-        same &= self._before._begin[old] > 0
+        same &= (self._before._begin[old] > 0) | (self._before._all is not None)
         if same.any():
             rows = self._before.rows(old[same])
             columns = self._kept.own(rows.columns).astype(self._columns.dtype)

@@ -36,6 +36,12 @@ class Rows(NamedTuple):
     theorem: NDArray[np.uint8]
     cap: NDArray[np.float64]  # one per row: the most that all other variables together can move it
 
+    def take(self, rows: NDArray[np.int64]) -> Rows:
+        """Some of the rows, by number."""
+        start, entry = row_entries(self.start[rows], self.start[rows + 1] - self.start[rows])
+        parts = (self.columns[entry], self.values[entry], self.theorem[entry], self.cap[rows])
+        return Rows(frozen(start), *(frozen(part) for part in parts))
+
 
 class Bounds(NamedTuple):
     """Bounds of some rows; the kernels fill them in."""
