@@ -351,6 +351,20 @@ def test_disk_full_and_no_permission(grid, tmp_path, monkeypatch, number, messag
     assert "certified" in out  # what was computed is not lost
 
 
+@pytest.mark.parametrize("module", ["dobrushin", "dobrushin.cli"])
+def test_the_module_is_the_command_without_a_home(module, tmp_path):
+    """A file cannot hold the folders that a library may want to make at home."""
+    home = tmp_path / "home"
+    home.write_text("")
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+    for word, start in (("--version", f"dobrushin {db.__version__}\n"), ("--help", "")):
+        command = [sys.executable, "-m", module, word]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(start)
+    assert f"python -m {module}" in done.stdout
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
 def test_an_interruption_ends_in_words(tmp_path):
     path = tmp_path / "large.npz"

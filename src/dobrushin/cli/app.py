@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dobrushin._shared.version import VERSION
 from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output
 from dobrushin.cli.source import ScanChoice, Source
@@ -38,8 +39,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
+def _say_version(is_asked: bool) -> None:
+    """Print which release this is, and end."""
+    if is_asked:
+        typer.echo(f"dobrushin {VERSION}")
+        raise typer.Exit()
+
+
+Version = Annotated[
+    bool, typer.Option("--version", help="Say which release this is.", callback=_say_version, is_eager=True)
+]
+
+
 @app.callback()
-def top() -> None:
+def top(version: Version = False) -> None:
     """Gibbs sampling with error bars that can be trusted.
 
     Exit codes: 0 certified, 1 error, 2 usage, 3 no certificate.
