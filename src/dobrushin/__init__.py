@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dobrushin.errors import (
         ArgumentError,
         BudgetError,
+        CacheWarning,
         CertificateError,
         CheckpointWarning,
         CoalescenceError,
@@ -53,6 +54,7 @@ __version__ = VERSION
 _HOME = {
     "ArgumentError": "errors",
     "BudgetError": "errors",
+    "CacheWarning": "errors",
     "CertificateError": "errors",
     "CheckpointWarning": "errors",
     "Coalescence": "_coalescence",
@@ -111,6 +113,7 @@ _MODULES = ("adapters", "exact", "io", "plots", "report", "vision")
 __all__ = [
     "ArgumentError",
     "BudgetError",
+    "CacheWarning",
     "CertificateError",
     "CheckpointWarning",
     "Coalescence",
