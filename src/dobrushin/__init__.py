@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:

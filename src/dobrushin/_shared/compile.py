@@ -15,6 +15,7 @@ from typing import Any
 import numba
 from numba.misc.appdirs import AppDirs
 
+from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
 
 # Numba makes its attributes when it reads the environment.
@@ -62,12 +63,12 @@ def _temporary_folder() -> str | None:
         folder = tempfile.mkdtemp(prefix="dobrushin-kernels-")
         atexit.register(_remove, folder, os.getpid())
     where = "is not kept on disk" if folder is None else f"is kept in {folder} until this process ends"
-    warnings.warn(
+    message = (
         f"No folder for compiled code can be written: it {where}. Set NUMBA_CACHE_DIR to a folder that can be, and "
-        "compilation happens once.",
-        CacheWarning,
-        stacklevel=3,
+        "compilation happens once."
     )
+    log.warning(message)
+    warnings.warn(message, CacheWarning, stacklevel=3)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect as inspection
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from dobrushin._shared.version import VERSION
 from dobrushin.cli.guard import run_verb
-from dobrushin.cli.output import Output
+from dobrushin.cli.output import Output, decisions_shown
 from dobrushin.cli.source import ScanChoice, Source
 from dobrushin.io.formats import extensions
 
@@ -36,6 +37,7 @@ Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 10
 ScanName = Annotated[str, typer.Option(help="systematic, uniform, greedy, dogs, or a file with a scan.")]
 Confidence = Annotated[float, typer.Option(help="Probability with which all bounds hold at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on the error stream what is decided.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
@@ -60,13 +62,24 @@ def top(version: Version = False) -> None:
 
 
 def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a verb: what it returns is the exit code, and its errors become one sentence."""
+    """Make a function a verb: what it returns is the exit code, and its errors become one sentence.
+
+    Every verb has the option --verbose.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
-        def command(*args: Any, **kwargs: Any) -> None:
-            raise typer.Exit(run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__)))
+        def command(*args: Any, verbose: bool = False, **kwargs: Any) -> None:
+            with decisions_shown(verbose):
+                code = run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__))
+            raise typer.Exit(code)
 
+        signature = inspection.signature(function, eval_str=True)
+        kind = inspection.Parameter.KEYWORD_ONLY
+        verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
+        own: Any = command
+        own.__signature__ = signature.replace(parameters=[*signature.parameters.values(), verbosity])
+        own.__annotations__ = {**function.__annotations__, "verbose": Verbose}
         app.command(epilog=f"Example: dobrushin {example}")(command)
         return function
 
