@@ -351,6 +351,103 @@ def test_disk_full_and_no_permission(grid, tmp_path, monkeypatch, number, messag
     assert "certified" in out  # what was computed is not lost
 
 
+WRITES = [
+    ("estimate", "{grid}", "--output", "{no}/a.json"),
+    ("estimate", "{grid}", "--output", "{no}/a.mar"),
+    ("estimate", "{grid}", "--output", "{dir}/taken.csv"),
+    ("estimate", "{grid}", "--report", "{no}/page.html"),
+    ("estimate", "{grid}", "--report", "{file}/page.html"),
+    ("estimate", "{grid}", "--report", "{dir}/" + 250 * "a"),
+    ("estimate", "{grid}", "--target", "3", "--output", "{dir}/a.mar"),
+    ("certify", "{grid}", "--plot", "{no}/a.png"),
+    ("certify", "{grid}", "--plot", "{dir}/a.xyz"),
+    ("optimize", "{grid}", "--save", "{no}/scan.npz"),
+    ("optimize", "{grid}", "--plot", "{no}/a.svg"),
+    ("sample", "{grid}", "--output", "{no}/a.csv"),
+    ("sample", "{grid}", "--output", "{dir}/a.xyz"),
+    ("fit", "{grid}", "{data}", "--output", "{no}/a.npz"),
+    ("fit", "{grid}", "{data}", "--output", "{dir}/a.bif"),
+    ("fit", "{potts}", "{data}", "--output", "{dir}/a.coo"),
+    ("convert", "{grid}", "{no}/a.npz"),
+    ("convert", "{grid}", "{dir}"),
+    ("reproduce", "ising-tv", "--out", "{file}"),
+]
+
+
+@pytest.mark.parametrize("words", WRITES, ids=lambda words: f"{words[0]} {words[-1][-20:]}")
+def test_what_cannot_be_written_is_found_before_the_work(words, grid, tmp_path, monkeypatch):
+    def work(*_, **__):
+        raise AssertionError("the work has begun")
+
+    places = {name: tmp_path / name for name in ("no", "file", "data", "potts")} | {"grid": grid, "dir": tmp_path}
+    places |= {"data": tmp_path / "data.npy", "potts": tmp_path / "potts.npz"}
+    places["file"].write_text("kept")
+    (tmp_path / "taken.csv").mkdir()
+    np.save(places["data"], np.zeros((5, 16), dtype=int))
+    db.write(db.Potts.grid(4, 4, states=3, couplings=0.1), places["potts"])
+    before = sorted(tmp_path.rglob("*"))
+    for name in ("estimate", "variation", "influence", "shortest_scan", "optimize", "greedy_scan", "sample", "fit"):
+        monkeypatch.setattr(db, name, work)
+    monkeypatch.setattr("dobrushin.cli.reproduce.run_experiment", work)
+    code, out, error = call(*(word.format(**places) for word in words))
+    assert (code in (1, 2), out) == (True, "")
+    assert one_sentence(error), error
+    assert re.match("Error: (--output|--report|--plot|--save|--out|OUTPUT|MODEL) ", error), error
+    assert sorted(tmp_path.rglob("*")) == before
+    assert places["file"].read_text() == "kept"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can write anywhere")
+def test_no_permission_is_found_before_the_work(grid, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    error = call("estimate", grid, "--output", closed / "a.json")[2]
+    assert "--output must be a file that can be written (Permission denied)" in error
+
+
+def test_files_that_can_be_written_are_left_as_they_are_until_then(grid, tmp_path):
+    """A failure of the work itself neither makes a file nor empties one."""
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text("old")
+    for path in (old, new):
+        assert call("estimate", grid, "--tolerance", 7, "--output", path)[0] == 2
+    assert (old.read_text(), new.exists()) == ("old", False)
+    assert call("estimate", grid, "--report", os.devnull, "-q")[0] == 0
+
+
+def test_tables_need_no_pandas(grid, network, tmp_path, monkeypatch):
+    """They are what pandas writes, to the last letter."""
+    written = tmp_path / "table.csv"
+    estimates = [(grid, ()), (grid, ("--method", "uncertified", "--seed", 1)), (network, ("--target", "grass"))]
+    expected = []
+    for path, words in estimates:
+        options = {"method": "uncertified", "seed": 1} if "--seed" in words else {}
+        targets = ["grass"] if path == network else "all"
+        answer = db.estimate(db.read(path), targets, tolerance=0.05, **options)
+        expected.append(answer.to_dataframe().to_csv(index=False))
+    states = db.sample(db.read(grid), db.Scan.systematic(16, 32), chains=7, seed=1).to_dataframe().to_csv()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for (path, words), text in zip(estimates, expected, strict=True):
+        call("estimate", path, *words, "--tolerance", 0.05, "--output", written, "-q")
+        assert written.read_text() == text
+    call("sample", grid, "--steps", 32, "--chains", 7, "--seed", 1, "--output", written, "-q")
+    assert written.read_text() == states
+
+
+@pytest.mark.parametrize("module", ["dobrushin", "dobrushin.cli"])
+def test_the_module_is_the_command_without_a_home(module, tmp_path):
+    """A file cannot hold the folders that a library may want to make at home."""
+    home = tmp_path / "home"
+    home.write_text("")
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+    for word, start in (("--version", f"dobrushin {db.__version__}\n"), ("--help", "")):
+        command = [sys.executable, "-m", module, word]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(start)
+    assert f"python -m {module}" in done.stdout
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
 def test_an_interruption_ends_in_words(tmp_path):
     path = tmp_path / "large.npz"

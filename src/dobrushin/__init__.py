@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dobrushin.errors import (
         ArgumentError,
         BudgetError,
+        CacheWarning,
         CertificateError,
         CheckpointWarning,
         CoalescenceError,
@@ -53,6 +55,7 @@ __version__ = VERSION
 _HOME = {
     "ArgumentError": "errors",
     "BudgetError": "errors",
+    "CacheWarning": "errors",
     "CertificateError": "errors",
     "CheckpointWarning": "errors",
     "Coalescence": "_coalescence",
@@ -111,6 +114,7 @@ _MODULES = ("adapters", "exact", "io", "plots", "report", "vision")
 __all__ = [
     "ArgumentError",
     "BudgetError",
+    "CacheWarning",
     "CertificateError",
     "CheckpointWarning",
     "Coalescence",

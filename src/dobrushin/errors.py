@@ -291,6 +291,10 @@ def how_to_go_on(saved: bool) -> str:
     return "With checkpoint= the same call could go on from there, with a new executor."
 
 
+class CacheWarning(UserWarning):
+    """Compiled code can be kept only until the process ends, because no other folder can be written."""
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint that can no longer be written; the run goes on without it."""
 

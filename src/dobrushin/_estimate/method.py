@@ -21,6 +21,7 @@ from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.log import log
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError
@@ -293,6 +294,7 @@ def choose(query: Query) -> Method:
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
+    log.info("method %s: %s", method.name, method.plan.reason)
     return method
 
 
@@ -311,6 +313,8 @@ def _ask_all(query: Query) -> Method:
         else:
             choice.best = proposal or choice.best
             choice.can_sample |= proposal is not None and proposal.plan.scan is not None
+    for name, reason in choice.refusals.items():
+        log.info("method %s is out: %s", name, reason)
     if choice.best is None:
         raise CertificateError(choice.refusals, REMEDY)
     return choice.best

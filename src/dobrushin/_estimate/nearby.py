@@ -18,6 +18,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering, Part
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError, BudgetError
 
 _FIRST_RADIUS = 8
@@ -35,6 +36,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     radius = _FIRST_RADIUS
     while True:
         ball = model.near(centres, radius)
+        log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
         near = {label: state for label, state in given.items() if ball.holds(label)}
         query = read_query(ball.model, targets, near, settings, is_part=True)
         place = _place_in_the_whole(query, given, model.n_variables)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._influence.rows import Wanted
 from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.log import log
 from dobrushin.errors import BudgetError
 
 # Per row: with method="best" larger rows fall back on a closed form, with method="exact" they are an error.
@@ -30,7 +31,10 @@ def enumerable(wanted: Wanted, k_own: NDArray[np.int64], k_other: NDArray[np.int
     if wanted.method == "exact" and (over := cost > EXACT).any():
         r = int(np.argmax(over))
         raise over_budget(wanted.labels[int(wanted.positions[r])], float(cost[r]), EXACT)
-    return frozen(np.flatnonzero(cost <= (EXACT if wanted.method == "exact" else BEST)))
+    fits = cost <= (EXACT if wanted.method == "exact" else BEST)
+    if not fits.all():
+        log.info("influence: %d of %d rows have too many neighbours to enumerate", np.sum(~fits), len(fits))
+    return frozen(np.flatnonzero(fits))
 
 
 def over_budget(label: object, cost: float, limit: float) -> BudgetError:

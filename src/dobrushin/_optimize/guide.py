@@ -15,6 +15,7 @@ from dobrushin._influence import Influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
+from dobrushin._shared.log import log
 from dobrushin._variation import Variation
 
 # The spectral radius to scale to; see benchmarks/guides.py for what others give.
@@ -35,6 +36,8 @@ def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) 
     if bound.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
         return None
     factor = _factor(influence)
+    if factor < 1.0:
+        log.info("influence is too strong to choose scans with: scaled by %.3g", factor)
     return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
 
 

@@ -18,6 +18,7 @@ from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, own_executor, receive, run_pieces, share, workers_of
+from dobrushin._shared.log import log
 from dobrushin._shared.running import Running, progress_bar
 from dobrushin._shared.state_file import StateFile
 
@@ -177,6 +178,11 @@ def run_batches(
 ) -> Outcome:
     """Run the chains with these numbers; `what` stands beside the progress bar."""
     batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
+    region = job.runner.region
+    log.info(
+        "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
+        what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
+    )  # fmt: skip
     saved = None
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, sequence, (job, numbers, len(batches)), function)

@@ -19,6 +19,7 @@ from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.log import log
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -239,6 +240,7 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: 
     from dobrushin._sampling.cuda.device import cupy
 
     cupy()  # says what is missing
+    log.info("kernel %s runs on the GPU", runner.name)
     return runner.twin()
 
 

@@ -1,11 +1,25 @@
-"""The one place that spells Numba options."""
+"""The one place that spells Numba options, and that says where compiled code is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+from numba.misc.appdirs import AppDirs
+
+from dobrushin._shared.log import log
+from dobrushin.errors import CacheWarning
+
+# Numba makes its attributes when it reads the environment.
+_config: Any = numba.config
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -13,4 +27,63 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     No `fastmath`: certificates rely on the order of roundings and on infinities.
     """
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy")
+    if _has_place(os.path.dirname(function.__code__.co_filename)):
+        return compiled(cache=True)(function)
+    if (folder := _temporary_folder()) is None:
+        return compiled()(function)
+    with _cache_in(folder):
+        return compiled(cache=True)(function)
+
+
+@functools.cache
+def _has_place(source: str) -> bool:
+    """Whether Numba finds a folder for what it compiles from this one: those that it tries, in its order."""
+    if _config.CACHE_DIR and _is_writable(_config.CACHE_DIR):
+        return True
+    users = AppDirs(appname="numba", appauthor=False).user_cache_dir
+    return _is_writable(os.path.join(source, "__pycache__")) or _is_writable(users)
+
+
+def _is_writable(folder: str) -> bool:
+    """Whether files can be made here; modes alone do not say."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _temporary_folder() -> str | None:
+    """A folder that only this user can read, for as long as this process lives; None if there can be none."""
+    folder: str | None = None
+    with contextlib.suppress(OSError):
+        folder = tempfile.mkdtemp(prefix="dobrushin-kernels-")
+        atexit.register(_remove, folder, os.getpid())
+    where = "is not kept on disk" if folder is None else f"is kept in {folder} until this process ends"
+    message = (
+        f"No folder for compiled code can be written: it {where}. Set NUMBA_CACHE_DIR to a folder that can be, and "
+        "compilation happens once."
+    )
+    log.warning(message)
+    warnings.warn(message, CacheWarning, stacklevel=3)
+    return folder
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Remove a folder with all that is in it, in the process that made it and not in its forks."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    """Let Numba keep what is decorated meanwhile in this folder; the caches of other packages stay where they are."""
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = folder
+    try:
+        yield
+    finally:
+        _config.CACHE_DIR = before

@@ -16,6 +16,7 @@ import numpy as np
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
 SECONDS = 5.0
@@ -130,6 +131,7 @@ class StateFile:
             self._fails = True
             reason = error.strerror or error
             message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
+            log.warning(message)
             warnings.warn(message, CheckpointWarning, stacklevel=2)
 
     def _write(self, arrays: dict[str, Any]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect as inspection
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dobrushin._shared.version import VERSION
 from dobrushin.cli.guard import run_verb
-from dobrushin.cli.output import Output
+from dobrushin.cli.output import Output, decisions_shown
 from dobrushin.cli.source import ScanChoice, Source
 from dobrushin.io.formats import extensions
 
@@ -35,11 +37,24 @@ Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 10
 ScanName = Annotated[str, typer.Option(help="systematic, uniform, greedy, dogs, or a file with a scan.")]
 Confidence = Annotated[float, typer.Option(help="Probability with which all bounds hold at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on the error stream what is decided.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
+def _say_version(is_asked: bool) -> None:
+    """Print which release this is, and end."""
+    if is_asked:
+        typer.echo(f"dobrushin {VERSION}")
+        raise typer.Exit()
+
+
+Version = Annotated[
+    bool, typer.Option("--version", help="Say which release this is.", callback=_say_version, is_eager=True)
+]
+
+
 @app.callback()
-def top() -> None:
+def top(version: Version = False) -> None:
     """Gibbs sampling with error bars that can be trusted.
 
     Exit codes: 0 certified, 1 error, 2 usage, 3 no certificate.
@@ -47,13 +62,24 @@ def top() -> None:
 
 
 def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a verb: what it returns is the exit code, and its errors become one sentence."""
+    """Make a function a verb: what it returns is the exit code, and its errors become one sentence.
+
+    Every verb has the option --verbose.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
-        def command(*args: Any, **kwargs: Any) -> None:
-            raise typer.Exit(run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__)))
+        def command(*args: Any, verbose: bool = False, **kwargs: Any) -> None:
+            with decisions_shown(verbose):
+                code = run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__))
+            raise typer.Exit(code)
 
+        signature = inspection.signature(function, eval_str=True)
+        kind = inspection.Parameter.KEYWORD_ONLY
+        verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
+        own: Any = command
+        own.__signature__ = signature.replace(parameters=[*signature.parameters.values(), verbosity])
+        own.__annotations__ = {**function.__annotations__, "verbose": Verbose}
         app.command(epilog=f"Example: dobrushin {example}")(command)
         return function
 

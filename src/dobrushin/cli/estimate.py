@@ -17,6 +17,7 @@ from dobrushin._estimate.targets import shown
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage, explanation
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
+from dobrushin.cli.writing import check_file, write_table
 
 _EXAMPLE = "the paper's Ising model with a million spins (no file was given); target: one corner"
 
@@ -38,11 +39,14 @@ def run(
     out: Output,
 ) -> int:
     """Estimate, print, and write what was asked for."""
+    check_file("--report", report, is_replaced=True)
+    is_marginals = output is not None and output.suffix.lower() == ".mar"
+    check_file("--output", output, endings=(".json", ".csv", ".mar"), is_replaced=is_marginals)
     model = source.read()
     evidence = source.read_evidence(model)
     targets = _targets(source, model, target)
-    if output is not None and output.suffix.lower() not in (".json", ".csv", ".mar"):
-        raise Usage(f"--output must end in .json, .csv or .mar. Got {str(output)!r}.")
+    if output is not None and is_marginals:
+        _check_all_are_asked(output, model, targets, evidence)
     if source.path is None:
         out.note(f"Estimating on {_EXAMPLE}.")
     failure: db.CertificateError | None = None
@@ -71,6 +75,14 @@ def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
     return read_targets(model, target) or ([0] if source.path is None else "all")
 
 
+def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: Mapping[Hashable, int]) -> None:
+    """Refuse a file of all marginals where only some are asked for."""
+    known = set(model.labels if targets == "all" else targets) | set(evidence)
+    missing = [label for label in model.labels if label not in known]
+    if missing:
+        raise Usage(f"--output {output.name} holds all marginals: estimate all variables. {missing[0]!r} is missing.")
+
+
 def _page(answer: db.Estimate, names: dict[str, list[str]]) -> Group:
     rows = []
     for k in range(len(answer)):
@@ -93,7 +105,9 @@ def _write(
     if suffix == ".json":
         output.write_text(answer.to_json(indent=1) + "\n", encoding="utf-8")
     elif suffix == ".csv":
-        answer.to_dataframe().to_csv(output, index=False)
+        numbers = (answer.mean, answer.lower, answer.upper, answer.bias_bound)
+        rows = zip(map(shown, answer.targets), answer.states, *(column.tolist() for column in numbers), strict=True)
+        write_table(output, ("target", "state", "mean", "lower", "upper", "bias_bound"), rows)
     else:
         _write_mar(answer, output, source, model, evidence)
 
@@ -103,9 +117,6 @@ def _write_mar(
 ) -> None:
     """A UAI result file: all variables of the file, those observed and those with one state too."""
     marginals: dict[Any, Any] = {label: answer[label].mean for label in dict.fromkeys(answer.targets)}
-    missing = [label for label in model.labels if label not in marginals and label not in evidence]
-    if missing:
-        raise Usage(f"--output {output.name} holds all marginals: estimate all variables. {missing[0]!r} is missing.")
     observed: dict[Any, int] = dict(evidence)
     if (sizes := source.uai_sizes()) is None:  # numbered by position where the file has no numbers
         sizes = model.cardinalities

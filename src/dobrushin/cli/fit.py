@@ -13,13 +13,15 @@ from dobrushin._shared.extras import require
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output
 from dobrushin.cli.source import Source
+from dobrushin.cli.writing import check_model, rehearse_model
 
 
 def run(source: Source, data: Path, output: Path | None, out: Output, **options: Any) -> int:
     """Fit, print, and write the fitted model."""
-    fit = db.fit(source.read(), read_data(data), progress=out.progress, **options)
-    if output is not None:
-        db.write(fit.model, output)
+    check_model("--output", output)
+    model = source.read()
+    rehearse_model(output, model)
+    fit = db.fit(model, read_data(data), progress=out.progress, **options)
     certified = fit.bias_bound is not None and bool(np.isfinite(fit.bias_bound))
     about = {
         "parameters": fit.parameters.tolist(),
@@ -29,6 +31,7 @@ def run(source: Source, data: Path, output: Path | None, out: Output, **options:
     }
     out.show(about, lambda: Text(str(fit)))
     if output is not None:
+        db.write(fit.model, output)
         out.note(f"Wrote {output}.")
     return CERTIFIED if certified else NO_CERTIFICATE
 

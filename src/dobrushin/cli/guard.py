@@ -38,6 +38,10 @@ class Usage(Exception):
     """An option that cannot be used."""
 
 
+class Unwritable(Exception):
+    """A file or folder that cannot be written, found before the work."""
+
+
 def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -> int:
     """Run a verb; what goes wrong becomes one sentence on stderr and an exit code.
 
@@ -56,6 +60,8 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
         return INTERRUPTED
     except Usage as error:
         return _say(str(error), USAGE)
+    except Unwritable as error:
+        return _say(str(error), FAILED)
     except db.ArgumentError as error:
         return _say(error.about(_subject(error, options())), USAGE)
     except (db.CertificateError, db.ToleranceError) as error:

@@ -10,6 +10,7 @@ import dobrushin as db
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
+from dobrushin.cli.writing import check_file, check_plot
 
 _SWEEPS = 20
 
@@ -24,6 +25,8 @@ def run(
     out: Output,
 ) -> int:
     """Print the table, write the picture; the exit code."""
+    check_file("--save", save)
+    check_plot("--plot", plot)
     model = source.read_given()
     targets = read_targets(model, target)
     length = _SWEEPS * model.n_variables if steps is None else steps
@@ -32,6 +35,11 @@ def run(
     else:
         results = {method: _scans(model, method, length, targets) for method in ("paper", "best")}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
+    about = {
+        name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
+        for name, result in results["best"].items()
+    }
+    out.show(about, lambda: _table(model, results, targets))
     if save is not None:
         best.scan.save(save)
     if plot is not None:
@@ -39,11 +47,6 @@ def run(
         curves = {name: result.variation for name, result in results.get("paper", results["best"]).items()}
         axes: Any = db.plots.bounds(curves)
         axes.figure.savefig(plot, dpi=150)
-    about = {
-        name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
-        for name, result in results["best"].items()
-    }
-    out.show(about, lambda: _table(model, results, targets))
     for what, written in (("Best scan", save), ("Bounds against steps", plot)):
         if written is not None:
             out.note(f"{what}: {written}")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+
+from dobrushin._shared.log import log
 
 # Wide enough for the tables where the output is not a terminal.
 _WIDTH = 120
@@ -49,6 +53,23 @@ class Output:
         """Print a line for people."""
         if self.is_for_people:
             print(text)
+
+
+@contextmanager
+def decisions_shown(is_wanted: bool) -> Iterator[None]:
+    """Show meanwhile what the package logs, on the error stream."""
+    if not is_wanted:
+        yield
+        return
+    handler, level = logging.StreamHandler(), log.level
+    handler.setFormatter(logging.Formatter("dobrushin: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
 from dobrushin.cli.output import Output, table
+from dobrushin.cli.writing import check_folder
 from dobrushin.experiments.catalog import EXPERIMENTS, Experiment
 from dobrushin.experiments.catalog import run as run_experiment
 from dobrushin.experiments.outcome import Outcome
@@ -32,6 +33,7 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
         raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}. Got {name!r}.")
     if setting.data is not None and not setting.data.is_dir():
         raise Usage(f"--data must be the folder that holds the images. There is no folder {setting.data}.")
+    check_folder("--out", folder)
     say = _say if out.progress else None
     people = Output(as_json=False, quiet=not out.is_for_people)
     outcomes: list[Outcome] = []

@@ -13,9 +13,10 @@ import numpy as np
 from rich.text import Text
 
 import dobrushin as db
-from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
+from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
+from dobrushin.cli.writing import check_file, check_model, check_plot, write_table
 
 
 def inspect(source: Source, out: Output) -> int:
@@ -61,6 +62,7 @@ def certify(
     out: Output,
 ) -> int:
     """Bound the bias of a scan: by Dobrushin's theorem, or by simulation with these options of `coalescence`."""
+    check_plot("--plot", plot)
     model = source.read_given()
     targets = read_targets(model, target)
     scan = choice.make(model, targets)
@@ -73,10 +75,10 @@ def certify(
         bound = db.variation(model, scan, targets)
         about = {"kind": "dobrushin variation"}
     about |= {"value": bound.value, "steps": len(scan), "vacuous": bool(bound.is_vacuous)}
+    out.show(about, lambda: Text(repr(bound)))
     if plot is not None:
         axes: Any = db.plots.bounds({choice.name: bound})
         axes.figure.savefig(plot, dpi=150)
-    out.show(about, lambda: Text(repr(bound)))
     return NO_CERTIFICATE if bound.is_vacuous else CERTIFIED
 
 
@@ -84,17 +86,11 @@ def sample(
     source: Source, choice: ScanChoice, target: Sequence[str], output: Path | None, out: Output, **options: Any
 ) -> int:
     """Run a scan."""
+    check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    if output is not None and output.suffix.lower() not in (".npz", ".csv"):
-        raise Usage(f"--output must end in .npz or .csv. Got {str(output)!r}.")
     keep = db.Record(targets, states=output is not None, counts=True)
     run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
-    if output is not None:
-        if output.suffix.lower() == ".npz":
-            run.save(output)
-        else:
-            run.to_dataframe().to_csv(output)
     shares = run.marginals()
     names = [str(label) for label in run.variables]
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": str(run.seed),
@@ -103,11 +99,24 @@ def sample(
     rows = [[name, *(f"{share:.4g}" for share in row)] for name, row in zip(names, shares, strict=True)]
     columns = ("variable", *(f"state {k}" for k in range(shares.shape[1])))
     out.show(about, lambda: table(title, columns, rows))
+    if output is not None:
+        _write_states(run, output)
     return CERTIFIED
+
+
+def _write_states(run: db.Samples, output: Path) -> None:
+    """The states of the chains: everything about the run, or a table of the last states."""
+    if output.suffix.lower() == ".npz":
+        run.save(output)
+        return
+    states: Any = run.states
+    rows = ((chain, 0, *states[chain].tolist()) for chain in range(run.chains))
+    write_table(output, ("chain", "draw", *run.variables), rows)
 
 
 def convert(source: Source, output: Path, out: Output) -> int:
     """From one format to another."""
+    check_model("OUTPUT", output)
     model = source.read()
     if source.beta is None:
         db.write(model, output)
