@@ -9,8 +9,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate import many
+from dobrushin._sampling import batches
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
 from dobrushin._shared.executors import Within, cores, receive, share, within, workers_of
@@ -41,6 +42,26 @@ def queries(count: int) -> list:
         target, *known = rng.choice(144, 4, replace=False).tolist()
         asked.append(([target], {k: int(rng.choice([-1, 1])) for k in known} if rng.random() < 0.7 else None))
     return asked
+
+
+class Ending:
+    """Takes a few pieces and then no more, as a pool does whose machine goes away."""
+
+    taken = 0
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        self.taken += 1
+        if self.taken > 3:
+            raise BrokenExecutor("gone")
+        return super().submit(fn, *args, **kwargs)
+
+
+class EndingThreads(Ending, ThreadPoolExecutor):
+    """Of this process."""
+
+
+class EndingProcesses(Ending, ProcessPoolExecutor):
+    """Of other processes."""
 
 
 class Counting(ThreadPoolExecutor):
@@ -112,6 +133,38 @@ def test_coalescence_and_estimates_are_the_same_in_processes(tmp_path):
             file = tmp_path / f"{method}.npz"
             assert same_estimate(db.estimate(MODEL, [3], executor=pool, checkpoint=file, **options), here)
             assert file.exists()
+
+
+# Each in more than a few batches.
+LONG_CALLS = {
+    "sample": lambda **how: db.sample(MODEL, SCAN, chains=700, **how).states,
+    "coalescence": lambda **how: db.coalescence(MODEL, SCAN, runs=700, **how).per_variable,
+    **{
+        f"estimate by {method}": lambda method=method, **how: (
+            db.estimate(MODEL, [3], tolerance=0.05, method=method, **how).mean
+        )
+        for method in ("dobrushin", "coalescence", "uncertified")
+    },
+}
+
+
+@pytest.mark.parametrize("pool", [None, EndingThreads, EndingProcesses], ids=["own threads", "threads", "processes"])
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_every_call_goes_on_from_its_checkpoint_with_and_without_a_seed(tmp_path, monkeypatch, name, pool):
+    """Also under a seed that is more than a number; the end is that of a run that was never broken off."""
+    call = LONG_CALLS[name]
+    for k, seed in enumerate((None, 7, np.random.SeedSequence(4, spawn_key=(1,)))):
+        file = tmp_path / f"{k}.npz"
+        with monkeypatch.context() as broken, nullcontext() if pool is None else pool(2) as executor:
+            broken.setattr(batches, "ThreadPoolExecutor", EndingThreads)
+            with pytest.raises(db.WorkerError, match="gone"):
+                call(seed=seed, checkpoint=file, executor=executor)
+        used = _resume.stored_seed(file)
+        again = call(checkpoint=file)
+        np.testing.assert_array_equal(again, call(seed=used if seed is None else seed))
+        np.testing.assert_array_equal(again, call(seed=seed, checkpoint=file))
+        with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
+            call(seed=8, checkpoint=file)
 
 
 def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):

@@ -173,13 +173,13 @@ class Outcome:
 
 
 def run_batches(
-    job: Job, numbers: range, sequence: np.random.SeedSequence, running: Running, what: str, function: str
+    job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str, function: str
 ) -> Outcome:
-    """Run the chains with these numbers; `what` stands beside the progress bar."""
+    """Run the chains with these numbers; `what` stands beside the progress bar, a checkpoint keeps `call_seed`."""
     batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
     saved = None
     if running.checkpoint is not None:
-        saved = Checkpoint(running.checkpoint, sequence, (job, numbers, len(batches)), function)
+        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), function)
     total = len(job.scan) * len(numbers)
     with progress_bar(True, total, what) if running.progress else nullcontext() as report:
         finished, trouble = _run_all(job, batches, running.executor, saved, report, function)
