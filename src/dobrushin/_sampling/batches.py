@@ -109,7 +109,8 @@ def _begin(job: Job, chains: range) -> Progress:
     runner = job.runner
     x = runner.start(job.master, chains) if job.start is None else runner.load(job.start(chains))
     if job.guard is not None:
-        job.guard.check(runner.read(x, np.arange(runner.region.size), len(chains)), chains.start)
+        better = job.guard.admit(runner.read(x, np.arange(runner.region.size), len(chains)), chains.start)
+        x = x if better is None else runner.load(better)
     shape = (len(job.stops), len(job.rows), len(chains))
     states = np.empty(shape, dtype=runner.dtype) if job.states else None
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
