@@ -24,7 +24,7 @@ from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
 from dobrushin._shared.executors import Within, cores, receive, share, within, workers_of
 from dobrushin._shared.fingerprint import fingerprint
-from executors import Deadly, Noted, deadly_event
+from executors import Deadly, Forbidden, Noted, deadly_event
 
 MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)
 SCAN = db.Scan.systematic(144, 288)
@@ -275,6 +275,18 @@ def test_more_workers_get_more_pieces(monkeypatch):
     submit = lambda pool, k: pool.submit(k)  # noqa: E731
     _executor.run_pieces(stuck, submit, range(1000), {}, "sample", look=look, stop=lambda: None)
     assert len(futures) == 200
+
+
+@pytest.mark.parametrize("pool", [nullcontext, lambda: ThreadPoolExecutor(4), lambda: ProcessPoolExecutor(2)])
+def test_the_lowest_chain_with_a_forbidden_start_is_named(tmp_path, pool):
+    """Its batch is the last to find out; others, and those that only begin in this process, do not go before it."""
+    gas = db.PairwiseMRF(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], np.array([[0.0, 0.0], [0.0, -np.inf]]))
+    with pool() as executor:
+        for first in (0, 68, 700):
+            for extra in ({}, {"checkpoint": tmp_path / str(first)}):
+                how = {"chains": 1000, "seed": 1, "initial": Forbidden(4, first), "executor": executor, **extra}
+                with pytest.raises(db.ArgumentError, match=rf"forbidden: 0 = 1, 1 = 1 at chain {first}\."):
+                    db.sample(gas, db.Scan.systematic(4, 4000), **how)
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------

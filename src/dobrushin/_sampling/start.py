@@ -88,29 +88,30 @@ class Guard:
         `first` is the number of the first chain.
         """
         states = np.ascontiguousarray(states, dtype=np.int64)
-        variable, factor, chain = self._forbidden(states)
-        if variable < 0:
+        if self._forbidden(states)[0] < 0:
             return None
-        if self.refuge is None:
-            raise self._refusal(states, variable, factor, chain, first)
         better = states.copy()
         for chain in range(states.shape[1]):
-            if self._forbidden(np.ascontiguousarray(states[:, chain : chain + 1]))[0] >= 0:
+            own = np.ascontiguousarray(states[:, chain : chain + 1])
+            variable, factor = self._forbidden(own)
+            if variable >= 0:
+                if self.refuge is None:
+                    raise self._refusal(own[:, 0], variable, factor, first + chain)
                 better[:, chain] = self.refuge
         return better
 
-    def _forbidden(self, states: NDArray[np.int64]) -> tuple[int, int, int]:
-        """A variable, a factor of it and a chain in which the factor forbids the states; -1 for none."""
-        found: tuple[int, int, int] = first_forbidden(*self.factors, states)
-        return found
+    def _forbidden(self, states: NDArray[np.int64]) -> tuple[int, int]:
+        """A variable, and a factor of it that forbids the states of some chain; -1 for none."""
+        variable, factor, _ = first_forbidden(*self.factors, states)
+        return variable, factor
 
-    def _refusal(self, states: NDArray[np.int64], variable: int, factor: int, chain: int, first: int) -> ArgumentError:
+    def _refusal(self, states: NDArray[np.int64], variable: int, factor: int, chain: int) -> ArgumentError:
         first_member, last = self.factors.m_start[factor : factor + 2]
         names = [variable, *self.factors.member[first_member:last].tolist()]
-        values = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
+        values = [f"{self.labels[int(self.positions[v])]!r} = {states[v]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
         return ArgumentError(
-            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {first + chain}"
+            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}"
         )
 
 
