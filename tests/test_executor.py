@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
 import signal
 import threading
 import time
+import tracemalloc
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -320,6 +323,79 @@ def test_a_checkpoint_with_another_count_is_refused(tmp_path):
         np.savez(file, **{key: value for key, value in arrays.items() if key != name}, **change)
         with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
             db.sample(MODEL, SCAN, checkpoint=file, **options)
+
+
+def npy(header: bytes, content: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n" + content
+
+
+def damaged(file: Path) -> Iterator[tuple[str, bytes]]:
+    """What is in a checkpoint, but for one array that says it is larger than it is; by what was done."""
+    huge = b"{'descr': '<i8', 'fortran_order': False, 'shape': (%s), }"
+    with zipfile.ZipFile(file) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    name = next(name for name in members if name.endswith(".counts.npy"))
+    changes = {
+        "huge shape": {name: npy(huge % b"1000000000000,", members[name][128:])},
+        "overflow": {name: npy(huge % b"4611686018427387904, 4", b"")},
+        "negative": {name: npy(huge % b"-1, -2", bytes(16))},
+        "seed": {"seed.npy": npy(b"{'descr': '<U1000000000', 'fortran_order': False, 'shape': (), }", b"1")},
+        "object": {name: npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }", bytes(16))},
+        "version": {name: b"\x93NUMPY\x03\x00" + bytes(100)},
+        "empty": {name: b""},
+    }
+    for what, change in changes.items():
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as packed:
+            for key, content in (members | change).items():
+                packed.writestr(key, content)
+        yield what, data.getvalue()
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as packed:
+        for key, content in members.items():
+            packed.writestr(key, content)
+        packed.writestr("bomb.npy", npy(huge % b"2000000,", bytes(16_000_000)))
+    yield "deflated", data.getvalue()
+    whole = file.read_bytes()
+    place = whole.index(b"PK\x01\x02")
+    for where in (place + 20, place + 24):
+        yield "directory", whole[:where] + (2**31).to_bytes(4, "little") + whole[where + 4 :]
+
+
+def test_a_checkpoint_that_says_it_is_larger_than_it_is_takes_no_memory(tmp_path):
+    file = tmp_path / "run.npz"
+    options = {"chains": 300, "record": "counts"}
+    db.sample(MODEL, SCAN, seed=3, checkpoint=file, **options)
+    for what, data in list(damaged(file)):
+        for seed in (3, None):
+            file.write_bytes(data)
+            tracemalloc.start()
+            with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
+                db.sample(MODEL, SCAN, seed=seed, checkpoint=file, **options)
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000, what
+            tracemalloc.stop()
+
+
+def test_arrays_of_another_run_are_not_read(tmp_path, monkeypatch):
+    file = tmp_path / "run.npz"
+    db.sample(MODEL, SCAN, seed=3, chains=300, checkpoint=file)
+    read = []
+
+    def note(packed, name):
+        read.append(name)
+        return actual(packed, name)
+
+    actual = _resume._read_array
+    monkeypatch.setattr(_resume, "_read_array", note)
+    with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
+        db.sample(MODEL, SCAN, seed=4, chains=300, checkpoint=file)
+    assert sorted(read) == ["format", "run", "seed"]
+
+
+def test_a_seed_with_an_absurd_pool_is_not_made(tmp_path):
+    file = tmp_path / "run.npz"
+    np.savez(file, seed=np.array("[1, [], 1000000000000]"))
+    assert _resume.stored_seed(file) is None
 
 
 def test_a_run_whose_checkpoint_can_no_longer_be_written_goes_on(tmp_path, monkeypatch):
