@@ -305,6 +305,17 @@ def test_a_model_that_allows_nothing_is_named(monkeypatch):
         db.sample(gas, db.Scan([0, 1, 2]), chains=100, seed=1)
 
 
+RAGGED = [[1] * 9, [1]]
+
+
+@pytest.mark.parametrize("value", [None, 1.0, object(), RAGGED, [[1], RAGGED], "nonsense", {}, True])
+def test_starts_that_are_none_are_named(value):
+    model = db.Ising.grid(3, 3)
+    for initial in (value, lambda _: value):
+        with pytest.raises(db.ArgumentError, match=r"'initial' .* states or a function that returns them"):
+            db.sample(model, db.Scan([0]), chains=2, initial=initial)
+
+
 def test_a_forbidden_start_is_named():
     repel = np.array([[0.0, 0.0], [0.0, -np.inf]])
     gas = db.PairwiseMRF([[0, 0]] * 3, [(0, 1), (1, 2)], repel, labels=["a", "b", "c"])

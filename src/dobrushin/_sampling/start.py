@@ -65,9 +65,7 @@ def read_start(model: Model, form: Form, region: Region, initial: Any, chains: i
         return Same(form.favourites(region.place)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
-    if isinstance(initial, str):
-        raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function", initial)
-    array = np.asarray(initial)
+    array = _rows_of_states(initial)
     if array.ndim == 1:
         return Same(_digits(model, region, array[None], 1))
     return Each(_digits(model, region, array, chains))
@@ -146,8 +144,19 @@ def _refuge(model: Model, form: Form) -> NDArray[np.int64] | None:
     return state
 
 
+def _rows_of_states(states: Any) -> NDArray[Any]:
+    """An array of at least one axis."""
+    try:
+        array = np.asarray(states)
+    except (TypeError, ValueError):  # rows of different lengths
+        array = np.empty(())
+    if array.ndim == 0:
+        raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function that returns them", states)
+    return array
+
+
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
-    array = np.asarray(states)
+    array = _rows_of_states(states)
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         got = array.shape[1:] if len(array) == 1 == chains else array.shape
