@@ -28,6 +28,19 @@ class Noted:
 
 
 @dataclass(frozen=True)
+class Forbidden:
+    """A start that is forbidden from chain `first` on; the batch of this chain takes its time to say so."""
+
+    variables: int
+    first: int
+
+    def __call__(self, numbers: np.ndarray) -> np.ndarray:
+        if self.first in numbers:
+            time.sleep(0.2)
+        return np.repeat(numbers[:, None] >= self.first, self.variables, axis=1).astype(int)
+
+
+@dataclass(frozen=True)
 class Deadly:
     """A start that ends the process of the batch with chain `at`, the first time."""
 

@@ -545,3 +545,10 @@ def test_models_without_any_state_are_refused():
         db.exact_sample(none, [2], draws=3)
     with pytest.raises(db.ArgumentError, match="allows some joint state"):
         db.coalescence(none, db.Scan([2]), [2], runs=10)
+
+
+@pytest.mark.parametrize("draws", [10**10, 10**12, 2**60])
+def test_more_exact_draws_than_memory_holds_are_refused(draws):
+    with pytest.raises(db.BudgetError, match="states in memory") as caught:
+        db.exact_sample(db.Ising.grid(3, 3, couplings=0.1), [0, 1], draws)
+    assert caught.value.required == 2 * draws

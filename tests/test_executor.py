@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
 import signal
 import threading
 import time
+import tracemalloc
+import zipfile
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,11 +22,12 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate import many
+from dobrushin._sampling import batches
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
 from dobrushin._shared.executors import Within, cores, receive, share, within, workers_of
 from dobrushin._shared.fingerprint import fingerprint
-from executors import Deadly, Noted, deadly_event
+from executors import Deadly, Forbidden, Noted, deadly_event
 
 MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)
 SCAN = db.Scan.systematic(144, 288)
@@ -41,6 +45,26 @@ def queries(count: int) -> list:
         target, *known = rng.choice(144, 4, replace=False).tolist()
         asked.append(([target], {k: int(rng.choice([-1, 1])) for k in known} if rng.random() < 0.7 else None))
     return asked
+
+
+class Ending:
+    """Takes a few pieces and then no more, as a pool does whose machine goes away."""
+
+    taken = 0
+
+    def submit(self, fn, /, *args, **kwargs) -> Future:
+        self.taken += 1
+        if self.taken > 3:
+            raise BrokenExecutor("gone")
+        return super().submit(fn, *args, **kwargs)
+
+
+class EndingThreads(Ending, ThreadPoolExecutor):
+    """Of this process."""
+
+
+class EndingProcesses(Ending, ProcessPoolExecutor):
+    """Of other processes."""
 
 
 class Counting(ThreadPoolExecutor):
@@ -112,6 +136,38 @@ def test_coalescence_and_estimates_are_the_same_in_processes(tmp_path):
             file = tmp_path / f"{method}.npz"
             assert same_estimate(db.estimate(MODEL, [3], executor=pool, checkpoint=file, **options), here)
             assert file.exists()
+
+
+# Each in more than a few batches.
+LONG_CALLS = {
+    "sample": lambda **how: db.sample(MODEL, SCAN, chains=700, **how).states,
+    "coalescence": lambda **how: db.coalescence(MODEL, SCAN, runs=700, **how).per_variable,
+    **{
+        f"estimate by {method}": lambda method=method, **how: (
+            db.estimate(MODEL, [3], tolerance=0.05, method=method, **how).mean
+        )
+        for method in ("dobrushin", "coalescence", "uncertified")
+    },
+}
+
+
+@pytest.mark.parametrize("pool", [None, EndingThreads, EndingProcesses], ids=["own threads", "threads", "processes"])
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_every_call_goes_on_from_its_checkpoint_with_and_without_a_seed(tmp_path, monkeypatch, name, pool):
+    """Also under a seed that is more than a number; the end is that of a run that was never broken off."""
+    call = LONG_CALLS[name]
+    for k, seed in enumerate((None, 7, np.random.SeedSequence(4, spawn_key=(1,)))):
+        file = tmp_path / f"{k}.npz"
+        with monkeypatch.context() as broken, nullcontext() if pool is None else pool(2) as executor:
+            broken.setattr(batches, "ThreadPoolExecutor", EndingThreads)
+            with pytest.raises(db.WorkerError, match="gone"):
+                call(seed=seed, checkpoint=file, executor=executor)
+        used = _resume.stored_seed(file)
+        again = call(checkpoint=file)
+        np.testing.assert_array_equal(again, call(seed=used if seed is None else seed))
+        np.testing.assert_array_equal(again, call(seed=seed, checkpoint=file))
+        with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
+            call(seed=8, checkpoint=file)
 
 
 def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):
@@ -224,6 +280,18 @@ def test_more_workers_get_more_pieces(monkeypatch):
     assert len(futures) == 200
 
 
+@pytest.mark.parametrize("pool", [nullcontext, lambda: ThreadPoolExecutor(4), lambda: ProcessPoolExecutor(2)])
+def test_the_lowest_chain_with_a_forbidden_start_is_named(tmp_path, pool):
+    """Its batch is the last to find out; others, and those that only begin in this process, do not go before it."""
+    gas = db.PairwiseMRF(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], np.array([[0.0, 0.0], [0.0, -np.inf]]))
+    with pool() as executor:
+        for first in (0, 68, 700):
+            for extra in ({}, {"checkpoint": tmp_path / str(first)}):
+                how = {"chains": 1000, "seed": 1, "initial": Forbidden(4, first), "executor": executor, **extra}
+                with pytest.raises(db.ArgumentError, match=rf"forbidden: 0 = 1, 1 = 1 at chain {first}\."):
+                    db.sample(gas, db.Scan.systematic(4, 4000), **how)
+
+
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +323,79 @@ def test_a_checkpoint_with_another_count_is_refused(tmp_path):
         np.savez(file, **{key: value for key, value in arrays.items() if key != name}, **change)
         with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
             db.sample(MODEL, SCAN, checkpoint=file, **options)
+
+
+def npy(header: bytes, content: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n" + content
+
+
+def damaged(file: Path) -> Iterator[tuple[str, bytes]]:
+    """What is in a checkpoint, but for one array that says it is larger than it is; by what was done."""
+    huge = b"{'descr': '<i8', 'fortran_order': False, 'shape': (%s), }"
+    with zipfile.ZipFile(file) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    name = next(name for name in members if name.endswith(".counts.npy"))
+    changes = {
+        "huge shape": {name: npy(huge % b"1000000000000,", members[name][128:])},
+        "overflow": {name: npy(huge % b"4611686018427387904, 4", b"")},
+        "negative": {name: npy(huge % b"-1, -2", bytes(16))},
+        "seed": {"seed.npy": npy(b"{'descr': '<U1000000000', 'fortran_order': False, 'shape': (), }", b"1")},
+        "object": {name: npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }", bytes(16))},
+        "version": {name: b"\x93NUMPY\x03\x00" + bytes(100)},
+        "empty": {name: b""},
+    }
+    for what, change in changes.items():
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as packed:
+            for key, content in (members | change).items():
+                packed.writestr(key, content)
+        yield what, data.getvalue()
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as packed:
+        for key, content in members.items():
+            packed.writestr(key, content)
+        packed.writestr("bomb.npy", npy(huge % b"2000000,", bytes(16_000_000)))
+    yield "deflated", data.getvalue()
+    whole = file.read_bytes()
+    place = whole.index(b"PK\x01\x02")
+    for where in (place + 20, place + 24):
+        yield "directory", whole[:where] + (2**31).to_bytes(4, "little") + whole[where + 4 :]
+
+
+def test_a_checkpoint_that_says_it_is_larger_than_it_is_takes_no_memory(tmp_path):
+    file = tmp_path / "run.npz"
+    options = {"chains": 300, "record": "counts"}
+    db.sample(MODEL, SCAN, seed=3, checkpoint=file, **options)
+    for what, data in list(damaged(file)):
+        for seed in (3, None):
+            file.write_bytes(data)
+            tracemalloc.start()
+            with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
+                db.sample(MODEL, SCAN, seed=seed, checkpoint=file, **options)
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000, what
+            tracemalloc.stop()
+
+
+def test_arrays_of_another_run_are_not_read(tmp_path, monkeypatch):
+    file = tmp_path / "run.npz"
+    db.sample(MODEL, SCAN, seed=3, chains=300, checkpoint=file)
+    read = []
+
+    def note(packed, name):
+        read.append(name)
+        return actual(packed, name)
+
+    actual = _resume._read_array
+    monkeypatch.setattr(_resume, "_read_array", note)
+    with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
+        db.sample(MODEL, SCAN, seed=4, chains=300, checkpoint=file)
+    assert sorted(read) == ["format", "run", "seed"]
+
+
+def test_a_seed_with_an_absurd_pool_is_not_made(tmp_path):
+    file = tmp_path / "run.npz"
+    np.savez(file, seed=np.array("[1, [], 1000000000000]"))
+    assert _resume.stored_seed(file) is None
 
 
 def test_a_run_whose_checkpoint_can_no_longer_be_written_goes_on(tmp_path, monkeypatch):

@@ -291,3 +291,11 @@ def test_exact_has_a_budget():
     wide = db.Potts({(0, k): 0.1 for k in range(1, 15)}, states=6)
     with pytest.raises(db.BudgetError, match="variable 0 needs"):
         db.influence(wide, method="exact")
+
+
+def test_labels_of_very_many_states_need_no_tables():
+    model = db.Potts({(0, 1): 0.1}, states=10**9)
+    best, paper = db.influence(model), db.influence(model, method="paper")
+    np.testing.assert_array_equal(best.matrix.toarray(), paper.matrix.toarray())
+    with pytest.raises(db.BudgetError, match="exact influence"):
+        db.influence(model, method="exact")

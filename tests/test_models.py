@@ -225,3 +225,14 @@ def test_sparse_matrices_that_are_dicts_are_matrices():
     matrix = sparse.dok_array((3, 3))
     matrix[0, 1] = matrix[1, 0] = 0.5
     assert db.Ising(matrix).couplings[0, 1] == 0.5
+
+
+def test_negative_positions_are_refused():
+    for make in (
+        lambda: db.Ising({(-1, 0): 0.1}),
+        lambda: db.Potts({(0, -3): 0.1}, states=3),
+        lambda: db.Ising({(0, 1): 0.1}, fields={-2: 0.5}),
+    ):
+        with pytest.raises(db.ArgumentError, match=r"not negative if they are whole numbers.* Got -[123]"):
+            make()
+    assert db.Ising({("a", -1): 0.1}).labels == ("a", -1)

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._kernels import bits, generator
+from dobrushin._sampling import start
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._sampling.sampler import run_chains
+from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Cycle
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
@@ -231,13 +233,94 @@ def test_forbidden_states_are_never_visited(family, seed):
         assert (model.log_density(run.states.astype(int)) > -np.inf).all()
 
 
+@pytest.mark.parametrize("family", FAMILIES_WITH_ZEROS)
+@given(seed=SEEDS)
+@settings(max_examples=20)
+def test_only_forbidden_uniform_starts_are_replaced(family, seed):
+    """Before the first update that matters, a chain is where it would be in a model without zeros, or allowed."""
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, family, n=5, zeros=True)
+    scan = db.Scan.systematic(5, 40)
+    kernels = [name for name in KERNELS if KERNELS[name].fits(*made_for(model, scan))]
+    for kernel in kernels:
+        few, run = (
+            db.sample(model, scan, chains=n, seed=seed, kernel=kernel, record=db.Record(every=1)) for n in (3, 80)
+        )
+        assert (model.log_density(run.states.astype(int)) > -np.inf).all()
+        np.testing.assert_array_equal(few.states, run.states[:3])
+        if run.start == "uniform where allowed":
+            assert repr(run).endswith(f"seed={seed}, start='uniform where allowed')")
+            uniform = uniform_starts(model, kernel, scan, 80, seed)
+            fine = model.log_density(uniform) > -np.inf
+            given = db.sample(
+                model, scan, chains=80, seed=seed, kernel=kernel, record=db.Record(every=1),
+                initial=np.where(fine[:, None], uniform, allowed_state(model._form)),
+            )  # fmt: skip
+            np.testing.assert_array_equal(run.states, given.states)
+            assert given.start == "given"
+
+
+def made_for(model, scan):
+    form, region = model._region(scan.updates(model.n_variables))
+    return form, scan, region
+
+
+def uniform_starts(model, kernel, scan, chains, seed):
+    runner = choose_kernel(model, scan, chains, kernel)
+    x = runner.start(master_key(np.random.SeedSequence(seed)), range(chains))
+    return runner.read(x, np.arange(model.n_variables), chains).T.astype(int)
+
+
+def test_colourings_are_drawn_without_a_start(tmp_path):
+    """Almost no uniform state of the grid is a proper colouring."""
+    edges = np.argwhere(np.triu(db.Ising.grid(6, 6, couplings=1.0).couplings.toarray()))
+    differ = np.where(np.eye(5, dtype=bool), -np.inf, 0.0)
+    colours = db.PairwiseMRF(np.zeros((36, 5)), edges, differ)
+    run = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1)
+    assert (run.states[:, edges[:, 0]] != run.states[:, edges[:, 1]]).all()
+    with ProcessPoolExecutor(2) as pool:
+        there = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1, executor=pool)
+    np.testing.assert_array_equal(run.states, there.states)
+    run.save(tmp_path / "run.npz")
+    assert db.Samples.load(tmp_path / "run.npz").start == run.start == "uniform where allowed"
+
+
+def test_starts_are_uniform_where_nothing_near_is_forbidden():
+    tables = [np.zeros((2, 2)), np.zeros((2, 2)), np.array([[0.0, -np.inf], [-np.inf, -np.inf]])]
+    model = db.FactorGraph([2] * 4, [((0, 1), tables[0]), ((1, 2), tables[1]), ((2, 3), tables[2])])
+    assert db.sample(model, db.Scan([0, 1]), chains=100, seed=1).start == "uniform"
+    run = db.sample(model, db.Scan([0, 1, 2]), chains=100, seed=1)
+    assert run.start == "uniform where allowed"
+    assert (run.states[:, 2:] == 0).all()
+    assert db.sample(db.Ising.grid(3, 3), db.Scan([0]), seed=1).start == "uniform"
+
+
+def test_a_model_that_allows_nothing_is_named(monkeypatch):
+    never = db.PairwiseMRF(np.zeros((2, 2)), [(0, 1)], np.full((2, 2), -np.inf))
+    with pytest.raises(db.ArgumentError, match=r"'model' argument of dobrushin\.sample .* allows some joint state"):
+        db.sample(never, db.Scan([0, 1]))
+    gas = db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 2)], np.array([[-np.inf, 0.0], [0.0, -np.inf]]))
+    monkeypatch.setattr(start, "allowed_state", lambda form: allowed_state(form, most_choices=0))
+    with pytest.raises(db.ArgumentError, match=r"'initial' .*pass one as initial="):
+        db.sample(gas, db.Scan([0, 1, 2]), chains=100, seed=1)
+
+
+RAGGED = [[1] * 9, [1]]
+
+
+@pytest.mark.parametrize("value", [None, 1.0, object(), RAGGED, [[1], RAGGED], "nonsense", {}, True])
+def test_starts_that_are_none_are_named(value):
+    model = db.Ising.grid(3, 3)
+    for initial in (value, lambda _: value):
+        with pytest.raises(db.ArgumentError, match=r"'initial' .* states or a function that returns them"):
+            db.sample(model, db.Scan([0]), chains=2, initial=initial)
+
+
 def test_a_forbidden_start_is_named():
     repel = np.array([[0.0, 0.0], [0.0, -np.inf]])
     gas = db.PairwiseMRF([[0, 0]] * 3, [(0, 1), (1, 2)], repel, labels=["a", "b", "c"])
     with pytest.raises(db.ArgumentError, match=r"'initial' .*forbidden: 'b' = 1, 'c' = 1.* chain 0"):
         db.sample(gas, db.Scan([0, 1, 2]), initial=[0, 1, 1])
-    with pytest.raises(db.ArgumentError, match="'initial' argument"):
-        db.sample(gas, db.Scan([0, 1, 2]), chains=1000, seed=0)
     run = db.sample(gas, db.Scan.systematic(3, 30), chains=1000, seed=0, initial="mode")
     assert run.kernel == "bits"
     assert not ((run.states[:, 0] == 1) & (run.states[:, 1] == 1)).any()

@@ -22,9 +22,11 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._variation import Objective
-from dobrushin.errors import ArgumentError, CertificateError, CoalescenceError
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
 
 _MOST_STEPS = 10**7
+# States that are drawn and kept: 16 GiB.
+_MOST_STATES = 2**31
 # Draws that rounding touches more often than this are not called exact.
 _MOST_ERROR = 1e-3
 
@@ -84,6 +86,8 @@ def exact_sample(
 
     Raises
     ------
+    BudgetError
+        When the draws would take more than 16 GiB of memory, or more than there is.
     CertificateError
         When potentials are so large that rounding could touch the draws.
     CoalescenceError
@@ -112,7 +116,7 @@ def exact_sample(
     check_feasible(model, model._form, "exact_sample")
     past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
     runner = _Runner(model, positions, master_key(sequence))
-    states = np.empty((draws, len(positions)), dtype=np.int64)
+    states = _room_for(draws, len(positions))
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
     steps = min(max_steps, max(2 * len(positions), 64, past.period))
     longest, error = 0, 0.0
@@ -139,6 +143,17 @@ def exact_sample(
         )
         raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
     return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence))
+
+
+def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
+    """An array for what is drawn; `BudgetError` where it would be too large, or memory is short."""
+    remedy = "Draw in several calls, each with a seed of its own."
+    if draws * variables > _MOST_STATES:
+        raise BudgetError("This call", draws * variables, _MOST_STATES, "states in memory", remedy)
+    try:
+        return np.empty((draws, variables), dtype=np.int64)
+    except MemoryError:
+        raise BudgetError("This call", draws * variables, 0, "states in memory", remedy) from None
 
 
 class _Runner:

@@ -44,8 +44,12 @@ def run_sets(
     every: int | None = None,
     running: Running = PLAIN,
     function: str = "coalescence",
+    call_seed: np.random.SeedSequence | None = None,
 ) -> SetRuns:
-    """The runs with these numbers (the first one a multiple of 64), looked at some variables."""
+    """The runs with these numbers (the first one a multiple of 64), looked at some variables.
+
+    A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to go on with.
+    """
     region = kernel.region
     record = Record(labels, every=every)
     rows = record._rows(model, region, function)
@@ -53,7 +57,7 @@ def run_sets(
     largest = int(model.cardinalities[region.positions[rows]].max())
     runner = on_backend(kernel, scan, len(numbers), running.backend, function)
     job = Job(runner, scan, master_key(sequence), rows, stops, largest)
-    outcome = run_batches(job, numbers, sequence, running, "coalescing", function)
+    outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
     if outcome.was_interrupted:
         raise KeyboardInterrupt
     if outcome.trouble is not None:

@@ -166,7 +166,7 @@ class _SetRun(Run):
             running = replace(self.running, checkpoint=self.running.file(self.files))
             block = run_sets(
                 self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence, running=running,
-                function="estimate",
+                function="estimate", call_seed=self.seed,
             )  # fmt: skip
             self.files += 1
             self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))

@@ -62,7 +62,7 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
     k_own, k_other = np.full(count, k), np.full(len(strength), k)
     rows = budget.enumerable(wanted, k_own, k_other)
     values, theorem, cap = wanted.before_enumeration(bounds)
-    equal = np.eye(k).ravel()
+    equal = np.eye(k if len(rows) else 0).ravel()  # only where it is small
     for lo in range(0, len(rows), _CHUNK):
         part = rows[lo : lo + _CHUNK]
         part_start, entry = row_entries(start[part], np.diff(start)[part])

@@ -60,7 +60,7 @@ def name_variables(
 ) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
     """Number, labels and positions of the variables that index tuples speak of.
 
-    Non-negative whole numbers are positions (so variables in between exist too); any other labels are
+    Whole numbers are positions (so variables in between exist too) and must not be negative; any other labels are
     numbered in order of appearance.
     """
     names: dict[Hashable, int] = {}
@@ -70,7 +70,11 @@ def name_variables(
     if is_named := isinstance(per_variable, Mapping):
         for name in per_variable:
             names.setdefault(name, len(names))
-    if all(check.is_whole(name) and name >= 0 for name in names):
+    if all(check.is_whole(name) for name in names):
+        least = min((int(name) for name in names), default=0)  # type: ignore[call-overload]
+        if least < 0:
+            requirement = "labels that are not negative if they are whole numbers, which are positions"
+            raise ArgumentError(function, argument, requirement, least)
         n = 1 + max((int(name) for name in names), default=-1)  # type: ignore[call-overload]
         if per_variable is not None and not is_named and np.ndim(per_variable) >= 1:
             size = len(per_variable)

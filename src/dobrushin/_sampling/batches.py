@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,8 @@ def _begin(job: Job, chains: range) -> Progress:
     runner = job.runner
     x = runner.start(job.master, chains) if job.start is None else runner.load(job.start(chains))
     if job.guard is not None:
-        job.guard.check(runner.read(x, np.arange(runner.region.size), len(chains)), chains.start)
+        better = job.guard.admit(runner.read(x, np.arange(runner.region.size), len(chains)), chains.start)
+        x = x if better is None else runner.load(better)
     shape = (len(job.stops), len(job.rows), len(chains))
     states = np.empty(shape, dtype=runner.dtype) if job.states else None
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
@@ -174,9 +176,9 @@ class Outcome:
 
 
 def run_batches(
-    job: Job, numbers: range, sequence: np.random.SeedSequence, running: Running, what: str, function: str
+    job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str, function: str
 ) -> Outcome:
-    """Run the chains with these numbers; `what` stands beside the progress bar."""
+    """Run the chains with these numbers; `what` stands beside the progress bar, a checkpoint keeps `call_seed`."""
     batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
     region = job.runner.region
     log.info(
@@ -185,7 +187,7 @@ def run_batches(
     )  # fmt: skip
     saved = None
     if running.checkpoint is not None:
-        saved = Checkpoint(running.checkpoint, sequence, (job, numbers, len(batches)), function)
+        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), function)
     total = len(job.scan) * len(numbers)
     with progress_bar(True, total, what) if running.progress else nullcontext() as report:
         finished, trouble = _run_all(job, batches, running.executor, saved, report, function)
@@ -207,6 +209,7 @@ def _run_all(
     control = Control(snapshots=checkpoint is not None, under_way=dict(checkpoint.under_way) if checkpoint else {})
     executor = executor or own_executor()
     own = executor is None
+    futures: dict[int, Future[Progress]] = {}
     # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
     told = control if own else None
     workers = job.runner.workers or os.cpu_count() or 1
@@ -227,16 +230,42 @@ def _run_all(
         with share(job, executor, function) as shared:
 
             def submit(pool: Executor, k: int) -> Future[Progress]:
-                return pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)
+                future = pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)
+                if isinstance(future, Future):  # else the pool is no executor, which is noticed where it is waited for
+                    futures[k] = future
+                return future
 
             left = [k for k in range(len(batches)) if k not in finished]
             trouble = run_pieces(pool, submit, left, finished, function, look=look, stop=control.stop.set)
+    except Exception:
+        _raise_first(job, batches, futures, {*finished, *partial})
+        raise
     finally:
         control.stop.set()
         if own:
             pool.shutdown(wait=True, cancel_futures=True)
         save()
     return finished, trouble
+
+
+def _raise_first(job: Job, batches: list[range], futures: dict[int, Future[Progress]], sound: set[int]) -> None:
+    """Raise the error of the lowest batch that has one: the same, whichever was noticed first.
+
+    Batches before one that failed may not have begun. The starts of those that are not among the `sound` ones are made
+    here.
+    """
+    errors = {k: error for k, future in futures.items() if (error := _error_of(future)) is not None}
+    for k in range(min(errors, default=0)):
+        if k not in sound:
+            _begin(job, batches[k])
+    if errors:
+        raise errors[min(errors)]
+
+
+def _error_of(future: Future[Progress]) -> BaseException | None:
+    """What a batch failed with by itself; None for those that did not."""
+    error = future.exception() if future.done() and not future.cancelled() else None
+    return None if isinstance(error, Stopped | PicklingError | BrokenExecutor) else error
 
 
 class Checkpoint:

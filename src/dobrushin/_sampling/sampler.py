@@ -130,9 +130,9 @@ def sample(
         With the same seed and kernel the first chains are the same however many are asked for, whatever the
         executor.
     initial : "uniform", "mode", array or function
-        Independent uniform states; each variable's most likely state by its own potentials; states of shape (n,) or
-        (chains, n); or a function from an array of chain numbers to states of shape (len, n), called once for each
-        batch of chains.
+        Independent uniform states, or one allowed state in chains where these are forbidden; each variable's most
+        likely state by its own potentials; states of shape (n,) or (chains, n); or a function from an array of chain
+        numbers to states of shape (len, n), called once for each batch of chains.
     record : Record, "final", "counts" or labels, optional
         What to keep; default the final states.
     kernel : {"bits", "table", "field", "potts", "factors"}, optional
@@ -205,6 +205,7 @@ def run_chains(
     region, chains = kernel.region, len(numbers)
     form = model._form_of(region)
     rows = record._rows(model, region, function)
+    is_uniform = check.is_text(start, "uniform")
     job = Job(
         on_backend(kernel, scan, chains, running.backend, function),
         scan,
@@ -214,8 +215,8 @@ def run_chains(
         int(model.cardinalities[region.positions[rows]].max()),
         record.states,
         record.counts,
-        None if check.is_text(start, "uniform") else read_start(model, form, region, start, chains),
-        make_guard(model, form, region) if form.has_zeros else None,
+        None if is_uniform else read_start(model, form, region, start, chains),
+        make_guard(model, form, region, is_uniform),
     )
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
     samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))
@@ -271,6 +272,8 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
     kept = runner.region.positions[job.rows]
     labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
+    has_refuge = job.guard is not None and job.guard.refuge is not None
+    start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest, start
     )

@@ -47,6 +47,9 @@ class Samples:
     update_error : array
         For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
         for variables that were not updated). A single number, the largest, for a model that is never made as a whole.
+    start : str
+        Where the chains began: "uniform"; "uniform where allowed", if the model forbids some states, so that chains
+        with a forbidden uniform state began in an allowed one that was searched for; or "given".
     """
 
     states: NDArray[Any] | None
@@ -59,6 +62,7 @@ class Samples:
     update_error: NDArray[np.float64]
     spins: bool
     cardinality: int
+    start: str = "uniform"
 
     @property
     def steps(self) -> int:
@@ -124,7 +128,8 @@ class Samples:
             Its text is kept among the attributes, with the scan, the seed and the kernel.
         """
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
-                      "update_error": float(self.update_error.max(initial=0.0)), "library": "dobrushin"}  # fmt: skip
+                      "start": self.start, "update_error": float(self.update_error.max(initial=0.0)),
+                      "library": "dobrushin"}  # fmt: skip
         if certificate is not None:
             attributes["certificate"] = repr(certificate)
         coords = {"variable": [str(label) for label in self.variables]}
@@ -152,6 +157,7 @@ class Samples:
             "cardinality": self.cardinality,
             "kernel": self.kernel,
             "spins": self.spins,
+            "start": self.start,
         }
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
         arrays |= {name: value for name in ("states", "counts") if (value := getattr(self, name)) is not None}
@@ -175,7 +181,7 @@ class Samples:
             seed = kept_seed(np.random.SeedSequence(entropy, spawn_key=spawn_key))
             return cls(
                 arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
-                arrays["update_error"], about["spins"], about["cardinality"],
+                arrays["update_error"], about["spins"], about["cardinality"], about.get("start", "uniform"),
             )  # fmt: skip
         except UNREADABLE:
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
@@ -193,9 +199,10 @@ class Samples:
         return states[:, None, :] if states.ndim == 2 else states
 
     def __repr__(self) -> str:
+        start = f", start={self.start!r}" if self.start == "uniform where allowed" else ""
         return (
             f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
-            f"kernel={self.kernel!r}, seed={self.seed})"
+            f"kernel={self.kernel!r}, seed={self.seed}{start})"
         )
 
 

@@ -18,6 +18,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.local_factors import LocalFactors, local_factors
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Choices that are tried before the search for an allowed state gives up.
@@ -64,9 +65,7 @@ def read_start(model: Model, form: Form, region: Region, initial: Any, chains: i
         return Same(form.favourites(region.place)[:, None])
     if callable(initial):
         return Computed(model, region, initial)
-    if isinstance(initial, str):
-        raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function", initial)
-    array = np.asarray(initial)
+    array = _rows_of_states(initial)
     if array.ndim == 1:
         return Same(_digits(model, region, array[None], 1))
     return Each(_digits(model, region, array, chains))
@@ -74,33 +73,90 @@ def read_start(model: Model, form: Form, region: Region, initial: Any, chains: i
 
 @dataclass(frozen=True)
 class Guard:
-    """Refuses starts that a factor of an updated variable forbids."""
+    """Looks for starts that a factor of an updated variable forbids; refuses them, or has a better one."""
 
     factors: LocalFactors
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
+    refuge: NDArray[np.int64] | None = None  # an allowed state, where forbidden starts are replaced
 
-    def check(self, states: NDArray[Any], first: int) -> None:
-        """States of shape (variables, chains); `first` is the number of the first chain."""
-        variable, factor, chain = first_forbidden(*self.factors, np.ascontiguousarray(states, dtype=np.int64))
-        if variable < 0:
-            return
+    def admit(self, states: NDArray[Any], first: int) -> NDArray[np.int64] | None:
+        """The states to start from instead of these, of shape (variables, chains); None if these are allowed.
+
+        `first` is the number of the first chain.
+        """
+        states = np.ascontiguousarray(states, dtype=np.int64)
+        if self._forbidden(states)[0] < 0:
+            return None
+        better = states.copy()
+        for chain in range(states.shape[1]):
+            own = np.ascontiguousarray(states[:, chain : chain + 1])
+            variable, factor = self._forbidden(own)
+            if variable >= 0:
+                if self.refuge is None:
+                    raise self._refusal(own[:, 0], variable, factor, first + chain)
+                better[:, chain] = self.refuge
+        return better
+
+    def _forbidden(self, states: NDArray[np.int64]) -> tuple[int, int]:
+        """A variable, and a factor of it that forbids the states of some chain; -1 for none."""
+        variable, factor, _ = first_forbidden(*self.factors, states)
+        return variable, factor
+
+    def _refusal(self, states: NDArray[np.int64], variable: int, factor: int, chain: int) -> ArgumentError:
         first_member, last = self.factors.m_start[factor : factor + 2]
         names = [variable, *self.factors.member[first_member:last].tolist()]
-        values = [f"{self.labels[int(self.positions[v])]!r} = {states[v, chain]}" for v in names]
+        values = [f"{self.labels[int(self.positions[v])]!r} = {states[v]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
-        raise ArgumentError(
-            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {first + chain}"
+        return ArgumentError(
+            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}"
         )
 
 
-def make_guard(model: Model, form: Form, region: Region) -> Guard:
-    """The guard of a region; models without forbidden states need none."""
-    return Guard(local_factors(form.tables(), region), region.positions, model.labels)
+def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
+    """The guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
+    if not form.has_zeros:
+        return None
+    tables = form.tables()
+    factors = local_factors(tables, region)
+    if not _can_forbid(tables, factors):
+        return None
+    refuge = _refuge(model, form) if is_uniform else None
+    own = None if refuge is None else frozen(refuge[region.place])
+    return Guard(factors, region.positions, model.labels, own)
+
+
+def _can_forbid(tables: FactorTables, factors: LocalFactors) -> bool:
+    """Whether some of these factors forbid something."""
+    cells = np.flatnonzero(np.isneginf(tables.table))
+    hard, used = (np.searchsorted(tables.table_start, k, side="right") for k in (cells, factors.base))
+    return bool(np.isin(used, hard).any())
+
+
+def _refuge(model: Model, form: Form) -> NDArray[np.int64] | None:
+    """An allowed state; None where the search for one gives up."""
+    try:
+        state = allowed_state(form)
+    except BudgetError:
+        return None
+    if state is None:
+        raise ArgumentError("sample", "model", "one that allows some joint state", model)
+    return state
+
+
+def _rows_of_states(states: Any) -> NDArray[Any]:
+    """An array of at least one axis."""
+    try:
+        array = np.asarray(states)
+    except (TypeError, ValueError):  # rows of different lengths
+        array = np.empty(())
+    if array.ndim == 0:
+        raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function that returns them", states)
+    return array
 
 
 def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[np.int64]:
-    array = np.asarray(states)
+    array = _rows_of_states(states)
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         got = array.shape[1:] if len(array) == 1 == chains else array.shape

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.fingerprint import fingerprint
@@ -20,6 +23,9 @@ from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
 SECONDS = 5.0
+_ENDING = ".npy"
+# Words of a SeedSequence; to mix very many would take forever.
+_LARGEST_POOL = 1024
 # What NumPy raises on files that it cannot make sense of.
 UNREADABLE = (
     ValueError,
@@ -57,11 +63,46 @@ def numbered_file(path: Path, number: int) -> Path:
 def stored_seed(path: Path) -> np.random.SeedSequence | None:
     """The seed of the run that wrote a file, so that a run without a seed can go on."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            entropy, spawn_key, pool_size = json.loads(str(stored["seed"]))
+        with open(path, "rb") as file, zipfile.ZipFile(file) as packed:
+            _require_sizes(packed)
+            entropy, spawn_key, pool_size = json.loads(_read_text(packed, "seed"))
+            if not pool_size <= _LARGEST_POOL:
+                return None
             return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
     except (OSError, *UNREADABLE):
         return None
+
+
+def _require_sizes(packed: zipfile.ZipFile) -> None:
+    """Fail where members say that they are larger than the file: what is read needs no more memory than it has bytes.
+
+    `numpy.savez` stores arrays as they are; a compressed one is none of ours.
+    """
+    members, file = packed.infolist(), cast(Any, packed.fp)
+    if any(info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size for info in members):
+        raise ValueError("compressed")
+    if sum(info.file_size for info in members) > file.seek(0, os.SEEK_END):
+        raise ValueError("too large")
+
+
+def _read_array(packed: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """An array whose header says how many bytes there are."""
+    info = packed.getinfo(f"{name}{_ENDING}")
+    with packed.open(info) as member:
+        if npy.read_magic(member) != (1, 0):
+            raise ValueError("version")
+        shape, _, kind = npy.read_array_header_1_0(member)
+        if kind.hasobject or min(shape, default=0) < 0:
+            raise ValueError("no plain array")
+        if member.tell() + math.prod(shape) * kind.itemsize != info.file_size:
+            raise ValueError("size")
+    with packed.open(info) as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+        return array
+
+
+def _read_text(packed: zipfile.ZipFile, name: str) -> str:
+    return str(_read_array(packed, name))
 
 
 class StateFile:
@@ -94,20 +135,35 @@ class StateFile:
         """What was stored; None if there is no file."""
         if not self.path.exists():
             return None
+        arrays: dict[str, Any] | None = None
         try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            about = {name: str(arrays.pop(name)) for name in self._about}
-            whole = str(arrays.pop("whole")) == fingerprint(about, arrays)
+            with open(self.path, "rb") as file, zipfile.ZipFile(file) as packed:
+                _require_sizes(packed)
+                about = {name: _read_text(packed, name) for name in self._about}
+                if about["format"] == self._about["format"]:
+                    self._require_same(about)  # before the rest is read
+                    arrays = self._read_rest(packed)
+        except ArgumentError:
+            raise
         except (OSError, *UNREADABLE):
-            whole = False
-        if not whole or about["format"] != self._about["format"]:
+            arrays = None
+        if arrays is None:
             requirement = f"a file that an earlier {self._what} wrote, or none"
             raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+        return arrays
+
+    def _require_same(self, about: dict[str, str]) -> None:
+        """Fail where another run wrote the file."""
         if about["run"] != self._about["run"]:
             requirement = f"written by the same {self._what} ({self._same})"
             raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
-        return arrays
+
+    def _read_rest(self, packed: zipfile.ZipFile) -> dict[str, Any] | None:
+        """The arrays; None if they are not those that were written."""
+        names = [name.removesuffix(_ENDING) for name in packed.namelist()]
+        arrays = {name: _read_array(packed, name) for name in names if name not in self._about}
+        whole = str(arrays.pop("whole"))
+        return arrays if whole == fingerprint(self._about, arrays) else None
 
     def is_due(self) -> bool:
         """Whether the last writing is long ago."""
