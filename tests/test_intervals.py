@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import dobrushin as db
 from dobrushin._shared.intervals import (
     BernsteinMean,
     clopper_pearson,
@@ -143,3 +144,18 @@ def test_bernstein_stops_about_when_planned(name):
         sequence.add(DRAWS[name](rng, 16))
     assert sequence.count <= 1.3 * values_needed(0.02, 0.01, variance) + 200
     assert values_needed(0.02, 0.01, variance) <= values_needed(0.02, 0.01)
+
+
+@pytest.mark.parametrize("half_width", [1e-9, 1e-12, 1e-163, 5e-324])
+def test_half_widths_that_no_number_of_outcomes_reaches_are_refused(half_width):
+    for needed in (trials_needed, values_needed):
+        with pytest.raises(db.BudgetError, match=r"An interval of half-width .* needs .* outcomes"):
+            needed(half_width, 0.01)
+
+
+@pytest.mark.parametrize("tolerance", [1e-12, 1e-163, 5e-324])
+def test_no_estimate_claims_a_tolerance_that_it_cannot_reach(tolerance):
+    model = db.Ising.grid(3, 3, couplings=0.1)
+    for method in ("dobrushin", "coalescence", "uncertified"):
+        with pytest.raises(db.CertificateError, match=method):
+            db.plan(model, [0], tolerance=tolerance, method=method)

@@ -247,3 +247,12 @@ def test_figures_of_the_paper_that_were_to_be_reached():
     assert db.optimize(db.influence(torus, method="paper"), systematic, targets=[0]).variation.value <= 0.1585
     assert db.optimize(torus, systematic, targets=[0]).variation.value <= 0.0023
     assert db.greedy_scan(torus, targets=[0], steps=16000).variation.value <= 0.0020
+
+
+@pytest.mark.parametrize("criterion", ["sum", "max"])
+@pytest.mark.parametrize("tolerance", [1e-320, 5e-324])
+def test_a_tolerance_below_all_rounding_is_refused(criterion, tolerance):
+    for model in (db.Ising.grid(3, 3, couplings=0.1), db.Ising({(0, 1): 0.3})):
+        with pytest.raises(db.ToleranceError, match="No scan with a bound") as caught:
+            db.shortest_scan(model, targets=[0], tolerance=tolerance, criterion=criterion)
+        assert caught.value.best.variation.value < 1e-290

@@ -32,12 +32,13 @@ from dobrushin._scan import Scan
 from dobrushin._shared.intervals import upper_limit
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import percent
-from dobrushin.errors import CertificateError
+from dobrushin.errors import BudgetError, CertificateError
 
 # Seconds that a simulation may be expected to take when no budget is given.
 _PATIENCE = 30.0
 # Another answer that is certified and expected within this time is not beaten by simulation.
 _SOON = 2.0
+_TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)
 # Pilots are the same whatever seed the answer is drawn with, and share no random bits with it.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
@@ -280,8 +281,11 @@ class _Pilot:
             length *= 2
 
     def _runs(self, half_width: float) -> int:
-        """As many runs as the random error needs."""
-        return self.strict.most_chains(half_width)
+        """As many runs as the random error needs; more than can be made where none are enough."""
+        try:
+            return self.strict.most_chains(half_width)
+        except BudgetError:
+            return _TOO_MANY
 
     def _most_updates(self) -> float:
         """What is left to spend on the answer."""

@@ -44,7 +44,7 @@ class Dobrushin(ChainMethod):
         """The draws are not exact: the bound that counts includes what the kernel errs."""
         error = _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
         bias = _largest_bias(query, scan, error)
-        if bias >= query.tolerance or len(scan) * query.most_chains(query.tolerance - bias) > _MOST_UPDATES:
+        if bias >= query.tolerance or len(scan) * cls.most_chains(query, query.tolerance - bias) > _MOST_UPDATES:
             raise cls.refuse(_why_not(query))
         return bias
 
@@ -104,11 +104,13 @@ def _cheapest_scan(query: Query) -> Scan | None:
         return None
     tolerance = query.tolerance
     best, least = None, math.inf
+    if tolerance**2 == 0.0:
+        return None
     while True:
         search.extend(0.0, length)
         scan = query.complete(search.order(min(length, search.steps)))
         left = tolerance - _largest_bias(query, scan)
-        if left > 0 and len(scan) / left**2 < least:
+        if left > 0 and left**2 > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
         if search.steps < length or length / tolerance**2 >= least:
             return best  # there is nothing more to update, or no longer scan can be cheaper

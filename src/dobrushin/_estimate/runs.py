@@ -95,14 +95,22 @@ class ChainMethod(Method):
     def propose(cls, query: Query, choice: Choice) -> Method:
         del choice  # asked before all others, or by name: there is no rival
         scan, bias = cls.find_scan(query)
-        kernel = choose_kernel(query.model, scan, query.most_chains(query.tolerance - (bias or 0.0)))
+        kernel = choose_kernel(query.model, scan, cls.most_chains(query, query.tolerance - (bias or 0.0)))
         bias = cls.bias_as_drawn(query, scan, kernel)
-        chains = query.most_chains(query.tolerance - (bias or 0.0))
+        chains = cls.most_chains(query, query.tolerance - (bias or 0.0))
         seconds = kernel.seconds(len(scan) * chains)
         plan = cls.draft(query, cls.reason, bias, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
         return cls(query, plan, kernel)
 
     reason: ClassVar[str]
+
+    @classmethod
+    def most_chains(cls, query: Query, half_width: float) -> int:
+        """Chains that the random error needs; a refusal where none are enough."""
+        try:
+            return query.most_chains(half_width)
+        except BudgetError as error:
+            raise cls.refuse(str(error)) from None
 
     @classmethod
     @abstractmethod

@@ -27,7 +27,7 @@ class Uncertified(ChainMethod):
 
     @classmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        n, chains = query.model.n_variables, query.most_chains(query.tolerance)
+        n, chains = query.model.n_variables, cls.most_chains(query, query.tolerance)
         allowed = _UPDATES if query.budget is None else query.budget
         sweeps = min(_SWEEPS, max(_FEWEST_SWEEPS, int(allowed // (chains * n))))
         if query.budget is not None and chains * n * sweeps > query.budget:

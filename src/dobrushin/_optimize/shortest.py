@@ -137,7 +137,9 @@ def _reach_sum(
             result = certify(search.order() if search.steps else search.first())
             if measure(result.variation) <= tolerance:
                 return result
-            goal = search.norm * (1 - 1e-9)
+            if search.norm == 0.0:
+                return None  # what is left is rounding, which no longer scan takes away
+            goal = min(search.norm * (1 - 1e-9), float(np.nextafter(search.norm, 0.0)))
         elif search.steps >= limit or stagnates(search.norms):
             return None
         else:
@@ -154,6 +156,8 @@ def _reach_max(
         result = certify(search.order(min(long, search.steps)))
         if measure(result.variation) <= tolerance:
             break
+        if search.norm == 0.0:
+            return None  # what is left is rounding, which no longer scan takes away
         if long >= limit or search.steps < long or (long > 8 * FIRST_LOOK and stagnates(search.norms)):
             return None
         short, long = long, min(limit, long + long // 4 + 1)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from dobrushin.errors import BudgetError
+
 # Limits are moved outwards by more than the error of the incomplete beta function (about 1e-14).
 _OUTWARDS = 1e-11
 # An inverse that does not bring the error level back to this relative precision is not believed.
@@ -59,7 +61,10 @@ def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[ND
 
 @lru_cache(maxsize=4096)
 def trials_needed(half_width: float, error: float) -> int:
-    """About the least number of trials for which no two-sided Clopper-Pearson interval is wider than 2 `half_width`."""
+    """About the least number of trials for which no two-sided Clopper-Pearson interval is wider than 2 `half_width`.
+
+    `BudgetError` where no number is large enough.
+    """
 
     def fits(trials: int) -> bool:
         # The interval is widest in the middle (a test tries all numbers of successes).
@@ -72,7 +77,7 @@ def trials_needed(half_width: float, error: float) -> int:
     while not fits(high):
         high *= 2
         if high > _MOST_TRIALS:
-            return high
+            raise _out_of_reach(half_width, error)
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -141,7 +146,20 @@ class BernsteinMean:
 
 
 def values_needed(aim: float, error: float, variance: float = 0.25) -> int:
-    """About how many values `BernsteinMean` takes to reach its aim when they have this variance."""
+    """About how many values `BernsteinMean` takes to reach its aim when they have this variance.
+
+    `BudgetError` where no number is large enough.
+    """
     bet = min(_LARGEST_BET, aim / variance)
     drift = variance * (-math.log1p(-bet) - bet)
-    return math.ceil(math.log(2.0 / error) / (aim * bet - drift))
+    gain = aim * bet - drift
+    if not math.log(2.0 / error) <= gain * _MOST_TRIALS:
+        raise _out_of_reach(aim, error)
+    return math.ceil(math.log(2.0 / error) / gain)
+
+
+def _out_of_reach(half_width: float, error: float) -> BudgetError:
+    squared = 2.0 * half_width * half_width
+    needed = math.log(2.0 / error) / squared if squared else math.inf
+    what, remedy = f"An interval of half-width {half_width:.3g}", "Ask for a larger tolerance."
+    return BudgetError(what, needed, _MOST_TRIALS, "outcomes", remedy)
