@@ -453,7 +453,7 @@ def test_models_that_are_never_made_as_a_whole_give_the_same_draws(states):
         for kernel in possible(whole, scan):
             near, far = (db.sample(model, scan, seed=4, kernel=kernel, **options) for model in (part, whole))
             assert (near.states == far.states).all()
-            assert (near.update_error == far.update_error).all()
+            assert near.update_error == far.update_error.max()  # no array over a model that is never made
             assert list(near.variables) == list(far.variables)
     near, far = (db.coalescence(model, scan, [820], runs=200, seed=4) for model in (part, whole))
     assert (near.value, near.update_error, near.kernel) == (far.value, far.update_error, far.kernel)
