@@ -216,7 +216,7 @@ def run_chains(
         record.states,
         record.counts,
         None if is_uniform else read_start(model, form, region, start, chains),
-        make_guard(model, form, region, is_uniform),
+        make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
     samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))

@@ -115,8 +115,6 @@ class Guard:
 
 def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
     """The guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
-    if not form.has_zeros:
-        return None
     tables = form.tables()
     factors = local_factors(tables, region)
     if not _can_forbid(tables, factors):
