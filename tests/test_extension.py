@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.method import METHODS, Curve, Method, Rows
 from dobrushin._estimate.method import register as register_method
 from dobrushin._models.pairwise import PairTables
@@ -311,6 +312,16 @@ def test_a_method_that_proposes_nothing_takes_nothing_away(monkeypatch):
     assert db.estimate(pair, [0]).plan.method == "exact"
     with pytest.raises(db.CertificateError, match="silent: it has no proposal"):
         db.estimate(pair, [0], method="silent")
+
+
+def test_a_method_that_is_no_faster_leaves_the_best_proposal(monkeypatch):
+    class Twin(Dobrushin):
+        name = "twin"
+
+    monkeypatch.setitem(METHODS, "twin", Twin)
+    grid = db.Ising.grid(100, 100, couplings=0.2)
+    assert db.plan(grid, [0], tolerance=0.05).method == "dobrushin"
+    assert db.plan(grid, [0], tolerance=0.05, method="twin").method == "twin"
 
 
 def test_a_method_is_registered_by_one_line(monkeypatch):

@@ -93,14 +93,14 @@ class ChainMethod(Method):
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
-        del choice  # asked before all others, or by name: there is no rival
         scan, bias = cls.find_scan(query)
         kernel = choose_kernel(query.model, scan, cls.most_chains(query, query.tolerance - (bias or 0.0)))
         bias = cls.bias_as_drawn(query, scan, kernel)
         chains = cls.most_chains(query, query.tolerance - (bias or 0.0))
         seconds = kernel.seconds(len(scan) * chains)
         plan = cls.draft(query, cls.reason, bias, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
-        return cls(query, plan, kernel)
+        best = choice.best
+        return cls(query, plan, kernel) if best is None or seconds < best.plan.seconds else best
 
     reason: ClassVar[str]
 
