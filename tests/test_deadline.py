@@ -1,0 +1,58 @@
+"""The limit on planning, with a clock that is moved by hand."""
+
+import math
+
+import pytest
+
+from dobrushin._shared.deadline import NO_DEADLINE, PLANNING, Deadline, current, planning_deadline
+from dobrushin.errors import BudgetError
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_runs_from_the_moment_it_is_made():
+    clock = Clock()
+    deadline = Deadline(30.0, clock=clock)
+    deadline.check()
+    clock.now += 20.0
+    assert (deadline.spent, deadline.left, deadline.is_over) == (20.0, 10.0, False)
+    clock.now += 20.0
+    assert (deadline.left, deadline.is_over) == (0.0, True)
+    with pytest.raises(BudgetError, match=r"Planning \(the pilot\) needs 40 seconds or more, over the limit of 30"):
+        deadline.check("the pilot")
+
+
+def test_a_part_shares_the_clock():
+    clock = Clock()
+    deadline = Deadline(30.0, clock=clock)
+    clock.now += 10.0
+    part = deadline.part(0.5)
+    assert part.limit == 10.0
+    clock.now += 11.0
+    assert part.is_over
+    assert not deadline.is_over
+
+
+def test_the_current_one_is_that_of_the_innermost_with():
+    assert current() is NO_DEADLINE
+    with Deadline(30.0) as outer:
+        with outer.part(0.5) as inner:
+            assert current() is inner
+        assert current() is outer
+        with pytest.raises(ZeroDivisionError), outer:
+            raise ZeroDivisionError
+        assert current() is outer
+    assert current() is NO_DEADLINE
+    assert NO_DEADLINE.left == math.inf
+
+
+def test_a_call_with_little_time_plans_for_less():
+    assert planning_deadline(None).limit == PLANNING
+    assert planning_deadline(8.0).limit == 2.0
+    assert planning_deadline(1e9).limit == PLANNING
