@@ -62,8 +62,11 @@ class Deadline:
     def check(self, stage: str = "") -> None:
         """`BudgetError` when it is over; `stage` says in the error where the time ran out."""
         if self.is_over:
-            what = f"{self.what} ({stage})" if stage else self.what
-            raise BudgetError(what, self.spent, self.limit, "seconds or more", self._remedy)
+            raise self.error(f"{self.what} ({stage})" if stage else self.what)
+
+    def error(self, what: str) -> BudgetError:
+        """What to raise for something that would need more time than there is."""
+        return BudgetError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
     def part(self, share: float) -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
