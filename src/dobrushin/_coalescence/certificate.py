@@ -19,6 +19,7 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Lost, Trouble
 from dobrushin._shared.intervals import upper_end
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
@@ -133,6 +134,7 @@ class Coalescence:
         )
 
 
+@guard_memory
 def coalescence(
     model: Model,
     scan: Any,

@@ -19,6 +19,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.log import log
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
@@ -27,6 +28,7 @@ _LARGE, _FEW = 20_000, 1000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
+@guard_memory
 def estimate(
     model: Model,
     targets: Any,
@@ -119,6 +121,7 @@ def estimate(
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 
+@guard_memory
 def plan(
     model: Model,
     targets: Any,

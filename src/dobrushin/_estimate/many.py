@@ -38,6 +38,7 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, kept_seed, progress_bar, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
@@ -140,6 +141,7 @@ class Estimates:
     __repr__ = __str__
 
 
+@guard_memory
 def estimate_many(
     model: Model,
     queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],

@@ -25,6 +25,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.log import log
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
@@ -348,7 +349,7 @@ def choose(query: Query) -> Method:
     What goes wrong carries an estimate, at worst one that says nothing.
     """
     try:
-        return _choose(query)
+        return guard_memory(_choose)(query)
     except CertificateError as error:
         raise error.carrying(error.estimate or nothing_known(query)) from None
     except BudgetError as error:
@@ -376,7 +377,7 @@ def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
     try:
         with limit:
-            return method.answer(sequence, running)
+            return guard_memory(method.answer)(sequence, running)
     except EstimateInterrupted:
         raise
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from dobrushin._learning.ascent import ExactAscent, GibbsAscent
 from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import progress_bar, read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
@@ -20,6 +21,7 @@ from dobrushin.errors import ArgumentError
 _FORMAT = "dobrushin fit 2"
 
 
+@guard_memory
 def fit(
     model: Any,
     data: Any,

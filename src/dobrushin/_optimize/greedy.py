@@ -17,9 +17,11 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
+@guard_memory
 def greedy_scan(
     influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: str | None = "auto"
 ) -> ScanResult:

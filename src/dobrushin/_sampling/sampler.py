@@ -19,13 +19,16 @@ from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.log import log
+from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
 # A device pays from so many chains and updates on: it is filled, and its start is worth it.
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
+_TOO_LARGE = "Keep fewer variables (record=), only counts (record='counts'), or draw in several calls."
 _TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
 
 
@@ -104,6 +107,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
+@guard_memory
 def sample(
     model: Model,
     scan: Any,
@@ -235,6 +239,11 @@ def run_chains(
         None if is_uniform else read_start(model, form, region, start, chains),
         make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
+    if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
+        kept = (
+            2.0 * chains * len(rows) * len(job.stops) * np.dtype(kernel.dtype).itemsize
+        )  # in batches, and put together
+        require_memory("Keeping these states", kept, _TOO_LARGE)
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
     return _collect(model, job, outcome, record.every is not None, kept_seed(sequence)), outcome.trouble
 
