@@ -15,14 +15,18 @@ from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.guide import quick_radius
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
+from dobrushin._shared.deadline import LateError, current
 from dobrushin._variation import Variation, evaluate
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
+# About how long a certificate takes.
+_SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 2e-7, 3e-9
 
 
 class Dobrushin(ChainMethod):
@@ -83,6 +87,10 @@ class Dobrushin(ChainMethod):
 
 
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
+    start, order = query.model._form.adjacency[0], scan.order
+    entries = float((start[order + 1] - start[order]).sum())
+    seconds = len(scan) * _SECONDS_PER_STEP + entries * _SECONDS_PER_ENTRY
+    current().charge(seconds, f"the certificate of {len(scan)} steps")
     return evaluate(query.space.rows, scan, query.objective, 1.0, error)
 
 
@@ -107,9 +115,14 @@ def _cheapest_scan(query: Query) -> Scan | None:
     if tolerance**2 == 0.0:
         return None
     while True:
-        search.extend(0.0, length)
-        scan = query.complete(search.order(min(length, search.steps)))
-        left = tolerance - _largest_bias(query, scan)
+        try:
+            search.extend(0.0, length)
+            scan = query.complete(search.order(min(length, search.steps)))
+            left = tolerance - _largest_bias(query, scan)
+        except LateError:
+            if best is None:
+                raise
+            return best
         if left > 0 and left**2 > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
         if search.steps < length or length / tolerance**2 >= least:
@@ -142,7 +155,7 @@ def _why_not(query: Query) -> str:
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     worst = np.argsort(-sums, kind="stable")[:3].tolist()
     rows = ", ".join(f"{query.model.labels[i]!r} ({sums[i]:.3g})" for i in worst)
-    radius = bound.spectral_radius()
+    radius = quick_radius(bound)
     what = f"the spectral radius of the influence is {radius:.3g}, "
     what += "not below 1" if radius >= 1 else "but no scan of an affordable length was found"
     return f"{what}; the strongest rows are those of {rows}."

@@ -9,21 +9,23 @@ import numpy as np
 
 from dobrushin._shared.compile import kernel
 
-DONE, NEED_ROW, FULL = 0, 1, 2
+DONE, NEED_ROW, FULL, PAUSE = 0, 1, 2, 3
 
 
 @kernel
-def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters):
-    """Prepend steps until the norm of d is at most `tolerance` or there are `limit` steps.
+def extend(tolerance, limit, most, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters):  # fmt: skip  # noqa: E501
+    """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps, or `most` work was done.
 
-    counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh].
-    place is 1 + the place in the heap, 0 for variables that are not in it.
+    counters: [entries of the heap, steps, work]; state: [norm of d, norm when it was last summed afresh].
+    place is 1 + the place in the heap, 0 for variables that are not in it. Work is counted in entries that were looked
+    at, and one for each step.
     """
-    size, steps = counters[0], counters[1]
+    size, steps, work = counters[0], counters[1], 0
     status = FULL
     while True:
         if state[0] < 0.5 * state[1] or state[0] <= tolerance:
             # The running norm loses digits as it shrinks.
+            work += size
             total = 0.0
             for p in range(size):
                 total += d[heap[p]]
@@ -34,10 +36,14 @@ def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, 
             break
         if steps >= limit:
             break
+        if work >= most:
+            status = PAUSE
+            break
         i = heap[0]
         if not has_row[i]:
             status = NEED_ROW
             break
+        work += 1 + end[i] - begin[i]
         x = d[i]
         d[i] = 0.0
         state[0] -= x
@@ -57,6 +63,7 @@ def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, 
         norms[steps] = state[0]
     counters[0] = size
     counters[1] = steps
+    counters[2] += work
     return status
 
 

@@ -17,7 +17,11 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.deadline import current
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
+
+# Entries of rows that are looked at between looks at the clock, and about how long one takes in a large heap.
+_AT_ONCE, _SECONDS_PER_ENTRY = 2**20, 1e-7
 
 
 def greedy_scan(
@@ -113,7 +117,7 @@ class BackwardGreedy:
         self.size = 0
         self._order = np.zeros(64, dtype=np.int64)
         self._norms = np.zeros(65)
-        self._counters = np.zeros(2, dtype=np.int64)
+        self._counters = np.zeros(3, dtype=np.int64)
         self._meet(objective.positions)
         self._d[: self.size] = objective.weights
         greedy.push_all(self.ids, self._d, self._heap, self._place, self.size)
@@ -126,6 +130,11 @@ class BackwardGreedy:
     def steps(self) -> int:
         """Length of the scan so far."""
         return int(self._counters[1])
+
+    @property
+    def work(self) -> int:
+        """Entries of rows that were looked at so far."""
+        return int(self._counters[2])
 
     @property
     def norm(self) -> float:
@@ -146,13 +155,17 @@ class BackwardGreedy:
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int) -> bool:
-        """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is."""
+        """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is.
+
+        `LateError` where planning has no time for it: what there is by then stays.
+        """
         while True:
-            room = min(limit, len(self._order))
+            room, before = min(limit, len(self._order)), self.work
             status = greedy.extend(
-                tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
+                tolerance, room, _AT_ONCE, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
                 self._d, self._heap, self._place, self._order, self._norms, self._state, self._counters,
             )  # fmt: skip
+            current().charge((self.work - before) * _SECONDS_PER_ENTRY, "the search for a scan")
             if status == greedy.DONE:
                 return True
             if status == greedy.NEED_ROW:
@@ -160,7 +173,7 @@ class BackwardGreedy:
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))
             elif self.steps >= limit:
                 return False
-            else:
+            elif status == greedy.FULL:
                 self._order = _enlarge(self._order, 2 * len(self._order))
                 self._norms = _enlarge(self._norms, 2 * len(self._order) + 1)
 
