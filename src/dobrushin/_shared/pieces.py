@@ -1,4 +1,4 @@
-"""Long native calls in pieces, so that Ctrl-C acts between two of them.
+"""Long native calls in pieces, so that Ctrl-C and the limit on planning act between two of them.
 
 A kernel that can take long has `at` and `allowance` as its first arguments. It works from the place `at`, counts
 elementary operations, and returns when it has spent the allowance, with `at` where it must go on. What it computes does
@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dobrushin._shared.deadline import current
+
 # Elementary operations in one native call, about a nanosecond each.
 PIECE = 10**8
 # More numbers than any kernel needs to say where it is.
@@ -21,4 +23,6 @@ def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
     """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done."""
     at = np.zeros(_PLACES, dtype=np.int64)
     while at[0] < count:
+        if at.any():
+            current().check()
         kernel(at, PIECE, *arguments)
