@@ -22,14 +22,12 @@ from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums
-from dobrushin._shared.deadline import current
+from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53
 # Stands for positive bounds too small to be told from 0: products of such numbers do not lose relative precision.
 FLOOR = 2.0**-1000
-# Entries that are looked at between looks at the clock, some tenths of a second.
-_AT_ONCE = 2**25
 
 
 def inflation(operations: int) -> float:
@@ -128,18 +126,12 @@ class Problem:
     def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
         """Update b through the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
-        widest = int(np.diff(self.start).max(initial=0))
         for segment in scan.within(self.numbering).segments:
-            entries = len(self.columns) + segment.size() if segment.is_random else widest
-            at_once = max(1, _AT_ONCE // max(1, entries))
-            order = segment.vector() if segment.is_random else segment.array()
-            for done in range(0, segment.steps, at_once):
-                steps = min(at_once, segment.steps - done)
-                if segment.is_random:
-                    forward_random(order, steps, *rows, b)
-                else:
-                    forward(order, (segment.first + done) % len(order), steps, *rows, b)
-                current().check("a certificate")
+            steps = segment.steps
+            if segment.is_random:
+                in_pieces(forward_random, steps, steps, segment.vector(), *rows, np.empty_like(b), b)
+            else:
+                in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b)
 
     def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of the part at positions of the model; initial values where it has none."""

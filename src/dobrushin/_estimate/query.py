@@ -94,7 +94,9 @@ class Query:
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
         """A scan; variables that count for so little that it leaves them out are updated once, at the beginning."""
-        missing = np.setdiff1d(self.objective.positions, order)
+        updated = np.zeros(self.model.n_variables, dtype=np.bool_)
+        updated[order] = True
+        missing = self.objective.positions[~updated[self.objective.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:

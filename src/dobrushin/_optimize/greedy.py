@@ -15,13 +15,11 @@ from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import move_single_steps
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
+from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
-from dobrushin._shared.deadline import current
+from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
-
-# Entries of rows that are looked at between looks at the clock, and about how long one takes in a large heap.
-_AT_ONCE, _SECONDS_PER_ENTRY = 2**20, 1e-7
 
 
 def greedy_scan(
@@ -84,8 +82,10 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
         order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
     matrix = chooser.matrix
     columns = sparse.csr_array(matrix.T)
-    rows = (matrix.indptr, matrix.indices, matrix.data)
-    forward = descent.forward_greedy(steps, *rows, frozen(columns.indptr), frozen(columns.indices))
+    rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
+    forward, tree = np.empty(steps, dtype=np.int64), descent.tree(chooser.n_variables)
+    in_pieces(descent.falls, chooser.n_variables, matrix.indptr, matrix.data, *tree)
+    in_pieces(descent.forward_greedy, steps, forward, *rows, *tree, np.ones(chooser.n_variables))
     weights = np.zeros(chooser.n_variables)
     weights[objective.positions] = objective.weights
     everyone = np.ones(chooser.n_variables, dtype=np.bool_)
@@ -117,10 +117,10 @@ class BackwardGreedy:
         self.size = 0
         self._order = np.zeros(64, dtype=np.int64)
         self._norms = np.zeros(65)
-        self._counters = np.zeros(3, dtype=np.int64)
+        self._counters = np.zeros(2, dtype=np.int64)
         self._meet(objective.positions)
         self._d[: self.size] = objective.weights
-        greedy.push_all(self.ids, self._d, self._heap, self._place, self.size)
+        in_pieces(greedy.push_all, self.size, self.size, self.ids, self._d, self._heap, self._place)
         total = float(objective.weights.sum())
         self._norms[0] = total
         self._state = np.array([total, total])
@@ -130,11 +130,6 @@ class BackwardGreedy:
     def steps(self) -> int:
         """Length of the scan so far."""
         return int(self._counters[1])
-
-    @property
-    def work(self) -> int:
-        """Entries of rows that were looked at so far."""
-        return int(self._counters[2])
 
     @property
     def norm(self) -> float:
@@ -160,20 +155,21 @@ class BackwardGreedy:
         `LateError` where planning has no time for it: what there is by then stays.
         """
         while True:
-            room, before = min(limit, len(self._order)), self.work
+            room = min(limit, len(self._order))
             status = greedy.extend(
-                tolerance, room, _AT_ONCE, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
+                pieces.PIECE, tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
                 self._d, self._heap, self._place, self._order, self._norms, self._state, self._counters,
             )  # fmt: skip
-            current().charge((self.work - before) * _SECONDS_PER_ENTRY, "the search for a scan")
             if status == greedy.DONE:
                 return True
-            if status == greedy.NEED_ROW:
+            if status == greedy.PAUSED:
+                pieces.charge_piece()
+            elif status == greedy.NEED_ROW:
                 # All variables met so far: the scan will soon come to most of them.
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))
             elif self.steps >= limit:
                 return False
-            elif status == greedy.FULL:
+            else:
                 self._order = _enlarge(self._order, 2 * len(self._order))
                 self._norms = _enlarge(self._norms, 2 * len(self._order) + 1)
 
