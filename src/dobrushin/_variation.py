@@ -21,7 +21,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums
 from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
@@ -155,7 +155,7 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
         # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
         part, columns = Numbering(n, np.arange(n)), rows.columns
     else:
-        part = Numbering(n, np.union1d(updated, rows.columns))
+        part = Numbering(n, distinct(np.concatenate([updated, rows.columns]), n))
         columns = part.own(rows.columns).astype(rows.columns.dtype)
     own = part.own(updated)
     rows_in_part = Numbering(part.size, own)

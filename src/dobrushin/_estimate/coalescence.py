@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -214,8 +215,6 @@ class _Pilot:
         self.query, self.patience = query, patience
         # Half of the error probability is for the bias bounds, and a second try may need a part.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-        self.search = BackwardGreedy(guiding_rows(query.space.rows), query.objective)
-        self.search.extend(0.0, 1)
         self.exhausted = False
         self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
@@ -303,12 +302,20 @@ class _Pilot:
 
     def _scans(self, length: int) -> Iterator[Scan]:
         """Scans of about this length: guided by the influence and, for many targets, systematic."""
-        self.search.extend(0.0, length)
-        self.exhausted = self.search.steps < length  # the targets depend on nothing more
-        yield self.query.complete(self.search.order(min(length, self.search.steps)))
         n = self.query.model.n_variables
+        if not self.query.is_about_most:
+            self.search.extend(0.0, length)
+            self.exhausted = self.search.steps < length  # the targets depend on nothing more
+            yield self.query.complete(self.search.order(min(length, self.search.steps)))
         if len(self.query.labels) * 4 >= n:
             yield Scan.systematic(n, max(1, length // n) * n)
+
+    @cached_property
+    def search(self) -> BackwardGreedy:
+        """The search for scans that the influence guides."""
+        search = BackwardGreedy(guiding_rows(self.query.space.rows), self.query.objective)
+        search.extend(0.0, 1)
+        return search
 
     def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
         """For each interval's variables, about how often they are not settled; times the span of a statistic."""

@@ -21,12 +21,14 @@ from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
 from dobrushin._shared.deadline import LateError, current
-from dobrushin._variation import Variation, evaluate
+from dobrushin._variation import Variation, evaluate, touched_by
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
 # About how long a certificate takes besides its native calls.
 _SECONDS_PER_STEP = 1e-7
+# Sweeps before it is asked whether more of them help.
+_FEW_SWEEPS = 4
 
 
 class Dobrushin(ChainMethod):
@@ -103,6 +105,8 @@ def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.fl
 
 def _cheapest_scan(query: Query) -> Scan | None:
     """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
+    if query.is_about_most:
+        return _cheapest_sweeps(query)
     search = BackwardGreedy(query.model, query.objective)
     length = _first_length(search, query)
     if length is None:
@@ -128,6 +132,26 @@ def _cheapest_scan(query: Query) -> Scan | None:
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
+
+
+def _cheapest_sweeps(query: Query) -> Scan | None:
+    """The same among systematic scans, where so much is asked that nothing is gained by a search."""
+    n, tolerance = query.model.n_variables, query.tolerance
+    sweep = Scan.systematic(n, n)
+    problem = touched_by(query.space.rows, sweep, 1.0, 0.0)
+    b = problem.start_values()
+    best, least, norms = None, math.inf, [math.inf]
+    while len(norms) / tolerance**2 < least and n * len(norms) <= MOST_STEPS:
+        current().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
+        problem.advance(sweep, b)
+        bounds = problem.at(b, query.objective.positions)
+        left = tolerance - max(float(part.max()) for part in query.biases(bounds))
+        if left > 0 and left**2 > 0 and len(norms) / left**2 < least:
+            best, least = len(norms), len(norms) / left**2
+        norms.append(float(bounds.sum()))
+        if best is None and len(norms) > _FEW_SWEEPS and stagnates(np.array(norms[1:])):
+            return None
+    return None if best is None else Scan.systematic(n, best * n)
 
 
 def _first_length(search: BackwardGreedy, query: Query) -> int | None:

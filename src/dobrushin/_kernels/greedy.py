@@ -5,15 +5,15 @@ next one to prepend is the variable with the largest d. Its L1 norm is the varia
 Only variables that were touched have a number, and only they are in the heap.
 """
 
-import numpy as np
-
 from dobrushin._shared.compile import kernel
 
 DONE, NEED_ROW, FULL, PAUSED = 0, 1, 2, 3
 
 
 @kernel
-def extend(allowance, tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters):
+def extend(
+    allowance, tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters
+):
     """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps or the allowance is spent.
 
     counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh].

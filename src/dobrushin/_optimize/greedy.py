@@ -17,7 +17,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
@@ -197,7 +197,7 @@ class BackwardGreedy:
         new = positions[self._number[positions] == 0]
         if not len(new):
             return
-        new = np.unique(new)
+        new = distinct(new, len(self._number))
         size = self.size + len(new)
         if size > len(self.ids):
             room = 2 * size

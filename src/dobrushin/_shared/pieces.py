@@ -15,7 +15,7 @@ from dobrushin._shared.deadline import current
 
 # Elementary operations in one native call, and about how long one takes.
 PIECE = 10**8
-_SECONDS = 1e-9
+_SECONDS = 2.5e-9
 # More numbers than any kernel needs to say where it is.
 _PLACES = 6
 
