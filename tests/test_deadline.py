@@ -41,7 +41,7 @@ def test_a_part_shares_the_clock():
 
 
 def test_expected_work_decides_whatever_the_clock_says():
-    deadline = Deadline(30.0, clock=Clock())
+    deadline = Deadline(30.0, work=15.0, clock=Clock())
     part = deadline.part(0.5)
     part.charge(5.0)
     assert (part.work_left, deadline.work_left) == (2.5, 10.0)
@@ -51,6 +51,7 @@ def test_expected_work_decides_whatever_the_clock_says():
     deadline.charge(10.0)
     with pytest.raises(LateError):
         deadline.charge(0.1)
+    Deadline(30.0, clock=Clock()).charge(1e9)  # by the clock alone
 
 
 def test_errors_travel():

@@ -22,6 +22,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
@@ -258,6 +259,7 @@ class Variation:
         return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
 
 
+@guard_memory
 def variation(
     influence: Influence | Model,
     scan: Any,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dobrushin._coalescence import Coalescence
     from dobrushin._estimate import Estimate, Estimates, Plan
     from dobrushin._learning import Fit
     from dobrushin._optimize import ScanResult
@@ -70,7 +71,7 @@ class BudgetError(_Told, RuntimeError):
     plan : Plan or None
         Of an estimate: the plan that goes beyond its budget.
     estimate : Estimate or None
-        Of an estimate that ran out of budget: what it has reached.
+        Of an estimate: what it has reached, intervals that hold. At worst they say nothing.
     """
 
     def __init__(
@@ -89,8 +90,7 @@ class BudgetError(_Told, RuntimeError):
         self.plan = plan
         self.estimate = estimate
         message = f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}."
-        reached = "" if estimate is None else " What was reached is the attribute 'estimate' of this error."
-        self._tell((what, required, limit, unit, remedy, plan, estimate), message, remedy + reached)
+        self._tell((what, required, limit, unit, remedy, plan, estimate), message, remedy + _reached(estimate))
 
     def carrying(self, plan: Plan | None, estimate: Estimate | None) -> BudgetError:
         """The same with another plan and another estimate."""
@@ -131,15 +131,15 @@ class CertificateError(_Told, RuntimeError):
     reasons : dict from method to str
         Why each method that was tried has none.
     estimate : Estimate or None
-        What was reached: intervals that hold, some of them wider than the tolerance.
+        Of an estimate: what was reached, intervals that hold, some of them wider than the tolerance. At worst they say
+        nothing.
     """
 
     def __init__(self, reasons: dict[str, str], remedy: str, estimate: Estimate | None = None) -> None:
         self.reasons = reasons
         self.estimate = estimate
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
-        reached = "" if estimate is None else " What was reached is the attribute 'estimate' of this error."
-        self._tell((reasons, remedy, estimate), f"No certificate is available. {tried}", remedy + reached)
+        self._tell((reasons, remedy, estimate), f"No certificate is available. {tried}", remedy + _reached(estimate))
 
     def carrying(self, estimate: Estimate | None) -> CertificateError:
         """The same with another estimate."""
@@ -201,21 +201,48 @@ class SamplingInterrupted(_Told, KeyboardInterrupt):
     Attributes
     ----------
     samples : Samples
-        The chains that had finished.
-    chain_numbers : array
-        Which ones they are.
+        The chains with the first numbers, up to the first one that had not finished.
     """
 
-    def __init__(self, samples: Samples, wanted: int, chain_numbers: Any) -> None:
+    def __init__(self, samples: Samples, wanted: int) -> None:
         self.samples = samples
         self.wanted = wanted
-        self.chain_numbers = chain_numbers
         message = f"Interrupted: {samples.chains} of {wanted} chains had finished."
-        self._tell((samples, wanted, chain_numbers), message, "They are the attribute 'samples' of this error.")
+        self._tell((samples, wanted), message, "They are the attribute 'samples' of this error.")
 
-    def after(self, samples: Samples, done: int) -> SamplingInterrupted:
-        """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
-        return SamplingInterrupted(samples, done + self.wanted, [*range(done), *self.chain_numbers])
+
+class EstimateInterrupted(_Told, KeyboardInterrupt):
+    """An estimate that was interrupted (Ctrl-C).
+
+    Attributes
+    ----------
+    estimate : Estimate
+        What was reached: intervals that hold, wider than was asked for. At worst they say nothing.
+    """
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate = estimate
+        message = f"Interrupted: the intervals so far hold within {estimate.half_width.max():.3g}."
+        self._tell((estimate,), message, "They are the attribute 'estimate' of this error.")
+
+    def carrying(self, estimate: Estimate) -> EstimateInterrupted:
+        """The same with another estimate."""
+        return EstimateInterrupted(estimate)
+
+
+class CoalescenceInterrupted(_Told, KeyboardInterrupt):
+    """A certificate by simulation that was interrupted (Ctrl-C).
+
+    Attributes
+    ----------
+    certificate : Coalescence
+        From the runs that had finished. At worst it says nothing.
+    """
+
+    def __init__(self, certificate: Coalescence, wanted: int) -> None:
+        self.certificate = certificate
+        message = f"Interrupted: {certificate.runs} of {wanted} runs had finished."
+        self._tell((certificate, wanted), message, "What they show is the attribute 'certificate' of this error.")
 
 
 class EstimatesInterrupted(_Told, KeyboardInterrupt):
@@ -254,9 +281,11 @@ class WorkerError(_Told, RuntimeError):
     Attributes
     ----------
     samples : Samples or None
-        Of a run of chains: those that had finished.
-    chain_numbers : sequence
-        Which ones they are.
+        Of a run of chains: those with the first numbers, up to the first one that had not finished.
+    estimate : Estimate or None
+        Of an estimate: what was reached, intervals that hold.
+    certificate : Coalescence or None
+        Of a certificate by simulation: what was reached.
     estimates : Estimates or None
         Of many queries: those that were answered.
     segmentations : dict from int to Segmentation
@@ -264,7 +293,8 @@ class WorkerError(_Told, RuntimeError):
     """
 
     samples: Samples | None = None
-    chain_numbers: Any = ()
+    estimate: Estimate | None = None
+    certificate: Coalescence | None = None
     estimates: Estimates | None = None
     segmentations: Any = MappingProxyType({})
 
@@ -274,11 +304,9 @@ class WorkerError(_Told, RuntimeError):
         message = f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')})."
         self._tell((why, done, wanted, what, hint), message, hint)
 
-    def after(self, samples: Samples, done: int) -> WorkerError:
-        """The same for a run that had finished its first `done` chains before this one; `samples` has all of them."""
-        why, here, wanted, what, hint = self._arguments
-        numbers = [*range(done), *self.chain_numbers]
-        return WorkerError(why, done + here, done + wanted, what, hint, samples=samples, chain_numbers=numbers)
+    def carrying(self, estimate: Estimate) -> WorkerError:
+        """The same with another estimate."""
+        return WorkerError(*self._arguments, **self._finished | {"estimate": estimate})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self._finished), self._arguments
@@ -325,6 +353,13 @@ class FormatError(_Told, ValueError):
         name = path if path.isprintable() else repr(path)
         message = f"Cannot read {name}{place}: expected {expected}, found {found}."
         self._tell((path, expected, found, line, hint), message, hint)
+
+
+def _reached(estimate: Estimate | None) -> str:
+    """Where to find an estimate that says something."""
+    if estimate is None or estimate.says_nothing:
+        return ""
+    return " What was reached is the attribute 'estimate' of this error."
 
 
 def _show(value: Any) -> str:

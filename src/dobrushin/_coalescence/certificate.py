@@ -17,12 +17,15 @@ from dobrushin._models import Model
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.intervals import upper_limit
-from dobrushin._shared.running import kept_seed, read_running, seed_sequence
-from dobrushin.errors import ArgumentError
+from dobrushin._shared.executors import Lost, Trouble
+from dobrushin._shared.intervals import upper_end
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
+from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
 _RUNS = 10_000
 _POINTS = 50
+_TOO_LONG = "Ask for fewer runs or steps, or allow it with time= (seconds after which what is there is used)."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +43,8 @@ class Coalescence:
     confidence : float
         Probability with which `value` holds; with which all of `per_variable` hold; with which all of a `curve` hold.
     runs, steps : int
+        How many runs there were: fewer than were asked for if `stopped_early`. Then the limits are wider, so that they
+        hold whatever ended the runs.
     failures : int
         Runs in which some target was not settled.
     variables : sequence of labels
@@ -69,6 +74,7 @@ class Coalescence:
     update_error: float
     seed: int | np.random.SeedSequence
     _model: Model
+    stopped_early: bool = False
 
     @property
     def steps(self) -> int:
@@ -111,7 +117,8 @@ class Coalescence:
             return steps, np.ones(len(steps))
         kernel = choose_sets(self._model, self.scan)
         tally = tally_sets(self._model, kernel, self.scan, list(self.variables), self.runs, sequence, every=every)
-        limits = upper_limit(tally.failures, self.runs, (1.0 - self.confidence) / len(tally.failures))
+        error = (1.0 - self.confidence) / len(tally.failures)
+        limits = upper_end(tally.failures, self.runs, error, self.stopped_early)
         return steps, np.concatenate([[1.0], np.minimum(limits + self.update_error, 1.0)])
 
     def __float__(self) -> float:
@@ -120,13 +127,14 @@ class Coalescence:
     def __repr__(self) -> str:
         size = len(self.variables)
         about = f"{size} target{'s' if size > 1 else ''}"
-        verdict = " (vacuous)" if self.is_vacuous else ""
+        verdict = (", stopped early" if self.stopped_early else "") + (" (vacuous)" if self.is_vacuous else "")
         return (
             f"Coalescence({self.value:.4g}: at confidence {self.confidence:g}, total variation of {about} after "
             f"{self.steps} steps, from {self.runs} runs{verdict})"
         )
 
 
+@guard_memory
 def coalescence(
     model: Model,
     scan: Any,
@@ -139,6 +147,7 @@ def coalescence(
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    time: float | None = None,
 ) -> Coalescence:
     """Certify a scan by simulation: works where Dobrushin's condition fails.
 
@@ -168,6 +177,9 @@ def coalescence(
     checkpoint : path, optional
         Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
         in parts, each of which has a file of its own.)
+    time : number, optional
+        Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
+        than an hour are refused; ``math.inf`` allows them.
 
     Returns
     -------
@@ -175,8 +187,12 @@ def coalescence(
 
     Raises
     ------
+    CoalescenceInterrupted
+        On Ctrl-C; it carries what the runs that have finished show.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies.
+        When the executor ends early, as a process pool does when one of its workers dies; it carries that too.
+    BudgetError
+        When the runs would take too long.
 
     Notes
     -----
@@ -200,23 +216,41 @@ def coalescence(
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "coalescence", "confidence")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "coalescence")
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "coalescence")
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
     else:
         positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
     check_feasible(model, model._form_of(kernel.region), "coalescence")
+    refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan.updates(model.n_variables))
-    per_variable, failures, name, error = np.ones(len(positions)), runs, "none", 0.0
-    if updated.any():
-        wanted = model._labels_at(positions[updated])
-        tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
-        limits = upper_limit(tally.open[-1], runs, (1.0 - confidence) / len(wanted))
-        per_variable[updated] = np.minimum(limits + tally.error, 1.0)
-        name, error = tally.kernel, tally.error
-        if updated.all():  # a target that is never updated never settles
-            failures = int(tally.failures[-1])
-    value = min(1.0, float(upper_limit(failures, runs, 1.0 - confidence)) + error)
     labels, seed = model._labels_at(positions), kept_seed(sequence)
-    return Coalescence(value, per_variable, confidence, runs, failures, labels, scan, name, error, seed, model)
+    if not updated.any():  # a target that is never updated never settles
+        ones = np.ones(len(positions))
+        return Coalescence(1.0, ones, confidence, runs, runs, labels, scan, "none", 0.0, seed, model)
+    wanted = model._labels_at(positions[updated])
+    tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
+    early, error = tally.trouble is not None, 1.0 - confidence
+    per_variable = np.ones(len(positions))
+    limits = upper_end(tally.open[-1], tally.runs, error / len(wanted), early)
+    per_variable[updated] = np.minimum(limits + tally.error, 1.0)
+    failures = int(tally.failures[-1]) if updated.all() else tally.runs
+    value = min(1.0, float(upper_end(failures, tally.runs, error, early)) + tally.error)
+    certificate = Coalescence(
+        value, per_variable, confidence, tally.runs, failures, labels, scan, tally.kernel, tally.error, seed, model,
+        stopped_early=early,
+    )  # fmt: skip
+    return _close(certificate, tally.trouble, runs, running)
+
+
+def _close(certificate: Coalescence, trouble: Trouble | None, wanted: int, running: Running) -> Coalescence:
+    """The certificate, or the error that carries it where something else than time has ended the runs."""
+    match trouble:
+        case KeyboardInterrupt():
+            raise CoalescenceInterrupted(certificate, wanted)
+        case Lost():
+            saved = running.checkpoint is not None
+            hint = f"What they show is the attribute 'certificate' of this error. {how_to_go_on(saved)}"
+            raise WorkerError(str(trouble), certificate.runs, wanted, "runs", hint, certificate=certificate)
+    return certificate

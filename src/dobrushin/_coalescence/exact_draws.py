@@ -20,6 +20,7 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
@@ -57,6 +58,7 @@ class ExactSamples:
         return f"ExactSamples(draws={draws}, variables={size}, steps={self.steps}, seed={self.seed})"
 
 
+@guard_memory
 def exact_sample(
     model: Model,
     targets: Any,
@@ -150,10 +152,8 @@ def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
     remedy = "Draw in several calls, each with a seed of its own."
     if draws * variables > _MOST_STATES:
         raise BudgetError("This call", draws * variables, _MOST_STATES, "states in memory", remedy)
-    try:
-        return np.empty((draws, variables), dtype=np.int64)
-    except MemoryError:
-        raise BudgetError("This call", draws * variables, 0, "states in memory", remedy) from None
+    require_memory("This call", 8.0 * draws * variables, remedy)
+    return np.empty((draws, variables), dtype=np.int64)
 
 
 class _Runner:

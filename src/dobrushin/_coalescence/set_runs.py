@@ -13,8 +13,8 @@ from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batches
 from dobrushin._sampling.sampler import Record, on_backend
 from dobrushin._scan import Scan
+from dobrushin._shared.executors import Trouble
 from dobrushin._shared.running import PLAIN, Running, master_key
-from dobrushin.errors import WorkerError, how_to_go_on
 
 # States that are looked at together.
 _AT_ONCE = 2**26
@@ -25,12 +25,13 @@ class SetRuns:
     """What some runs gave: `settled` has shape (runs, kept steps, variables).
 
     It is the digit 0..k-1 of the state where a variable is settled, else -1. `error` bounds the probability that any
-    draw of a run was wrong.
+    draw of a run was wrong. Where something (`trouble`) ended the runs early, these are the first of them.
     """
 
     settled: NDArray[np.int16]
     kernel: str
     error: float
+    trouble: Trouble | None = None
 
 
 def run_sets(
@@ -58,13 +59,8 @@ def run_sets(
     runner = on_backend(kernel, scan, len(numbers), running.backend, function)
     job = Job(runner, scan, master_key(sequence), rows, stops, largest)
     outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
-    if outcome.was_interrupted:
-        raise KeyboardInterrupt
-    if outcome.trouble is not None:
-        hint = how_to_go_on(running.checkpoint is not None)
-        raise WorkerError(str(outcome.trouble), outcome.chains, len(numbers), "runs", hint)
     settled = outcome.states(job).transpose(2, 0, 1)
-    return SetRuns(settled, kernel.name, kernel.run_error(scan))
+    return SetRuns(settled, kernel.name, kernel.run_error(scan), outcome.trouble)
 
 
 @dataclass(frozen=True)
@@ -74,10 +70,12 @@ class Tally:
     `failures` are runs in which some variable was not settled, `open` those in which this one was not.
     """
 
+    runs: int  # fewer than were asked for where something ended them early
     failures: NDArray[np.int64]  # (points,)
     open: NDArray[np.int64]  # (points, variables)
     kernel: str
     error: float
+    trouble: Trouble | None
 
 
 def tally_sets(
@@ -95,12 +93,14 @@ def tally_sets(
     points = 1 if every is None else -(-len(scan) // every)
     block = max(64, _AT_ONCE // (len(labels) * points) // 64 * 64)
     failures, unsettled = np.zeros(points, dtype=np.int64), np.zeros((points, len(labels)), dtype=np.int64)
-    error = 0.0
+    done = 0
     for k, first in enumerate(range(0, runs, block)):
         numbers, own = range(first, min(first + block, runs)), replace(running, checkpoint=running.file(k))
         part = run_sets(model, kernel, scan, labels, numbers, sequence, every=every, running=own)
         is_open = part.settled < 0
         failures += is_open.any(axis=2).sum(axis=0)
         unsettled += is_open.sum(axis=0)
-        error = part.error
-    return Tally(failures, unsettled, kernel.name, error)
+        done += len(is_open)
+        if part.trouble is not None:
+            break
+    return Tally(done, failures, unsettled, kernel.name, part.error, part.trouble)

@@ -18,6 +18,7 @@ from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -123,6 +124,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
+@guard_memory
 def diagnose(model: Model) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.
 

@@ -9,11 +9,13 @@ import numpy as np
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.memory_guard import guard_memory
 
 # Neighbours that move each other by less than this do well on their own.
 _STRONG = 0.25
 
 
+@guard_memory
 def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable]]:
     """Propose groups of strongly coupled variables to be made joint variables with ``model.merge``.
 

@@ -70,6 +70,9 @@ class Estimate:
         The bound on the bias of the scan.
     seed : int, SeedSequence or None
         Repeats the run.
+    stopped_by : str or None
+        What ended the run before it reached the tolerance: "the time limit", "Ctrl-C", ... The intervals hold all the
+        same. They are wider.
 
     Examples
     --------
@@ -93,6 +96,7 @@ class Estimate:
     samples: Samples | None = None
     certificate: Variation | None = None
     seed: Any = None
+    stopped_by: str | None = None
 
     def lift(self, part: Numbering) -> Estimate:
         """The same with plan and certificate by positions in the model that the part belongs to."""
@@ -103,6 +107,11 @@ class Estimate:
     def is_certified(self) -> bool:
         """Whether the intervals are guaranteed."""
         return self.plan.is_certified
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether no method has given anything: then the limits are those that hold for every model."""
+        return self.plan.method == "none"
 
     @property
     def steps(self) -> int:
@@ -127,7 +136,7 @@ class Estimate:
 
     @property
     def half_width(self) -> NDArray[np.float64]:
-        """Half the width of each interval: at most the tolerance."""
+        """Half the width of each interval: at most the tolerance, unless something stopped the run."""
         return (self.upper - self.lower) / 2
 
     def __getitem__(self, target: Hashable | Target) -> Answer:
@@ -230,6 +239,7 @@ class Estimate:
             "certified": "yes" if self.is_certified else "NO: the bias is unknown",
             "tolerance": self.plan.tolerance,
             "confidence": self.confidence,
+            "stopped_by": self.stopped_by or "nothing",
             "reason": self.plan.reason,
             "interval": self.plan.interval,
             "steps": self.steps,
@@ -246,7 +256,8 @@ class Estimate:
         widest, tolerance = float(self.half_width.max()), self.plan.tolerance
         reached = f"within {tolerance:g}"
         if widest > tolerance:
-            reached = f"within {widest:.3g} (the tolerance {tolerance:g} was not reached)"
+            why = f"stopped by {self.stopped_by}; " if self.stopped_by else ""
+            reached = f"within {widest:.3g} ({why}the tolerance {tolerance:g} was not reached)"
         return f"Estimate ({self.plan.method}, {certified}) {reached} at confidence {self.confidence:g}"
 
     @property

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
 from dobrushin._scan import Scan
 from dobrushin._shared.deadline import LateError, current
-from dobrushin._shared.intervals import upper_limit
-from dobrushin._shared.running import Running
+from dobrushin._shared.intervals import upper_end
+from dobrushin._shared.running import PLAIN, Running
 from dobrushin._shared.text import percent
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -65,9 +65,9 @@ class Coalescence(Method):
     outcomes: ClassVar[str] = "runs of sets of states"
     bias_is_proven: ClassVar[bool] = False
 
-    def __init__(self, query: Query, plan: Plan, kernel: SetKernel) -> None:
+    def __init__(self, query: Query, plan: Plan, kernel: SetKernel, first_runs: int) -> None:
         super().__init__(query, plan)
-        self.kernel = kernel
+        self.kernel, self.first_runs = kernel, first_runs
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
@@ -83,20 +83,28 @@ class Coalescence(Method):
         # A pilot that left something open promises nothing, another method does.
         return own if best is None or own.plan.reaches_tolerance else best
 
+    def needed_updates(self) -> int:
+        return self.plan.pilot_updates + self.first_runs * len(cast(Scan, self.plan.scan))
+
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """`CertificateError` when some interval stays wider than the tolerance; it carries the intervals."""
-        plan, files = self.plan, 0
+        best: Estimate | None = None
+        files = runs = 0
         for k, (share, more) in enumerate(_TRIES):
             run = _SetRun(self, share, more, k, sequence, running, files)
             run.draw()
+            runs += run.done
             estimate = run.estimate()
-            if not (estimate.half_width > self.query.tolerance).any():
-                return estimate
-            too_long = plan.seconds * _TRIES[1][1] > _PATIENCE or plan.updates * 5 > (self.query.budget or math.inf)
-            if too_long or not run.is_worth_more():
+            if best is None or estimate.half_width.max() < best.half_width.max():
+                best = estimate  # both hold at once
+            if run.trouble is not None:
+                return run.close(replace(best, stopped_by=run.stopped_by))
+            if not (best.half_width > self.query.tolerance).any():
+                return best
+            if runs + _TRIES[1][1] * self.first_runs > self.plan.chains or not run.is_worth_more():
                 break
             files = run.files
-        raise self._too_wide(estimate, run.done)
+        raise self._too_wide(cast(Estimate, best), runs)
 
     def _too_wide(self, estimate: Estimate, runs: int) -> CertificateError:
         names = [str(shown(target)) for target in estimate.targets]
@@ -162,7 +170,7 @@ class _SetRun(Run):
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
         super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
         self.kernel, self.seed = method.kernel, sequence
-        self.runs = self.plan.chains * more
+        self.runs = method.first_runs * more
         self.files = files  # checkpoints that earlier runs of this call have written
 
     def draw(self) -> None:
@@ -174,13 +182,16 @@ class _SetRun(Run):
                 function="estimate", call_seed=self.seed,
             )  # fmt: skip
             self.files += 1
+            self.trouble = block.trouble
             self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
             digits = block.settled[:, -1].astype(np.int64)
             states = 2 * digits - 1 if self.query.model._form.spins else digits
             for question, tally in zip(self.query.questions, self.tallies, strict=True):
                 columns = self.query.columns(question)
                 tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
-            self.done += len(numbers)
+            self.done += len(digits)
+            if self.trouble is not None:
+                return
 
     def is_worth_more(self) -> bool:
         """Whether more runs could help: not where too many do not settle."""
@@ -190,7 +201,8 @@ class _SetRun(Run):
 
     def estimate(self) -> Estimate:
         biases = [
-            question.span * np.minimum(upper_limit(tally.open, self.done, self.error) + self.wrong, 1.0)
+            question.span
+            * np.minimum(upper_end(tally.open, self.done, self.error, self.trouble is not None) + self.wrong, 1.0)
             for question, tally in zip(self.query.questions, self.tallies, strict=True)
         ]
         nothing = [np.zeros(len(question)) for question in self.query.questions]  # the sets hold the bias
@@ -203,9 +215,10 @@ class _SetRun(Run):
         ]
         if self.query.model._form.has_zeros:
             words.append("the model forbids some states: that some state is allowed was checked")
-        words += unchecked_weights(self.query)
+        words += [*unchecked_weights(self.query), *self.early_words()]
         rows, plan = self.rows(biases, nothing), replace(self.plan, chains=self.done)
-        return self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed)
+        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed)
+        return replace(estimate, stopped_by=self.stopped_by)
 
 
 class _Pilot:
@@ -254,11 +267,14 @@ class _Pilot:
 
     def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> Coalescence:
         query, runs, kernel = self.query, self._runs(_SHARE * left), self._kernel_for(scan)
+        seconds = kernel.seconds(len(scan) * runs, scan)
+        most = runs * sum(more for _, more in _TRIES)
+        may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates(scan)
         plan = Coalescence.draft(
-            query, reason, query.tolerance - left, scan=scan, chains=runs, kernel=kernel.name,
-            seconds=kernel.seconds(len(scan) * runs, scan), reaches_tolerance=reaches,
+            query, reason, query.tolerance - left, scan=scan, chains=most if may_try_again else runs,
+            kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, pilot_updates=self.spent,
         )  # fmt: skip
-        return Coalescence(query, plan, kernel)
+        return Coalescence(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
     def _kernel_for(self, scan: Scan) -> SetKernel:
         """The kernel that the pilot ran with, if it was this scan that it tried last."""
@@ -323,8 +339,14 @@ class _Pilot:
         seconds = kernel.seconds(self.runs * len(scan), scan)
         current().charge(seconds, f"a pilot of {len(scan)} steps")
         self.seconds += seconds
-        block = run_sets(self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED)
+        running = replace(PLAIN, deadline=current())
+        block = run_sets(
+            self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED, running=running
+        )
         self.spent += self.runs * len(scan)
+        if block.trouble is not None:
+            current().check(f"a pilot of {len(scan)} steps")
+            raise block.trouble
         settled = block.settled[:, -1] >= 0
         shares = []
         for question in self.query.questions:

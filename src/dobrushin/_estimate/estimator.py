@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sized
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import METHODS, Method, Plan, choose, is_certain, read_settings
+from dobrushin._estimate.method import METHODS, Method, Plan, adapt_errors, answer, choose, is_certain, read_settings
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
+from dobrushin._shared.log import log
+from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
-from dobrushin.errors import BudgetError, CertificateError
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
 _LARGE, _FEW = 20_000, 1000
+# The part of the time that is left for drawing, and a tolerance that is not worth another plan.
+_SHARE, _VAGUE = 0.8, 0.25
 
 
+@guard_memory
 def estimate(
     model: Model,
     targets: Any,
@@ -38,6 +44,7 @@ def estimate(
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    time: float | None = None,
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
@@ -72,6 +79,9 @@ def estimate(
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists. (Very many chains are run
         in parts, each of which has a file of its own.)
+    time : number, optional
+        Seconds after which to return what was reached: intervals that hold, wider than was asked for (`stopped_by`
+        says so). Without it, an estimate that would take longer than an hour is refused; ``math.inf`` allows it.
 
     Returns
     -------
@@ -80,9 +90,12 @@ def estimate(
     Raises
     ------
     CertificateError
-        When no guarantee can be given; it says why and what would help.
+        When no guarantee can be given; it says why and what would help. It carries what was reached, as all of these
+        do: intervals that hold.
     BudgetError
-        When the budget is too small; it carries the plan, and what was reached if sampling had begun.
+        When the budget or the time for planning is too small; it carries the plan too, if there is one.
+    EstimateInterrupted
+        On Ctrl-C.
     WorkerError
         When the executor ends early, as a process pool does when one of its workers dies.
 
@@ -90,6 +103,8 @@ def estimate(
     -----
     For f with differences bounded by d, an interval for E f(X_T) from independent chains, widened by the Dobrushin
     variation V(d) on both sides, covers E_pi f with the stated confidence, at any finite number of steps and chains.
+    A hundredth of the error probability is kept for intervals that hold whenever one stops: those of a run that the
+    clock or Ctrl-C has ended.
 
     Examples
     --------
@@ -102,11 +117,12 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, "estimate")
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, time, "estimate")
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 
+@guard_memory
 def plan(
     model: Model,
     targets: Any,
@@ -148,7 +164,7 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate")
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
@@ -158,14 +174,31 @@ def answer_query(
 ) -> Estimate:
     """`estimate`, once it is known how to run it."""
     method, part = _choose(model, targets, evidence, settings, will_draw=True)
-    if part is None:
-        return method.answer(sequence, running)
-    try:
-        return method.answer(sequence, running).lift(part)
-    except CertificateError as error:
-        raise error.carrying(error.estimate and error.estimate.lift(part)) from None
-    except BudgetError as error:
-        raise error.carrying(method.plan.lift(part), error.estimate and error.estimate.lift(part)) from None
+    reachable = _reachable(method.plan, settings, running)
+    if reachable > settings.tolerance:
+        log.info("the time allows about %.3g, not %g", reachable, settings.tolerance)
+        wider = settings._replace(tolerance=reachable, method=method.name)
+        method, part = _choose(model, targets, evidence, wider, will_draw=True)
+
+    def adapt(estimate: Estimate) -> Estimate:
+        if reachable > settings.tolerance:
+            asked = replace(estimate.plan, tolerance=settings.tolerance)
+            estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
+        return estimate if part is None else estimate.lift(part)
+
+    with adapt_errors(adapt, part):
+        return adapt(answer(method, sequence, running))
+
+
+def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
+    """The tolerance that the time allows: the one that was asked for, or one for which shorter scans do.
+
+    A run that is to go on later, from a file, keeps to what was asked for.
+    """
+    if settings.time is None or running.checkpoint is not None or plan.scan is None:
+        return settings.tolerance
+    reachable = settings.tolerance * math.sqrt(plan.seconds / (_SHARE * settings.time))
+    return reachable if settings.tolerance < reachable < _VAGUE else settings.tolerance
 
 
 def _choose(
@@ -173,7 +206,7 @@ def _choose(
 ) -> tuple[Method, Numbering | None]:
     """The method for a query, and where the variables that it knows are in the model; None for all of them."""
     check.instance(model, Model, "estimate", "model", "a model")
-    with planning_deadline(None):
+    with planning_deadline(settings.time):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
         query = read_query(model, targets, evidence, settings)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import (
     Lost,
+    TimeUp,
+    Trouble,
     Within,
     cores,
     read_executor,
@@ -34,7 +38,8 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
-from dobrushin._shared.running import Running, kept_seed, progress_bar, seed_sequence
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.running import Running, kept_seed, progress_bar, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
@@ -136,6 +141,7 @@ class Estimates:
     __repr__ = __str__
 
 
+@guard_memory
 def estimate_many(
     model: Model,
     queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],
@@ -148,6 +154,7 @@ def estimate_many(
     executor: Executor | None = None,
     progress: bool = False,
     finished: Estimates | None = None,
+    time: float | None = None,
 ) -> Estimates:
     """Answer many queries (targets, evidence) about one model.
 
@@ -169,6 +176,9 @@ def estimate_many(
     finished : Estimates, optional
         What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
         are tried again.
+    time : number, optional
+        Seconds for all of them. A query that is under way then has the intervals that it has reached; those that were
+        not begun have a `BudgetError` in ``errors``.
 
     Returns
     -------
@@ -198,7 +208,8 @@ def estimate_many(
     check.instance(model, Model, "estimate_many", "model", "a model")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
-    settings = read_settings(tolerance, confidence, method, budget, "estimate_many")
+    deadline = read_time(time, "estimate_many")
+    settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
     answers: dict[int, Estimate] = {}
     if finished is not None:
@@ -210,8 +221,10 @@ def estimate_many(
         share((model, settings, sequence), executor, "estimate_many") as shared,
         progress_bar(bool(progress), len(asked), "answering", "queries") as report,
     ):
-        work = _Work(asked, shared, report, answers, errors)
+        work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)
+    if isinstance(trouble, TimeUp):
+        errors |= {k: deadline.error("The query") for k in work.left()}
     return _raise_if_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
@@ -224,22 +237,28 @@ class _Work:
     report: Callable[[int], None] | None
     answers: dict[int, Estimate]
     errors: dict[int, Exception]
+    deadline: Deadline
 
     def left(self) -> list[int]:
         """The queries that are still to be done."""
         return [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]
 
-    def here(self) -> KeyboardInterrupt | None:
+    def here(self) -> Trouble | None:
         """One after the other, each of them on all cores."""
         try:
             for k in self.left():
-                self._keep({0: {k: _answer(self.shared, k, self.asked[k])}})
                 self._look({})
-        except KeyboardInterrupt as interruption:
-            return interruption
+                self._keep({0: {k: _answer(self.shared, k, self.asked[k], self.time_left())}})
+            self._look({})
+        except (KeyboardInterrupt, TimeUp) as trouble:
+            return trouble
         return None
 
-    def over(self, pool: Executor) -> KeyboardInterrupt | Lost | None:
+    def time_left(self) -> float | None:
+        """Seconds that are left for a query."""
+        return None if self.deadline is NO_DEADLINE else self.deadline.left
+
+    def over(self, pool: Executor) -> Trouble | None:
         """In pieces of some queries each; what a piece leaves when its time is over is for the next round."""
         inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
@@ -251,9 +270,10 @@ class _Work:
             done: dict[int, Outcomes] = {}
 
             def submit(pool: Executor, number: int, pieces: list[list[int]] = pieces) -> Future[Any]:
-                return pool.submit(answer_some, self.shared, {k: self.asked[k] for k in pieces[number]}, whole)
+                some = {k: self.asked[k] for k in pieces[number]}
+                return pool.submit(answer_some, self.shared, some, whole, self.time_left())
 
-            begin, before = time.monotonic(), len(self.answers) + len(self.errors)
+            begin, before = monotonic(), len(self.answers) + len(self.errors)
             stop = stopped.set if stopped else (lambda: None)
             look = partial(self._look, done)
             try:
@@ -263,7 +283,7 @@ class _Work:
             if trouble is not None:
                 return trouble
             count = len(self.answers) + len(self.errors) - before
-            pace = (time.monotonic() - begin) * workers_of(pool) / max(1, count)
+            pace = (monotonic() - begin) * workers_of(pool) / max(1, count)
             size = 1 if inside else int(min(_MOST_AT_ONCE, _PIECE_SECONDS / pace))
         return None
 
@@ -278,32 +298,38 @@ class _Work:
     def _look(self, done: dict[int, Outcomes]) -> None:
         if self.report:
             self.report(len(self.answers) + len(self.errors) + sum(map(len, done.values())))
+        if self.deadline.is_over:
+            raise TimeUp
 
 
-def answer_some(shared: Any, queries: dict[int, Pair], whole: Within) -> Outcomes:
+def answer_some(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
     """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
-    begin = time.monotonic()
+    begin = monotonic()
     content = receive(shared)
     outcomes: Outcomes = {}
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
         for k, query in queries.items():
-            answer = _answer(content, k, query)
+            answer = _answer(content, k, query, None if seconds is None else seconds - (monotonic() - begin))
             if whole.is_stopped:
                 break
             outcomes[k] = answer
-            if time.monotonic() - begin > _PIECE_SECONDS:
+            if monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds):
                 break
     return outcomes
 
 
-def _answer(content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Pair) -> Estimate | Exception:
-    """The answer to query number k, or why there is none."""
+def _answer(
+    content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Pair, seconds: float | None
+) -> Estimate | Exception:
+    """The answer to query number k, within some seconds, or why there is none."""
     model, settings, sequence = content
     targets, evidence = query
     # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
     own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
+    deadline = NO_DEADLINE if seconds is None else Deadline(max(0.0, seconds), "The query")
+    settings = settings._replace(time=seconds)
     try:
-        return _light(answer_query(model, targets, evidence, settings, own, Running()))
+        return _light(answer_query(model, targets, evidence, settings, own, Running(deadline=deadline)))
     except Exception as error:
         return _light_error(error)
 
@@ -369,11 +395,11 @@ def _seed_numbers(seed: Any) -> list[int]:
     return [int(number) for number in seed_sequence(seed, "estimate_many").generate_state(4)]
 
 
-def _raise_if_ended(result: Estimates, trouble: KeyboardInterrupt | Lost | None) -> Estimates:
+def _raise_if_ended(result: Estimates, trouble: Trouble | None) -> Estimates:
     done = len(result.answers) + len(result.errors)
     if isinstance(trouble, KeyboardInterrupt):
         raise EstimatesInterrupted(result, done)
-    if trouble is not None:
+    if isinstance(trouble, Lost):
         remedy = "The same call with finished=error.estimates goes on from there."
         raise WorkerError(str(trouble), done, len(result), "queries", remedy, estimates=result)
     return result

@@ -7,6 +7,8 @@ who speaks of methods reads the list: `estimate`, `plan`, the command line, the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,11 +23,12 @@ from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import current
+from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
-from dobrushin._shared.running import Running, kept_seed
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
@@ -58,7 +61,7 @@ class Plan:
     scan : Scan or None
         None when nothing is sampled.
     chains : int
-        Number of chains. Means of statistics stop earlier if their variance allows it.
+        Number of chains: never more. Means of statistics stop earlier if their variance allows it.
     kernel : str or None
         How `sample` will draw.
     seconds : float
@@ -67,6 +70,8 @@ class Plan:
         False where a pilot (coalescence) has shown that some intervals will be wider.
     stops_early : bool
         Whether fewer chains may do.
+    pilot_updates : int
+        Gibbs updates that were spent on the plan itself.
     is_certified : bool
         Whether the estimate will come with a guarantee.
     is_certain : bool
@@ -96,13 +101,14 @@ class Plan:
     seconds: float = 0.0
     reaches_tolerance: bool = True
     stops_early: bool = False
+    pilot_updates: int = 0
     is_certified: bool = True
     is_certain: bool = False
 
     @property
     def updates(self) -> int:
-        """Total number of Gibbs updates."""
-        return 0 if self.scan is None else len(self.scan) * self.chains
+        """Total number of Gibbs updates, those of a pilot included: never more."""
+        return 0 if self.scan is None else self.pilot_updates + len(self.scan) * self.chains
 
     @property
     def monte_carlo(self) -> float:
@@ -122,8 +128,10 @@ class Plan:
         lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
         lines.append(f"  interval  {self.interval}, {self.intervals} at once")
         if self.scan is not None:
-            most = "at most about " if self.stops_early else ""
-            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {self.updates:.3g} updates"
+            most = "at most " if self.stops_early else ""
+            own, pilot = float(len(self.scan)) * self.chains, f" (pilot: {self.pilot_updates:.3g})"
+            work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
+            work += pilot if self.pilot_updates else ""
             lines.append(f"  scan      {work}, kernel {self.kernel}")
         lines.append(f"  time      about {self.seconds:.2g} s")
         return "\n".join(lines)
@@ -265,6 +273,55 @@ class Method(ABC):
         return len(self.plan.scan) * self.query.least_chains(self.plan.monte_carlo)
 
 
+class Nothing(Method):
+    """What there is when no method has given anything: the limits that hold for every model."""
+
+    name: ClassVar[str] = "none"
+    in_auto: ClassVar[bool] = False
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method:
+        del choice
+        return cls(query, cls.draft(query, "no method has given anything", None))
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        del sequence, running
+        rows = []
+        for question in self.query.questions:
+            least, most = (np.full(len(question), end) for end in question.bounds)
+            rows.append(Rows(0.5 * (least + most), least, most, most - least))
+        return self.assemble(rows, 1.0, ("nothing: these limits hold for every model",))
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        del estimate
+        return ["No method had given anything when the call ended. The limits are those that hold for every model."]
+
+
+def nothing_known(query: Query) -> Estimate:
+    """The answer to a query of which nothing is known."""
+    return Nothing.propose(query, Choice()).answer(np.random.SeedSequence(0), Running())
+
+
+def method_of(plan: Plan) -> type[Method]:
+    """The method that made a plan."""
+    return METHODS.get(plan.method, Nothing)
+
+
+@contextmanager
+def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) -> Iterator[None]:
+    """Adapt the estimates that errors carry; their plans to the model that a part belongs to."""
+    try:
+        yield
+    except (CertificateError, EstimateInterrupted, WorkerError) as error:
+        if error.estimate is None:
+            raise
+        raise error.carrying(adapt(error.estimate)) from None
+    except BudgetError as error:
+        plan = error.plan if part is None or error.plan is None else error.plan.lift(part)
+        raise error.carrying(plan, error.estimate and adapt(error.estimate)) from None
+
+
 # By name, in the order in which "auto" asks them.
 METHODS: dict[str, type[Method]] = {}
 
@@ -275,13 +332,13 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, function: str) -> Settings:
+def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str) -> Settings:
     """Check what does not depend on the model."""
     tolerance = check.fraction(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
-    return Settings(tolerance, confidence, method, most)
+    return Settings(tolerance, confidence, method, most, None if time is None else float(time))
 
 
 def is_certain(name: str) -> bool:
@@ -290,7 +347,21 @@ def is_certain(name: str) -> bool:
 
 
 def choose(query: Query) -> Method:
-    """The method that was asked for, or the one that "auto" likes best: its proposal for the query."""
+    """The method that was asked for, or the one that "auto" likes best: its proposal for the query.
+
+    What goes wrong carries an estimate, at worst one that says nothing.
+    """
+    try:
+        return guard_memory(_choose)(query)
+    except CertificateError as error:
+        raise error.carrying(error.estimate or nothing_known(query)) from None
+    except BudgetError as error:
+        raise error.carrying(error.plan, error.estimate or nothing_known(query)) from None
+    except KeyboardInterrupt:
+        raise EstimateInterrupted(nothing_known(query)) from None
+
+
+def _choose(query: Query) -> Method:
     method = _ask_all(query) if query.method == "auto" else METHODS[query.method].propose(query, Choice(by_name=True))
     if method is None:
         raise CertificateError({query.method: "it has no proposal."}, REMEDY)
@@ -298,8 +369,38 @@ def choose(query: Query) -> Method:
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
+    if query.budget is None and query.time is None:
+        _refuse_long(method, needed)
     log.info("method %s: %s", method.name, method.plan.reason)
     return method
+
+
+def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+    """The answer of a proposal; what goes wrong carries an estimate, at worst one that says nothing."""
+    limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
+    try:
+        with limit:
+            return guard_memory(method.answer)(sequence, running)
+    except EstimateInterrupted:
+        raise
+    except KeyboardInterrupt:
+        raise EstimateInterrupted(nothing_known(method.query)) from None
+    except CertificateError as error:
+        raise error.carrying(error.estimate or nothing_known(method.query)) from None
+    except BudgetError as error:
+        raise error.carrying(error.plan or method.plan, error.estimate or nothing_known(method.query)) from None
+
+
+def _refuse_long(method: Method, needed: int) -> None:
+    """`BudgetError` for work that takes longer than anyone waits and that nobody has allowed."""
+    plan = method.plan
+    seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
+    if seconds > MOST_SECONDS:
+        remedy = (
+            "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= (seconds after "
+            "which the intervals reached so far are returned) or with budget= (Gibbs updates)."
+        )
+        raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
 
 
 def _ask_all(query: Query) -> Method:

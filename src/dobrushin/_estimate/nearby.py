@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Method, choose
+from dobrushin._estimate.method import METHODS, Method, adapt_errors, choose
 from dobrushin._estimate.query import Query, Settings, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
@@ -20,7 +20,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
-from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.errors import ArgumentError
 
 _FIRST_RADIUS = 8
 # About how long it takes to make a ball, for each of its variables.
@@ -44,10 +44,8 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         near = {label: state for label, state in given.items() if ball.holds(label)}
         query = read_query(ball.model, targets, near, settings, is_part=True)
         place = _place_in_the_whole(query, given, model.n_variables)
-        try:
+        with adapt_errors(lambda estimate, place=place: estimate.lift(place), place):  # type: ignore[misc]
             method = choose(query)
-        except BudgetError as error:
-            raise error.carrying(error.plan and error.plan.lift(place), None) from None
         if method.plan.scan is None or not _reaches_border(query, method.plan.scan, ball):
             _ = query.space.start  # the evidence may be impossible
             return method, place

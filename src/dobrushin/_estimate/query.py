@@ -44,6 +44,7 @@ class Settings(NamedTuple):
     confidence: float
     method: str
     budget: float | None
+    time: float | None = None  # seconds for the whole call
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Query:
     confidence: float
     method: str
     budget: float | None
+    time: float | None = None
     is_part: bool = False  # the model is a part of a larger one
 
     @property
@@ -124,7 +126,7 @@ def read_query(model: Model, targets: Any, evidence: Any, settings: Settings, is
     given = read_evidence(model, evidence)
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, *settings, is_part)
+    return Query(space, questions, *settings, is_part=is_part)
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:

@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Joint, Statistic
-from dobrushin._shared.intervals import BernsteinMean, lower_limit, trials_needed, upper_limit, values_needed
+from dobrushin._shared.intervals import (
+    FINAL,
+    PLANNED,
+    SEQUENTIAL,
+    BernsteinMean,
+    hoeffding,
+    lower_end,
+    trials_needed,
+    upper_end,
+    values_needed,
+)
 from dobrushin._variation import weighted_sum
 
 # Chains come in groups of 64.
@@ -102,10 +112,10 @@ class Question(ABC):
 
     def least_chains(self, half_width: float, error: float) -> int:
         """How many chains must be drawn, whatever they show."""
-        return -(-trials_needed(half_width, error) // _LANES) * _LANES
+        return -(-trials_needed(half_width, PLANNED * error) // _LANES) * _LANES
 
     def most_chains(self, half_width: float, error: float) -> int:
-        """About how many chains are drawn in the worst case."""
+        """How many chains are drawn at most."""
         return self.least_chains(half_width, error)
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
@@ -299,7 +309,7 @@ class Mean(Question):
         if self.is_counted:
             return super().most_chains(half_width, error)
         aim = half_width / self.span
-        return values_needed(aim, error) if aim < 0.5 else 0
+        return values_needed(aim, FINAL * error) if aim < 0.5 else 0
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
         return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
@@ -338,7 +348,7 @@ class Tally(ABC):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether more outcomes than were planned are not needed."""
+        """Whether more outcomes than those that have to be counted are not needed."""
         return True
 
     @abstractmethod
@@ -349,8 +359,15 @@ class Tally(ABC):
         raise NotImplementedError("only questions that kernels can count")
 
     @abstractmethod
-    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
-        """Value and both limits of each row; an outcome is wrong with probability at most `wrong`."""
+    def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
+        """Value and both limits of each row; an outcome is wrong with probability at most `wrong`.
+
+        `early` says that something else than the plan ended the run.
+        """
+
+    def _middle(self) -> NDArray[np.float64]:
+        """A value for each row where there is no outcome."""
+        return np.full(len(self.question), 0.5 * sum(self.question.bounds))
 
 
 class CountTally(Tally):
@@ -366,10 +383,10 @@ class CountTally(Tally):
     def add_counts(self, table: NDArray[np.int64]) -> None:
         self.settled = self.settled + self.question.counts_of(table)
 
-    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
-        value = (self.settled + self.open / self.question.choices) / outcomes
-        low = lower_limit(self.settled, outcomes, error / 2) - wrong
-        high = upper_limit(self.settled + self.open, outcomes, error / 2) + wrong
+    def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
+        value = (self.settled + self.open / self.question.choices) / outcomes if outcomes else self._middle()
+        low = lower_end(self.settled, outcomes, error / 2, early) - wrong
+        high = upper_end(self.settled + self.open, outcomes, error / 2, early) + wrong
         return value, low, high
 
 
@@ -381,8 +398,8 @@ class MeanTally(Tally):
     def __init__(self, question: Mean, error: float, aim: float, sets: bool) -> None:
         super().__init__(question)
         self.aim = aim
-        self.low = BernsteinMean(error, aim / question.span)
-        self.high = BernsteinMean(error, aim / question.span) if sets else self.low
+        self.low = BernsteinMean(SEQUENTIAL * error, aim / question.span)
+        self.high = BernsteinMean(SEQUENTIAL * error, aim / question.span) if sets else self.low
 
     @property
     def is_narrow(self) -> bool:
@@ -400,12 +417,15 @@ class MeanTally(Tally):
             whole[closed] = unit
             end.add(whole)
 
-    def limits(self, outcomes: int, error: float, wrong: float) -> tuple[NDArray[np.float64], ...]:
-        del error  # fixed when the first outcome was added
+    def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
+        count = self.low.count
+        if not count:
+            return self._middle(), *(np.array([end]) for end in self.question.bounds)
         least, span = self.question.bounds[0], self.question.span
-        if self.high is self.low:
-            value = least + span * self.low.total / self.low.count
-        else:
-            value = least + span * (0.5 * (self.low.total + self.high.total) / outcomes)
-        low, high = self.low.interval()[0] - wrong, self.high.interval()[1] + wrong
-        return np.array([value]), np.array([least + span * low]), np.array([least + span * high])
+        value = least + span * 0.5 * (self.low.total + self.high.total) / count
+        low, high = self.low.interval()[0], self.high.interval()[1]
+        if not early and not self.is_narrow:
+            reach = hoeffding(outcomes, FINAL * error)
+            low, high = max(low, self.low.total / count - reach), min(high, self.high.total / count + reach)
+        ends = (least + span * (low - wrong), least + span * (high + wrong))
+        return np.array([value]), *(np.array([end]) for end in ends)

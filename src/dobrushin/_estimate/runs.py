@@ -1,10 +1,12 @@
 """Outcomes for a plan, drawn block by block and turned into intervals; and the methods that draw chains. [trusted]
 
-An interval is for the law of the outcomes; it is then widened by what that law can be off, which is its bias.
+An interval is for the law of the outcomes; it is then widened by what that law can be off, which is its bias. A run
+that is ended early has wider ones, which were provided for.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,14 +22,18 @@ from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.kernel import Kernel, choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._scan import Scan
+from dobrushin._shared.executors import Lost, TimeUp, Trouble
+from dobrushin._shared.intervals import ANYTIME
 from dobrushin._shared.running import Running
 from dobrushin._variation import Variation
-from dobrushin.errors import BudgetError, SamplingInterrupted, WorkerError
+from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
 
 # States are drawn up to so many at a time, and kept in the result up to this many.
 _STATES_AT_ONCE = 2**25
 _KEPT_STATES = 2**25
 _FIRST_BLOCK = 1024
+# What ends a run early, in words that fit after "stopped by".
+_STOPPED_BY = {KeyboardInterrupt: "Ctrl-C", TimeUp: "the time limit", Lost: "the loss of the executor"}
 
 
 class Run(ABC):
@@ -46,14 +52,41 @@ class Run(ABC):
         self.scan = cast(Scan, method.plan.scan)
         self.tallies = [question.tally(error, aim, sets) for question in self.query.questions]
         self.done = 0
+        self.trouble: Trouble | None = None  # what ended it early
 
     @abstractmethod
     def draw(self) -> None:
-        """Draw as many outcomes as it takes."""
+        """Draw as many outcomes as it takes, or until something ends it."""
 
     @abstractmethod
     def estimate(self) -> Estimate:
         """The answer that the outcomes give."""
+
+    def close(self, estimate: Estimate) -> Estimate:
+        """The answer, or the error that carries it where something else than time has ended the run."""
+        match self.trouble:
+            case KeyboardInterrupt():
+                raise EstimateInterrupted(estimate)
+            case Lost():
+                saved = self.running.checkpoint is not None
+                hint = f"What was reached is the attribute 'estimate' of this error. {how_to_go_on(saved)}"
+                wanted, what = max(self.plan.chains, self.done), self.method.outcomes
+                raise WorkerError(str(self.trouble), self.done, wanted, what, hint, estimate=estimate)
+        return estimate
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What ended the run early, in a word or two."""
+        return next((words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)), None)
+
+    def early_words(self) -> list[str]:
+        """What the intervals of a run that was ended early rest on."""
+        if self.trouble is None:
+            return []
+        return [
+            f"stopped by {self.stopped_by} after {self.done} of {self.plan.chains} {self.method.outcomes}: the "
+            f"intervals hold whenever one stops (a confidence sequence, for which {ANYTIME:.0%} of the error was kept)"
+        ]
 
     @property
     def room(self) -> int:
@@ -65,7 +98,8 @@ class Run(ABC):
         rows = []
         for question, tally, bias, widening in zip(self.query.questions, self.tallies, biases, widenings, strict=True):
             least, most = question.bounds
-            value, low, high = tally.limits(self._outcomes(question.is_counted), self.error, self.wrong)
+            outcomes = self._outcomes(question.is_counted)
+            value, low, high = tally.limits(outcomes, self.error, self.wrong, self.trouble is not None)
             rows.append(Rows(value, np.maximum(low - widening, least), np.minimum(high + widening, most), bias))
         return rows
 
@@ -129,7 +163,7 @@ class ChainMethod(Method):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         run = ChainRun(self, sequence, running)
         run.draw()
-        return run.estimate()
+        return run.close(run.estimate())
 
 
 class ChainRun(Run):
@@ -149,46 +183,50 @@ class ChainRun(Run):
             self._draw_counts()
             return
         for numbers in self._blocks():
-            try:
-                block = self._chains(numbers, Record(self.query.labels))
-            except (SamplingInterrupted, WorkerError) as ended:
-                self.blocks.append(cast(Samples, ended.samples))
-                raise ended.after(self.samples(), self.done) from None
-            self._take(block)
+            self._take(self._chains(numbers, Record(self.query.labels)))
+            if self.trouble is not None:
+                return
 
     def _draw_counts(self) -> None:
         """All chains at once: the kernel counts, and states are kept only where there are few."""
         kept = self.trials * len(self.query.labels) <= _KEPT_STATES
         block = self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True))
         self.blocks.append(block)
-        self.done = self.trials
+        self.done = block.chains
         counts = cast(NDArray[np.int64], block.counts)
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             tally.add_counts(counts[self.query.columns(question)])
 
     def _blocks(self) -> Iterator[range]:
-        """Numbers of chains to draw next, until all that are counted are there and all means are narrow."""
+        """Numbers of chains to draw next, until all that are counted are there and all means are narrow.
+
+        Never more than were planned: then the means are narrow enough as well.
+        """
+        budget = math.inf if self.query.budget is None else self.query.budget // len(self.scan) // 64 * 64
         while self.done < self.trials or not all(tally.is_narrow for tally in self.tallies):
+            if self.done >= self.plan.chains:
+                return
             more = self.trials - self.done if self.done < self.trials else max(_FIRST_BLOCK, self.done // 256 * 64)
-            size = min(self.room, more)
-            if self.query.budget is not None:
-                size = min(size, (int(self.query.budget // len(self.scan)) - self.done) // 64 * 64)
+            size = int(min(self.room, more, self.plan.chains - self.done, budget - self.done))
             if size <= 0:
                 raise self._over_budget()
             yield range(self.done, self.done + size)
 
     def _over_budget(self) -> BudgetError:
+        self.trouble = TimeUp()  # fewer chains than were planned
         remedy = "Allow more, or ask for a larger tolerance."
-        needed = float(max(self.plan.updates, (self.done + 64) * len(self.scan)))
-        limit = self.query.budget or 0
-        return BudgetError("This estimate", needed, limit, "Gibbs updates", remedy, self.plan, self.estimate())
+        limit = self.query.budget or 0.0
+        estimate = replace(self.estimate(), stopped_by="the budget")
+        return BudgetError("This estimate", self.plan.updates, limit, "Gibbs updates", remedy, self.plan, estimate)
 
     def _chains(self, numbers: range, record: Record) -> Samples:
+        """The chains with these numbers, or the first of them if something ends the run."""
         running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
-        return run_chains(
+        block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
             record=record, running=running, function="estimate",
         )  # fmt: skip
+        return block
 
     def _take(self, block: Samples) -> None:
         """Count and average a block of chains."""
@@ -201,7 +239,7 @@ class ChainRun(Run):
         self.done += len(states)
 
     def _outcomes(self, is_counted: bool) -> int:
-        return self.trials if is_counted else self.done
+        return min(self.trials, self.done) if is_counted else self.done
 
     def samples(self) -> Samples:
         """All that was drawn; without the states where there were too many."""
@@ -215,9 +253,10 @@ class ChainRun(Run):
         samples = self.samples()
         bias = self.method.bound_bias(samples)
         rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words, samples)
-        return self.method.assemble(
+        estimate = self.method.assemble(
             rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence
         )
+        return replace(estimate, stopped_by=self.stopped_by)
 
     def _assumptions(self, about_bias: str, samples: Samples) -> tuple[str, ...]:
         """What the intervals rest on, in words."""
@@ -235,6 +274,7 @@ class ChainRun(Run):
             INDEPENDENT_BITS,
             f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {plan.confidence:g}",
             *zeros,
+            *self.early_words(),
             *unchecked_weights(self.query),
         )
 

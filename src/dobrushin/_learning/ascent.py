@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from dobrushin._learning.gibbs_gradient import Expectation, Gibbs, NoScanError
 from dobrushin._learning.read import Options, Settings
 from dobrushin._learning.structure import Structure
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.deadline import NO_DEADLINE, Deadline
+from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.state_file import StateFile
-from dobrushin.errors import FitInterrupted, UncertifiedStep
+from dobrushin.errors import BudgetError, FitInterrupted, UncertifiedStep
 
 Vector = NDArray[np.float64]
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.
@@ -56,21 +59,28 @@ class Ascent(ABC):
         saved: StateFile | None,
         report: Callable[[int], None] | None,
         callback: Callable[[int, Vector], Any] | None,
+        deadline: Deadline,
     ) -> Fit:
-        """Climb; whatever ends it early carries what was reached."""
+        """Climb; whatever ends it early carries what was reached, and time returns it."""
         if saved is not None:
             if (arrays := saved.read()) is not None:
                 self._restore(arrays)
             saved.begin(self._to_arrays())
         try:
-            while len(self._rows) < iterations and not self._is_done():
-                self._iterate()
+            while len(self._rows) < iterations and not self._is_done() and not deadline.is_over:
+                with nullcontext() if deadline is NO_DEADLINE else deadline:
+                    self._iterate()
                 if saved is not None and saved.is_due():
                     saved.save(self._to_arrays())
                 if report:
                     report(len(self._rows))
                 if callback:
                     callback(len(self._rows), frozen(self.theta.copy()))
+        except TimeUp:
+            pass  # in the middle of an iteration, which is left out
+        except BudgetError:
+            if not deadline.is_over:
+                raise
         except KeyboardInterrupt:
             raise FitInterrupted(self._fit(), iterations) from None
         except NoScanError:

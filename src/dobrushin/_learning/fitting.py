@@ -13,13 +13,15 @@ from dobrushin._learning.ascent import ExactAscent, GibbsAscent
 from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
-from dobrushin._shared.running import progress_bar, seed_sequence
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.running import progress_bar, read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
 _FORMAT = "dobrushin fit 2"
 
 
+@guard_memory
 def fit(
     model: Any,
     data: Any,
@@ -43,6 +45,7 @@ def fit(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
+    time: float | None = None,
 ) -> Fit:
     """Fit the parameters of a model to data, by maximum likelihood with Gibbs gradients of bounded bias.
 
@@ -97,6 +100,8 @@ def fit(
         that never stopped. A fit that is done goes on if `iterations` is raised.
     callback : function, optional
         Called after each iteration with its number and the parameters.
+    time : number, optional
+        Seconds after which to return the fit as it was after the last iteration that finished.
 
     Returns
     -------
@@ -137,6 +142,7 @@ def fit(
     if callback is not None and not callable(callback):
         raise ArgumentError("fit", "callback", "a function", callback)
     structure, observed = read_problem(model, data, family, states, learn)
+    deadline = read_time(time, "fit")
     file = read_checkpoint(checkpoint, "fit")
     sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed, "fit")
     options = Options(method, scan, tolerance, steps, chains, persistent, stop, sequence).check_for(structure)
@@ -150,4 +156,4 @@ def fit(
         parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
     with progress_bar(bool(progress), iterations, "fitting") as report:
-        return ascent.run(iterations, saved, report, callback)
+        return ascent.run(iterations, saved, report, callback, deadline)

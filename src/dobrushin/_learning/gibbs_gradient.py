@@ -14,6 +14,8 @@ from dobrushin._models import Model
 from dobrushin._optimize import shortest_scan
 from dobrushin._sampling import sample
 from dobrushin._scan import Scan
+from dobrushin._shared.deadline import NO_DEADLINE, current
+from dobrushin._shared.executors import TimeUp
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import ToleranceError
 
@@ -142,7 +144,10 @@ class Gibbs:
         key = (*self._sequence.spawn_key, iteration)
         seed = np.random.SeedSequence(self._sequence.entropy, spawn_key=key)
         initial = self._initial(model)
-        run = sample(model, self.scan, chains=self._chains, seed=seed, initial=initial)
+        seconds = None if (limit := current()) is NO_DEADLINE else max(limit.left, 1e-9)
+        run = sample(model, self.scan, chains=self._chains, seed=seed, initial=initial, time=seconds)
+        if run.chains < self._chains:
+            raise TimeUp
         assert run.states is not None
         states = run.states
         if len(run.variables) < self._structure.n:  # the others are in no statistic

@@ -10,15 +10,25 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import PicklingError
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.kernel import Runner, Work
+from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Lost, own_executor, receive, run_pieces, share, workers_of
+from dobrushin._shared.deadline import Deadline
+from dobrushin._shared.executors import (
+    TimeUp,
+    Trouble,
+    own_executor,
+    receive,
+    run_pieces,
+    share,
+    shares_memory,
+    workers_of,
+)
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running, progress_bar
 from dobrushin._shared.state_file import StateFile
@@ -26,9 +36,11 @@ from dobrushin._shared.state_file import StateFile
 # Updates between looks at whether to stop: some tens of milliseconds.
 CHUNK = 10**7
 SWEEPS = 64
+# Seconds between these looks with slow kernels.
+_LOOK = 0.2
 # Batches of a run with a checkpoint must be the same wherever it goes on: as if for so many cores.
 _CORES = 4
-_FORMAT = "dobrushin checkpoint 2"
+_FORMAT = "dobrushin checkpoint 3"
 _SAME = "model, scan, seed, chains, record and kernel"
 _PARTS = ("x", "states", "counts")
 
@@ -69,6 +81,7 @@ class Progress:
 class Control:
     """What the main thread and the batches tell each other; not sent to other processes."""
 
+    deadline: Deadline
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     under_way: dict[int, Progress] = field(default_factory=dict)
@@ -81,11 +94,11 @@ class Control:
             self.updates += updates
             if self.snapshots:
                 self.under_way[index] = now.snapshot()
-        if self.stop.is_set():
+        if self.stop.is_set() or self.deadline.is_over:
             raise Stopped
 
 
-class Stopped(Exception):
+class Stopped(TimeUp):
     """A batch that was told to stop."""
 
 
@@ -93,7 +106,7 @@ def run_batch(shared: Any, chains: range, progress: Progress | None, control: Co
     """Take some chains through the scan; `shared` is the job as it was sent."""
     job: Job = receive(shared)
     now = progress or _begin(job, chains)
-    chunk = job.runner.look(len(chains)) or max(1, _chunk(job.scan) // len(chains))
+    chunk = job.runner.look(len(chains)) or max(1, _chunk(job) // len(chains))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -119,12 +132,13 @@ def _begin(job: Job, chains: range) -> Progress:
     return Progress(x=x, states=states, counts=counts)
 
 
-def _chunk(scan: Scan) -> int:
+def _chunk(job: Job) -> int:
     """Updates between looks at whether to stop."""
-    if scan.is_random:
-        return CHUNK // 10  # their variables are drawn a chunk at a time
+    quick = int(_LOOK * job.runner.rate / job.runner.cost_of(job.scan))
+    if job.scan.is_random:
+        return min(CHUNK // 10, quick)  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.
-    return max(CHUNK, SWEEPS * max(segment.period for segment in scan.segments))
+    return min(max(CHUNK, SWEEPS * max(segment.period for segment in job.scan.segments)), quick)
 
 
 def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
@@ -144,35 +158,80 @@ def _keep(job: Job, now: Progress, chains: int) -> None:
     now.kept += 1
 
 
+class Finished:
+    """The batches that came to an end, by number.
+
+    Where only counts are kept, those from the first on without a gap are added up: memory does not grow with them.
+
+    Attributes
+    ----------
+    first : int
+        So many batches from the first on are there, without a gap.
+    chains : int
+        Chains of all batches that are there.
+    counts : array or None
+        Of the first ones, where they are added up.
+    parts : dict
+        The others, by number.
+    """
+
+    def __init__(self, batches: Batches, adds_up: bool) -> None:
+        self.batches, self._adds_up = batches, adds_up
+        self.first = self.chains = 0
+        self.counts: NDArray[np.int64] | None = None
+        self.parts: dict[int, Progress] = {}
+
+    def __contains__(self, k: int) -> bool:
+        return k < self.first or k in self.parts
+
+    def __setitem__(self, k: int, part: Progress) -> None:
+        self.parts[k] = part
+        self.chains += len(self.batches[k])
+        while self.first in self.parts:
+            if self._adds_up:
+                counts = cast(NDArray[np.int64], self.parts.pop(self.first).counts)
+                self.counts = counts if self.counts is None else self.counts + counts
+            self.first += 1
+
+    def go_on_from(self, first: int, counts: NDArray[np.int64]) -> None:
+        """Take over the counts of the first batches of an earlier run."""
+        self.first, self.counts = first, counts
+        self.chains += self.batches[first - 1].stop - self.batches.numbers.start
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The batches of a run that finished, in order, and what ended it before its time (or None)."""
+    """What a run gave.
 
-    batches: list[range]
-    parts: list[Progress]
-    trouble: KeyboardInterrupt | Lost | None
+    Of a run that ended before its time these are the chains with the first numbers, up to the first one that is
+    missing. Later ones that happened to finish are left out: how long a chain takes may depend on where it goes.
+    """
 
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether it was ended by Ctrl-C."""
-        return isinstance(self.trouble, KeyboardInterrupt)
+    finished: Finished
+    trouble: Trouble | None
 
     @property
     def chains(self) -> int:
-        """How many chains finished."""
-        return sum(map(len, self.batches))
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """Which ones."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(b.start, b.stop) for b in self.batches)])
+        """How many of the first chains finished."""
+        first = self.finished.first
+        return self.finished.batches[first - 1].stop - self.finished.batches.numbers.start if first else 0
 
     def states(self, job: Job) -> NDArray[Any]:
-        """The kept states of all of them: (kept steps, variables, chains)."""
-        pieces = [part.states for part in self.parts if part.states is not None]
+        """Their kept states: (kept steps, variables, chains)."""
+        parts = self.finished.parts
+        pieces = [states for k in range(self.finished.first) if (states := parts[k].states) is not None]
         if not pieces:
             return np.empty((len(job.stops), len(job.rows), 0), dtype=job.runner.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
+
+    def counts(self, job: Job) -> NDArray[np.int64]:
+        """How often each kept variable was in each state."""
+        if self.finished.counts is not None:
+            return self.finished.counts
+        total = np.zeros((len(job.rows), job.largest), dtype=np.int64)
+        for k in range(self.finished.first) if self.finished.parts else ():
+            total += cast(NDArray[np.int64], self.finished.parts[k].counts)
+        return total
 
 
 def run_batches(
@@ -185,46 +244,56 @@ def run_batches(
         "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
         what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
     )  # fmt: skip
+    finished = Finished(batches, adds_up=not job.states)
     saved = None
     if running.checkpoint is not None:
-        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), function)
+        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished, function)
     total = len(job.scan) * len(numbers)
     with progress_bar(True, total, what) if running.progress else nullcontext() as report:
-        finished, trouble = _run_all(job, batches, running.executor, saved, report, function)
-    done = sorted(finished)
-    return Outcome([batches[k] for k in done], [finished[k] for k in done], trouble)
+        trouble = _run_all(job, finished, running, saved, report, function)
+    if trouble is not None:
+        log.info(
+            "%s ended early (%s) with %d of %d chains", what, type(trouble).__name__, finished.chains, len(numbers)
+        )
+    return Outcome(finished, trouble)
 
 
 def _run_all(
     job: Job,
-    batches: list[range],
-    executor: Executor | None,
+    finished: Finished,
+    running: Running,
     checkpoint: Checkpoint | None,
     report: Callable[[int], None] | None,
     function: str,
-) -> tuple[dict[int, Progress], KeyboardInterrupt | Lost | None]:
-    """Run the batches; returns what finished, by number, and what ended the run before its time (or None)."""
-    finished: dict[int, Progress] = dict(checkpoint.finished) if checkpoint else {}
+) -> Trouble | None:
+    """Run the batches that have not finished; returns what ended the run before its time (or None)."""
+    batches = finished.batches
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
-    control = Control(snapshots=checkpoint is not None, under_way=dict(checkpoint.under_way) if checkpoint else {})
-    executor = executor or own_executor()
+    control = Control(running.deadline, snapshots=checkpoint is not None)
+    control.under_way |= checkpoint.under_way if checkpoint else {}
+    executor = running.executor or own_executor()
     own = executor is None
     futures: dict[int, Future[Progress]] = {}
-    # Only threads of our own share memory with us: other executors get batches that cannot be asked or told anything.
-    told = control if own else None
+    # Executors that do not share memory with us get batches that cannot be asked or told anything.
+    told = control if shares_memory(executor) else None
     workers = job.runner.workers or os.cpu_count() or 1
     pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
 
     def save() -> None:
         if checkpoint:
             with control.lock:
-                checkpoint.write(finished, {k: p for k, p in control.under_way.items() if k not in finished})
+                control.under_way = {k: p for k, p in control.under_way.items() if k not in finished}
+                checkpoint.write(finished, control.under_way)
 
     def look() -> None:
+        for k in [k for k in futures if k in finished]:
+            del futures[k]
         if report:
-            report(control.updates if own else sum(len(batches[k]) for k in finished) * len(job.scan))
+            report(control.updates if told else finished.chains * len(job.scan))
         if checkpoint and checkpoint.is_due():
             save()
+        if running.deadline.is_over:
+            raise TimeUp
 
     try:
         with share(job, executor, function) as shared:
@@ -235,28 +304,28 @@ def _run_all(
                     futures[k] = future
                 return future
 
-            left = [k for k in range(len(batches)) if k not in finished]
-            trouble = run_pieces(pool, submit, left, finished, function, look=look, stop=control.stop.set)
+            left = (k for k in range(len(batches)) if k not in finished)
+            return run_pieces(pool, submit, left, finished, function, look=look, stop=control.stop.set)
     except Exception:
-        _raise_first(job, batches, futures, {*finished, *partial})
+        _raise_first(job, batches, futures, lambda k: k in finished or k in partial)
         raise
     finally:
         control.stop.set()
         if own:
             pool.shutdown(wait=True, cancel_futures=True)
         save()
-    return finished, trouble
 
 
-def _raise_first(job: Job, batches: list[range], futures: dict[int, Future[Progress]], sound: set[int]) -> None:
+def _raise_first(
+    job: Job, batches: Batches, futures: dict[int, Future[Progress]], is_sound: Callable[[int], bool]
+) -> None:
     """Raise the error of the lowest batch that has one: the same, whichever was noticed first.
 
-    Batches before one that failed may not have begun. The starts of those that are not among the `sound` ones are made
-    here.
+    Batches before one that failed may not have begun. The starts of those that are not known to be sound are made here.
     """
     errors = {k: error for k, future in futures.items() if (error := _error_of(future)) is not None}
     for k in range(min(errors, default=0)):
-        if k not in sound:
+        if not is_sound(k):
             _begin(job, batches[k])
     if errors:
         raise errors[min(errors)]
@@ -269,32 +338,36 @@ def _error_of(future: Future[Progress]) -> BaseException | None:
 
 
 class Checkpoint:
-    """The batches of a run by number, in a file; read when it is made, if the file exists."""
+    """The batches of a run by number, in a file; read into `finished` when it is made, if the file exists."""
 
-    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, function: str) -> None:
+    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: Finished, function: str) -> None:
         self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME, function)
-        self.finished: dict[int, Progress] = {}
         self.under_way: dict[int, Progress] = {}
         stored = self._file.read() or {}
-        for name in [name for name in stored if name.endswith(".at")]:
+        if "first.counts" in stored:
+            finished.go_on_from(int(stored["first.at"]), stored["first.counts"])
+        for name in [name for name in stored if name.endswith(".at") and name != "first.at"]:
             kind, k, _ = name.split(".")
             step, kept = (int(v) for v in stored[name])
             arrays = [stored.get(f"{kind}.{k}.{part}") for part in _PARTS]
-            {"finished": self.finished, "under_way": self.under_way}[kind][int(k)] = Progress(step, kept, *arrays)
-        self._file.begin(_arrays(self.finished, self.under_way))
+            known: Any = finished if kind == "finished" else self.under_way
+            known[int(k)] = Progress(step, kept, *arrays)
+        self._file.begin(_arrays(finished, self.under_way))
 
     def is_due(self) -> bool:
         """Whether the last writing is long ago."""
         return self._file.is_due()
 
-    def write(self, finished: dict[int, Progress], under_way: dict[int, Progress]) -> None:
+    def write(self, finished: Finished, under_way: dict[int, Progress]) -> None:
         """Replace the file."""
         self._file.save(_arrays(finished, under_way))
 
 
-def _arrays(finished: dict[int, Progress], under_way: dict[int, Progress]) -> dict[str, Any]:
+def _arrays(finished: Finished, under_way: dict[int, Progress]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    for kind, parts in (("finished", finished), ("under_way", under_way)):
+    if finished.counts is not None:
+        arrays |= {"first.at": np.array(finished.first), "first.counts": finished.counts}
+    for kind, parts in (("finished", finished.parts), ("under_way", under_way)):
         for k, progress in parts.items():
             name = f"{kind}.{k}"
             arrays[f"{name}.at"] = np.array([progress.step, progress.kept], dtype=np.int64)

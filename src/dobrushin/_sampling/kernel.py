@@ -6,6 +6,7 @@ A kernel holds only arrays, so it can be sent to other processes. It states how 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -68,6 +69,24 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
     return keys
 
 
+@dataclass(frozen=True)
+class Batches:
+    """Ranges of chains that are run together, one after the other; each is made when it is asked for."""
+
+    numbers: range
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.numbers) // self.size)
+
+    def __getitem__(self, k: int) -> range:
+        lo = self.numbers.start + k * self.size
+        return range(lo, min(lo + self.size, self.numbers.stop))
+
+    def __iter__(self) -> Iterator[range]:
+        return (self[k] for k in range(len(self)))
+
+
 # Seconds that a call takes besides its updates; and what the start of a variable costs, in ordinary updates.
 _OVERHEAD, _START = 0.005, 0.25
 
@@ -124,12 +143,12 @@ class Runner(ABC):
         del chains
         return None
 
-    def batches(self, numbers: range, cores: int) -> list[range]:
-        """Ranges of chains that are run together: whole streams, and enough of them for all cores."""
+    def batches(self, numbers: range, cores: int) -> Batches:
+        """Chains that are run together: whole streams, and enough of them for all cores."""
         size = self.batch
         while size > self.lanes and len(numbers) < 2 * cores * size:
             size //= 2
-        return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+        return Batches(numbers, size)
 
     @property
     @abstractmethod

@@ -19,12 +19,17 @@ from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.log import log
-from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running
+from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
 # A device pays from so many chains and updates on: it is filled, and its start is worth it.
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
+_TOO_LARGE = "Keep fewer variables (record=), only counts (record='counts'), or draw in several calls."
+_TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
+@guard_memory
 def sample(
     model: Model,
     scan: Any,
@@ -115,6 +121,7 @@ def sample(
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    time: float | None = None,
 ) -> Samples:
     """Run a scan on a model, in independent chains.
 
@@ -146,6 +153,9 @@ def sample(
         Show a bar with rate and time left when attached to a terminal.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists.
+    time : number, optional
+        Seconds after which to return what is there: the chains with the first numbers, up to the first one that did
+        not finish. Without it, a run that would take longer than an hour is refused; ``math.inf`` allows it.
 
     Returns
     -------
@@ -154,9 +164,11 @@ def sample(
     Raises
     ------
     SamplingInterrupted
-        On Ctrl-C; it carries the chains that finished.
+        On Ctrl-C; it carries the first chains too.
+    BudgetError
+        When the run would take too long, or more memory than there is.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it carries them too.
+        When the executor ends early, as a process pool does when one of its workers dies; it carries them as well.
 
     Notes
     -----
@@ -179,11 +191,19 @@ def sample(
     chains = check.count(chains, "sample", "chains")
     if kernel is not None:
         check.choice(kernel, list(KERNELS), "sample", "kernel")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, "sample")
-    return run_chains(
-        model, choose_kernel(model, scan, chains, kernel), scan, range(chains), sequence, start=initial,
-        record=read_record(record), running=running,
-    )  # fmt: skip
+    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
+    keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
+    refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
+    samples, trouble = run_chains(
+        model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
+    )
+    match trouble:
+        case None | TimeUp():
+            return samples
+        case KeyboardInterrupt():
+            raise SamplingInterrupted(samples, chains)
+    hint = f"They are the attribute 'samples' of this error. {how_to_go_on(running.checkpoint is not None)}"
+    raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
 
 
 def run_chains(
@@ -197,10 +217,11 @@ def run_chains(
     record: Record = FINAL,
     running: Running = PLAIN,
     function: str = "sample",
-) -> Samples:
+) -> tuple[Samples, Trouble | None]:
     """The chains with these numbers (the first one a multiple of 64) by a kernel that was made for the model and scan.
 
-    `start` is the `initial` of `sample`.
+    `start` is the `initial` of `sample`. Of a run that something ends before its time, the first chains, and what it
+    was.
     """
     region, chains = kernel.region, len(numbers)
     form = model._form_of(region)
@@ -218,16 +239,13 @@ def run_chains(
         None if is_uniform else read_start(model, form, region, start, chains),
         make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
+    if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
+        kept = (
+            2.0 * chains * len(rows) * len(job.stops) * np.dtype(kernel.dtype).itemsize
+        )  # in batches, and put together
+        require_memory("Keeping these states", kept, _TOO_LARGE)
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
-    samples = _collect(model, job, outcome, record.every is not None, kept_seed(sequence))
-    if outcome.trouble is None:
-        return samples
-    if outcome.was_interrupted:
-        raise SamplingInterrupted(samples, chains, outcome.numbers)
-    hint = f"They are the attribute 'samples' of this error. {how_to_go_on(running.checkpoint is not None)}"
-    raise WorkerError(
-        str(outcome.trouble), samples.chains, chains, "chains", hint, samples=samples, chain_numbers=outcome.numbers
-    )
+    return _collect(model, job, outcome, record.every is not None, kept_seed(sequence)), outcome.trouble
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: str) -> Runner:
@@ -265,9 +283,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
         states = states.transpose(2, 0, 1) if several else states[0].T
     if job.counts:
-        counts = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-        for part in outcome.parts:
-            counts += part.counts if part.counts is not None else 0
+        counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
     kept = runner.region.positions[job.rows]

@@ -27,8 +27,9 @@ class LateError(BudgetError):
 class Deadline:
     """A limit in seconds that runs from the moment it is made.
 
-    Two accounts run against it: the clock, and the work that stages say they are about to do (`charge`). Expected work
-    has half of the limit, so that on an ordinary machine it decides, and the clock is only the last guard.
+    Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
+    planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
+    the last guard. Others go by the clock alone.
 
     In a `with` statement it becomes the current one, which stages far below ask for (`current`); the one before it
     comes back at the end.
@@ -38,7 +39,7 @@ class Deadline:
     limit : float
         Seconds by the clock; may be infinite.
     work : float
-        Seconds of expected work.
+        Seconds of expected work; may be infinite.
     what : str
         What has this limit, as an error calls it.
     """
@@ -48,10 +49,11 @@ class Deadline:
         limit: float,
         what: str = "Planning",
         *,
+        work: float = math.inf,
         remedy: str = _REMEDY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limit, self.work, self.what, self._remedy, self._clock = limit, _WORK * limit, what, remedy, clock
+        self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
         self.expected = 0.0
         self._begin = clock()
         self._outer: Deadline | None = None
@@ -89,10 +91,15 @@ class Deadline:
             raise self._late(stage, self.expected + seconds, self.work)
         self._spend(seconds)
 
+    def error(self, what: str) -> LateError:
+        """What to raise for something that would need more time than there is."""
+        return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
+
     def part(self, share: float) -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
-        part = Deadline(self.left * share, self.what, remedy=self._remedy, clock=self._clock)
-        part.work, part._outer = self.work_left * share, self
+        limits = {"limit": self.left * share, "work": self.work_left * share}
+        part = Deadline(**limits, what=self.what, remedy=self._remedy, clock=self._clock)
+        part._outer = self
         return part
 
     def _spend(self, seconds: float) -> None:
@@ -126,4 +133,5 @@ def current() -> Deadline:
 
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
-    return Deadline(PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds))
+    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
+    return Deadline(limit, work=_WORK * limit)

@@ -27,7 +27,7 @@ from concurrent.futures import (
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from dobrushin.errors import ArgumentError
@@ -36,13 +36,22 @@ from dobrushin.errors import ArgumentError
 AT_ONCE = 64
 # Shared values of more bytes travel once, smaller ones with each piece.
 _LARGE = 2**18
-_PATIENCE = 5.0
+# Seconds to wait for pieces that were told to stop; fewer where a limit in time was promised.
+_PATIENCE, _HURRY = 5.0, 1.0
 # The last shared value that this process read: token and value.
 _read: tuple[str, Any] = ("", None)
 
 
 class Lost(Exception):
     """The executor ended before the work did."""
+
+
+class TimeUp(Exception):
+    """The time of the work ended before the work did."""
+
+
+# What can end a run before its time.
+Trouble = KeyboardInterrupt | Lost | TimeUp
 
 
 @dataclass(frozen=True)
@@ -204,41 +213,50 @@ def receive(value: Any) -> Any:
     return known
 
 
+class Finished(Protocol):
+    """Where results go by number; a dict will do."""
+
+    def __setitem__(self, number: int, result: Any, /) -> None: ...
+
+
 def run_pieces(
     executor: Executor,
     submit: Callable[[Executor, int], Future[Any]],
     numbers: Iterable[int],
-    finished: dict[int, Any],
+    finished: Finished,
     function: str,
     *,
     look: Callable[[], None],
     stop: Callable[[], None],
-) -> KeyboardInterrupt | Lost | None:
+) -> Trouble | None:
     """Run pieces by number; `finished` gets what they return, also when not all of them come to an end.
 
     Parameters
     ----------
     submit : function
         Hands one piece to the executor.
+    numbers : iterable
+        Asked for the next one only when there is room for it.
     look : function
-        Called a few times a second.
+        Called a few times a second. It may raise `TimeUp`.
     stop : function
         Called when the pieces under way should stop.
 
     Returns
     -------
-    KeyboardInterrupt, Lost or None
+    KeyboardInterrupt, Lost, TimeUp or None
         What ended the run before its time. Errors of the pieces themselves are raised.
     """
     pending: dict[Future[Any], int] = {}
-    waiting = list(numbers)[::-1]
+    waiting = iter(numbers)
+    following = next(waiting, None)
     most = max(AT_ONCE, 2 * workers_of(executor))
     begun = False
     try:
-        while pending or waiting:
-            while waiting and len(pending) < most:
+        while pending or following is not None:
+            while following is not None and len(pending) < most:
                 try:
-                    future = submit(executor, waiting[-1])
+                    future = submit(executor, following)
                 except BrokenExecutor as error:
                     raise Lost(str(error)) from None
                 except ArgumentError:
@@ -250,7 +268,10 @@ def run_pieces(
                 if not isinstance(future, Future):
                     raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
                 begun = True
-                pending[future] = waiting.pop()
+                pending[future] = following
+                following = next(waiting, None)
+                if future.done():  # at once, in this thread: others would keep it from looking
+                    break
             wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             # Not what `wait` returns: it overlooks what another thread has cancelled.
             for future in [future for future in pending if future.done()]:
@@ -259,10 +280,13 @@ def run_pieces(
                 del pending[future]
             look()
     except (KeyboardInterrupt, Lost) as trouble:
-        _leave(pending, finished, stop)
+        _leave(pending, finished, stop, _PATIENCE)
+        return trouble
+    except TimeUp as trouble:
+        _leave(pending, finished, stop, _HURRY)
         return trouble
     except BaseException:
-        _leave(pending, finished, stop)
+        _leave(pending, finished, stop, _PATIENCE)
         raise
     return None
 
@@ -280,13 +304,13 @@ def _result(future: Future[Any], function: str) -> Any:
         raise
 
 
-def _leave(pending: dict[Future[Any], int], finished: dict[int, Any], stop: Callable[[], None]) -> None:
+def _leave(pending: dict[Future[Any], int], finished: Finished, stop: Callable[[], None], patience: float) -> None:
     """Take back what has not begun, and wait for the rest; not for long, as it may never say what became of it."""
     stop()
     for future in pending:
         future.cancel()
     with suppress(KeyboardInterrupt):  # pressed again: waited long enough
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + patience
         while (left := [future for future in pending if not future.done()]) and time.monotonic() < end:
             wait(left, timeout=0.2)
     for future, number in pending.items():

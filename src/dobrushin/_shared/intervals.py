@@ -1,7 +1,9 @@
 """Confidence intervals that hold at any finite number of chains. [trusted]
 
 Every interval here is fixed before the data are seen: its kind, its error level, and either the number of chains or the
-rule that ends the run.
+rule that ends the run. A run may also be ended by something that no rule foresees: the clock, Ctrl-C, a worker that
+dies. A small part of the error probability is set aside for that, beforehand, and spent on limits that hold after every
+number of chains at once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ _OUTWARDS = 1e-11
 _BELIEVED = 1e-6
 # No half-width needs more trials than this to be told from 0.
 _MOST_TRIALS = 2**52
+# Shares of the error probability: for the number of trials that was planned, and for stopping at any time before.
+PLANNED, ANYTIME = 0.99, 0.01
+# Of the error of a mean: for stopping when it is narrow, and for the largest number of values that may be drawn.
+SEQUENTIAL, FINAL = 0.75, 0.25
 # Largest bet of the empirical Bernstein interval, in units of the range.
 _LARGEST_BET = 0.5
 
@@ -57,6 +63,43 @@ def upper_limit(successes: ArrayLike, trials: int, error: float) -> NDArray[np.f
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both limits, each wrong with probability at most error / 2."""
     return lower_limit(successes, trials, error / 2), upper_limit(successes, trials, error / 2)
+
+
+def lower_anytime(successes: ArrayLike, trials: int, error: float) -> NDArray[np.float64]:
+    """Robbins (1970): ever above the probability p of success, after any number of trials, with probability `error`.
+
+    After n trials with k successes, B(k + 1/2, n - k + 1/2) / (B(1/2, 1/2) p^k (1 - p)^(n - k)) is a martingale that
+    starts at 1. It is nonnegative, so it ever reaches 1 / error with probability at most `error` (Ville). The limit is
+    the least p for which it is below that.
+    """
+    k = np.asarray(successes, dtype=np.float64)
+    if not trials:
+        return np.zeros(k.shape)
+    rest = trials - k
+    # More than the error of these logarithms, which nearly cancel.
+    slack = 1e-9 + 1e-14 * trials * math.log(trials + 2.0)
+    least = special.betaln(k + 0.5, rest + 0.5) - math.log(math.pi) + math.log(error) - slack
+    low, high = np.zeros(k.shape), k / trials
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        outside = special.xlogy(k, middle) + special.xlog1py(rest, -middle) < least
+        low, high = np.where(outside, middle, low), np.where(outside, high, middle)
+    return np.where(k > 0, np.maximum(low - _OUTWARDS, 0.0), 0.0)
+
+
+def lower_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
+    """The limit after the number of trials that was planned, or after fewer, whatever ended them.
+
+    Both limits, and those after all other numbers of trials, hold at once but for a probability of `error`.
+    """
+    if early:
+        return lower_anytime(successes, trials, ANYTIME * error)
+    return lower_limit(successes, trials, PLANNED * error)
+
+
+def upper_end(successes: ArrayLike, trials: int, error: float, early: bool) -> NDArray[np.float64]:
+    """The same from above."""
+    return 1.0 - lower_end(trials - np.asarray(successes), trials, error, early)
 
 
 @lru_cache(maxsize=4096)
@@ -145,17 +188,22 @@ class BernsteinMean:
         return max(0.0, centre - self.half_width), min(1.0, centre + self.half_width)
 
 
-def values_needed(aim: float, error: float, variance: float = 0.25) -> int:
-    """About how many values `BernsteinMean` takes to reach its aim when they have this variance.
+def hoeffding(values: int, error: float) -> float:
+    """Half-width of Hoeffding's interval (1963) for the mean of so many values in [0, 1], a number that was fixed."""
+    return math.sqrt(math.log(2.0 / error) / (2.0 * values)) + _OUTWARDS
+
+
+def values_needed(aim: float, error: float) -> int:
+    """The least number of values for which Hoeffding's interval has this half-width.
 
     `BudgetError` where no number is large enough.
     """
-    bet = min(_LARGEST_BET, aim / variance)
-    drift = variance * (-math.log1p(-bet) - bet)
-    gain = aim * bet - drift
-    if not math.log(2.0 / error) <= gain * _MOST_TRIALS:
+    if not aim > 2.0 * _OUTWARDS or math.log(2.0 / error) > 2.0 * (aim - _OUTWARDS) ** 2 * _MOST_TRIALS:
         raise _out_of_reach(aim, error)
-    return math.ceil(math.log(2.0 / error) / gain)
+    values = max(1, math.floor(math.log(2.0 / error) / (2.0 * (aim - _OUTWARDS) ** 2)))
+    while hoeffding(values, error) > aim:
+        values += max(1, values >> 40)
+    return values
 
 
 def _out_of_reach(half_width: float, error: float) -> BudgetError:

@@ -1,4 +1,4 @@
-"""How the work of a call is run: executor, backend, progress, checkpoint and seed.
+"""How the work of a call is run: executor, backend, progress, checkpoint, time and seed.
 
 A seed is an int, a SeedSequence or None; global state is never touched.
 """
@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import read_executor
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, BudgetError
 
+# Work that takes longer is not begun unless the call allows it.
+MOST_SECONDS = 3600.0
 BACKENDS = ("auto", "cpu", "cuda")
 # Of a SeedSequence that is made from a number alone.
 _POOL = np.random.SeedSequence(0).pool_size
@@ -34,6 +37,7 @@ class Running:
     progress: bool = False
     backend: str = "cpu"
     checkpoint: Path | None = None
+    deadline: Deadline = NO_DEADLINE
 
     def file(self, number: int) -> Path | None:
         """Where one of several runs, one after the other, is saved."""
@@ -45,15 +49,31 @@ PLAIN = Running()
 
 
 def read_running(
-    executor: Any, progress: Any, backend: Any, checkpoint: Any, seed: Any, function: str
+    executor: Any, progress: Any, backend: Any, checkpoint: Any, seed: Any, time: Any, function: str
 ) -> tuple[Running, np.random.SeedSequence]:
-    """Check these arguments of a call; a run that goes on from a file goes on with its seed."""
+    """Check these arguments of a call, whose time begins now; a run that goes on from a file goes on with its seed."""
+    deadline = read_time(time, function)
     check.choice(backend, BACKENDS, function, "backend")
     executor = None if executor is None else read_executor(executor, function)
     file = None if checkpoint is None else read_checkpoint(checkpoint, function)
     if seed is None and file is not None:
         seed = stored_seed(file)
-    return Running(executor, bool(progress), backend, file), seed_sequence(seed, function)
+    return Running(executor, bool(progress), backend, file, deadline), seed_sequence(seed, function)
+
+
+def read_time(time: Any, function: str) -> Deadline:
+    """The limit of a call that begins now; None is one that is never over."""
+    if time is None:
+        return NO_DEADLINE
+    if not check.is_real(time) or not float(time) > 0.0:
+        raise ArgumentError(function, "time", "a positive number of seconds, or None", time)
+    return Deadline(float(time), "The call")
+
+
+def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> None:
+    """`BudgetError` for work that would take longer than anyone waits, unless the call has a limit of its own."""
+    if deadline is NO_DEADLINE and seconds > MOST_SECONDS:
+        raise BudgetError(what, seconds, MOST_SECONDS, "seconds", remedy)
 
 
 def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:

@@ -220,9 +220,9 @@ def positions(
     else:
         items = list(labels)
         places = np.empty(len(items), dtype=np.int64)
-        if lookup is None and items and all(type(label) is int for label in items) and min(items) >= 0:
-            if max(items) < len(known):  # quick, for very many
-                places[:], items = items, []
+        is_plain = lookup is None and items and all(type(label) is int for label in items)
+        if is_plain and min(items) >= 0 and max(items) < len(known):
+            places[:], items = items, []  # all at once, for there may be very many
         for k, label in enumerate(items):
             position = label_position(label, known, lookup)
             if position is None:

@@ -36,6 +36,8 @@ Seed = Annotated[int | None, typer.Option(help="Repeats a run.", min=0)]
 Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 100 sweeps.", min=1)]
 ScanName = Annotated[str, typer.Option(help="systematic, uniform, greedy, dogs, or a file with a scan.")]
 Confidence = Annotated[float, typer.Option(help="Probability with which all bounds hold at once.")]
+Time = Annotated[float | None, typer.Option(help="Seconds after which to print what was reached. Ctrl-C does too.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="Write the state here, and go on from it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on the error stream what is decided.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -102,6 +104,8 @@ def estimate(
     method: Annotated[str, typer.Option(help="auto, exact, dobrushin, coalescence or uncertified.")] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
+    time: Time = None,
+    checkpoint: Checkpoint = None,
     beta: Beta = None,
     report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answer to a .json, .csv or .mar file.")] = None,
@@ -114,10 +118,11 @@ def estimate(
     from dobrushin.experiments.models import paper_ising
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
-    query = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
+    query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
-    return run(source, target or [], {**query, "seed": seed}, report, output, Output(as_json, quiet))
+    query |= {"seed": seed, "time": time, "checkpoint": checkpoint}
+    return run(source, target or [], query, report, output, Output(as_json, quiet))
 
 
 @_verb("inspect model.uai --evidence model.uai.evid")
@@ -157,6 +162,8 @@ def certify(
     runs: Annotated[int, typer.Option(help="Simulated runs.", min=1)] = 10_000,
     confidence: Confidence = 0.999,
     seed: Seed = None,
+    time: Time = None,
+    checkpoint: Checkpoint = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the bound against the steps.")] = None,
     beta: Beta = None,
     as_json: Json = False,
@@ -165,7 +172,9 @@ def certify(
     """Bound how far Gibbs sampling with a scan is from the truth, before sampling."""
     from dobrushin.cli import verbs
 
-    simulation = {"confidence": confidence, "runs": runs, "seed": seed} if coalescence else None
+    simulation: dict[str, Any] | None = None
+    if coalescence:
+        simulation = {"confidence": confidence, "runs": runs, "seed": seed, "time": time, "checkpoint": checkpoint}
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
     return verbs.certify(source, ScanChoice(scan, steps), target or [], simulation, plot, out)
 
@@ -201,6 +210,8 @@ def sample(
     target: Target = None,
     evidence: Evidence = None,
     seed: Seed = None,
+    time: Time = None,
+    checkpoint: Checkpoint = None,
     output: Annotated[Path | None, typer.Option(help="Write the states to a .npz or .csv file.")] = None,
     beta: Beta = None,
     as_json: Json = False,
@@ -210,7 +221,8 @@ def sample(
     from dobrushin.cli import verbs
 
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
-    return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, chains=chains, seed=seed)
+    options = {"chains": chains, "seed": seed, "time": time, "checkpoint": checkpoint}
+    return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, **options)
 
 
 @_verb("fit grid.npz data.csv --output fitted.npz")
@@ -225,7 +237,8 @@ def fit(
     ridge: Annotated[float, typer.Option(help="Strength of the penalty on squares.")] = 0.0,
     box: Annotated[float | None, typer.Option(help="Keep every parameter between -box and box.")] = None,
     seed: Seed = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Write the state here, and go on from it.")] = None,
+    time: Time = None,
+    checkpoint: Checkpoint = None,
     output: Annotated[Path | None, typer.Option(help="Write the fitted model.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -235,7 +248,7 @@ def fit(
 
     return run(
         Source(model), data, output, Output(as_json, quiet), method=method, scan=scan, tolerance=tolerance,
-        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, checkpoint=checkpoint,
+        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, time=time, checkpoint=checkpoint,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._estimate.targets import shown
-from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage, explanation
+from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
 from dobrushin.cli.writing import check_file, write_table
@@ -49,11 +49,11 @@ def run(
         _check_all_are_asked(output, model, targets, evidence)
     if source.path is None:
         out.note(f"Estimating on {_EXAMPLE}.")
-    failure: db.CertificateError | None = None
+    failure: BaseException | None = None
     try:
         answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, **query)
-    except db.CertificateError as error:
-        if error.estimate is None:
+    except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
+        if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise
         answer, failure = error.estimate, error
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer, source.state_names()))
@@ -65,9 +65,8 @@ def run(
         _write(answer, output, source, model, evidence)
         out.note(f"Wrote {output}.")
     if failure is not None:
-        print(f"Error: {explanation(failure)}", file=sys.stderr)
-        return NO_CERTIFICATE
-    return CERTIFIED if answer.is_certified else NO_CERTIFICATE
+        raise failure
+    return CERTIFIED if answer.is_certified and answer.stopped_by is None else NO_CERTIFICATE
 
 
 def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:

@@ -21,7 +21,11 @@ def run(source: Source, data: Path, output: Path | None, out: Output, **options:
     check_model("--output", output)
     model = source.read()
     rehearse_model(output, model)
-    fit = db.fit(model, read_data(data), progress=out.progress, **options)
+    failure: BaseException | None = None
+    try:
+        fit = db.fit(model, read_data(data), progress=out.progress, **options)
+    except db.FitInterrupted as interruption:
+        fit, failure = interruption.fit, interruption
     certified = fit.bias_bound is not None and bool(np.isfinite(fit.bias_bound))
     about = {
         "parameters": fit.parameters.tolist(),
@@ -33,6 +37,8 @@ def run(source: Source, data: Path, output: Path | None, out: Output, **options:
     if output is not None:
         db.write(fit.model, output)
         out.note(f"Wrote {output}.")
+    if failure is not None:
+        raise failure
     return CERTIFIED if certified else NO_CERTIFICATE
 
 

@@ -31,7 +31,17 @@ _NO_SCAN = (
     "What may help: a larger --tolerance, fewer variables (--target) or more --steps. For strong models see "
     "dobrushin certify --coalescence."
 )
-_TOO_DEAR = "Allow more with --budget, or ask for less: a larger --tolerance, a lower --confidence, fewer variables."
+_TOO_DEAR = (
+    "Allow more with --budget or --time, or ask for less: a larger --tolerance, a lower --confidence, fewer variables."
+)
+# Ctrl-C; what was reached is printed by the verb.
+_INTERRUPTIONS = (
+    db.SamplingInterrupted,
+    db.EstimateInterrupted,
+    db.EstimatesInterrupted,
+    db.CoalescenceInterrupted,
+    db.FitInterrupted,
+)
 
 
 class Usage(Exception):
@@ -52,7 +62,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
             # A bound that says nothing is marked in what is printed.
             warnings.simplefilter("ignore", db.VacuousBoundWarning)
             return run()
-    except (db.SamplingInterrupted, db.EstimatesInterrupted, db.FitInterrupted) as interruption:
+    except _INTERRUPTIONS as interruption:
         print(interruption.message, file=sys.stderr)
         return INTERRUPTED
     except KeyboardInterrupt as interruption:
@@ -65,7 +75,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
     except db.ArgumentError as error:
         return _say(error.about(_subject(error, options())), USAGE)
     except (db.CertificateError, db.ToleranceError) as error:
-        return _say(explanation(error), NO_CERTIFICATE)
+        return _say(_explanation(error), NO_CERTIFICATE)
     except db.BudgetError as error:
         if error.plan is not None:
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
@@ -84,7 +94,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
         return _say(str(error) or "Out of memory.", FAILED)
 
 
-def explanation(error: db.CertificateError | db.ToleranceError) -> str:
+def _explanation(error: db.CertificateError | db.ToleranceError) -> str:
     """What an error about certificates says here; its own hint is for callers from Python."""
     hints = {db.UncertifiedStep: _UNCERTIFIED_STEP, db.CertificateError: _NO_ESTIMATE, db.ToleranceError: _NO_SCAN}
     return f"{error.message} {hints[type(error)]}"

@@ -68,9 +68,14 @@ def certify(
     scan = choice.make(model, targets)
     bound: Any
     about: dict[str, Any]
+    failure: BaseException | None = None
     if simulation is not None:
-        bound = db.coalescence(model, scan, targets, progress=out.progress, **simulation)
-        about = {"kind": "coalescence", **simulation, "seed": str(bound.seed)}
+        try:
+            bound = db.coalescence(model, scan, targets, progress=out.progress, **simulation)
+        except (db.CoalescenceInterrupted, db.WorkerError) as error:
+            bound, failure = error.certificate, error
+        about = {"kind": "coalescence", "confidence": bound.confidence, "runs": bound.runs, "seed": str(bound.seed)}
+        about["stopped early"] = bound.stopped_early
     else:
         bound = db.variation(model, scan, targets)
         about = {"kind": "dobrushin variation"}
@@ -79,6 +84,8 @@ def certify(
     if plot is not None:
         axes: Any = db.plots.bounds({choice.name: bound})
         axes.figure.savefig(plot, dpi=150)
+    if failure is not None:
+        raise failure
     return NO_CERTIFICATE if bound.is_vacuous else CERTIFIED
 
 
@@ -90,7 +97,13 @@ def sample(
     model = source.read_given()
     targets = read_targets(model, target)
     keep = db.Record(targets, states=output is not None, counts=True)
-    run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
+    failure: BaseException | None = None
+    try:
+        run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
+    except db.SamplingInterrupted as interruption:
+        run, failure = interruption.samples, interruption
+    if not run.chains:
+        raise failure or db.BudgetError("A chain", options["time"], options["time"], "seconds or more", "")
     shares = run.marginals()
     names = [str(label) for label in run.variables]
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": str(run.seed),
@@ -101,6 +114,8 @@ def sample(
     out.show(about, lambda: table(title, columns, rows))
     if output is not None:
         _write_states(run, output)
+    if failure is not None:
+        raise failure
     return CERTIFIED
 
 

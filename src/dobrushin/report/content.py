@@ -11,7 +11,7 @@ import numpy as np
 
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.method import METHODS, Curve
+from dobrushin._estimate.method import Curve, method_of
 from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
 from dobrushin._shared.text import percent, rounded_up
@@ -40,7 +40,7 @@ def content(
     around = certified_surroundings(estimate)
     if model is not None and sampled is not None:
         around = surroundings(estimate, model, sampled, evidence)
-    scan, method = estimate.plan.scan, METHODS[estimate.plan.method]
+    scan, method = estimate.plan.scan, method_of(estimate.plan)
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
     return {
         "title": default if title is None else title,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.method import METHODS
+from dobrushin._estimate.method import method_of
 from dobrushin._shared.text import percent, rounded_up
 
 
@@ -36,7 +36,7 @@ def verdict(estimate: Estimate) -> dict[str, str]:
 
 def facts(estimate: Estimate) -> list[tuple[str, str]]:
     """The certificate, line by line."""
-    plan, method = estimate.plan, METHODS[estimate.plan.method]
+    plan, method = estimate.plan, method_of(estimate.plan)
     lines = [("Method", plan.method)]
     if estimate.is_certified:
         lines.append(("Chosen because", plan.reason))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.cuda.device import cupy, free_memory, launch
-from dobrushin._sampling.kernel import Runner, Work
+from dobrushin._sampling.kernel import Batches, Runner, Work
 
 # Threads of a block: see bits.cu.
 BLOCK = 128
@@ -88,14 +88,14 @@ class DeviceKernel(Runner):
         """Add to counts[row, state] the chains in that state."""
         super().count(States(x), rows, chains, counts)
 
-    def batches(self, numbers: range, cores: int) -> list[range]:
-        """Ranges of chains that are run together: as even as can be, and small enough for the memory there is."""
+    def batches(self, numbers: range, cores: int) -> Batches:
+        """Chains that are run together: as even as can be, and small enough for the memory there is."""
         del cores
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
         fit = max(1, int(SHARE * free_memory() / bytes_of_column)) * self.lanes
         count = -(-len(numbers) // min(self.batch, fit))
         size = -(-len(numbers) // count // 64) * 64
-        return [range(lo, min(lo + size, numbers.stop)) for lo in range(numbers.start, numbers.stop, size)]
+        return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
         """Steps of so many chains between looks at whether to stop: some tenths of a second at most."""

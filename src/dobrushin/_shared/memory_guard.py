@@ -1,0 +1,41 @@
+"""What becomes of a call that needs more memory than there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from dobrushin._shared.memory import free_memory
+from dobrushin.errors import BudgetError
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_REMEDY = "Ask for less at a time, or give the process more memory."
+
+
+def guard_memory(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Make a public function raise `BudgetError` where memory runs out."""
+
+    @wraps(function)
+    def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            what, required, free = f"dobrushin.{function.__name__}", _size_of(error), free_memory()
+            raise BudgetError(what, max(required, free), free, "bytes or more", _REMEDY) from None
+
+    return guarded
+
+
+def _size_of(error: Any) -> float:
+    """Bytes of the array that could not be made; 0 where the error does not say."""
+    shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
+    return float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
+
+
+def require_memory(what: str, needed: float, remedy: str) -> None:
+    """`BudgetError` for something that would not fit in the memory that is free."""
+    if needed > (free := free_memory()):
+        raise BudgetError(what, needed, free, "bytes", remedy)

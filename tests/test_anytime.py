@@ -1,0 +1,339 @@
+"""Answers that something ends before their time: they hold, and nothing that was done is lost."""
+
+import itertools
+import math
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dobrushin as db
+from dobrushin._shared.executors import TimeUp, run_pieces
+from dobrushin._shared.intervals import (
+    ANYTIME,
+    FINAL,
+    PLANNED,
+    SEQUENTIAL,
+    clopper_pearson,
+    hoeffding,
+    lower_anytime,
+    lower_limit,
+    upper_end,
+    values_needed,
+)
+
+SPINS = db.Ising({(0, 1): 0.3, (1, 2): -0.2}, fields=[0.2, 0.0, 0.1])
+TRUTH = float(db.exact.marginals(SPINS)[0][1])
+NOW = 1e-9  # seconds: over before anything is done
+
+
+class Watched(Executor):
+    """Runs batches one after the other in this thread; `is_enough` sees the counts so far and may end the run."""
+
+    def __init__(self, is_enough, workers=24):
+        self._max_workers = workers
+        self.is_enough, self.total, self.batches = is_enough, 0, 0
+
+    def submit(self, function, /, *args, **kwargs):
+        if self.batches and self.is_enough(self):
+            raise KeyboardInterrupt
+        future = Future()
+        progress = function(*args, **kwargs)
+        self.batches += 1
+        if progress.counts is not None:
+            self.total = self.total + progress.counts
+        future.set_result(progress)
+        return future
+
+
+# -- intervals that hold whenever one stops ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.02, 0.4])
+def test_anytime_limits_hold_at_all_times_at_once_and_planned_ones_do_not(p):
+    error, runs, steps = 0.05, 1000, 400
+    rng = np.random.default_rng(1)
+    successes = (rng.random((runs, steps)) < p).cumsum(axis=1)
+    missed, missed_planned = np.zeros(runs, bool), np.zeros(runs, bool)
+    for n in range(1, steps + 1, 4):
+        missed |= lower_anytime(successes[:, n - 1], n, error) > p
+        missed_planned |= lower_limit(successes[:, n - 1], n, error) > p
+    assert missed.sum() <= stats.binom.isf(1e-6, runs, error)
+    assert missed_planned.sum() > 2 * stats.binom.isf(1e-6, runs, error)  # a limit for one number of trials, misused
+
+
+def test_anytime_limits_are_the_ends_of_the_martingale_in_rational_arithmetic():
+    from fractions import Fraction
+
+    def martingale(k, n, p):
+        value = Fraction(1)
+        for i in range(n):  # B(k + 1/2, n - k + 1/2) / B(1/2, 1/2), a factor at a time
+            top = Fraction(2 * i + 1, 2) if i < k else Fraction(2 * (i - k) + 1, 2)
+            value *= top / (i + 1)
+        return value / (p**k * (1 - p) ** (n - k))
+
+    for k, n in ((1, 1), (3, 10), (17, 40), (40, 40)):
+        limit = Fraction(float(lower_anytime(k, n, 0.01)))
+        assert martingale(k, n, limit) >= 100
+        assert martingale(k, n, limit + Fraction(1, 10**8)) < 100 + Fraction(1, 1000)
+    assert lower_anytime(0, 10, 0.01) == 0.0
+    assert lower_anytime(0, 0, 0.01) == 0.0
+
+
+def test_shares_of_the_error_add_up():
+    assert PLANNED + ANYTIME == 1.0
+    assert SEQUENTIAL + FINAL == 1.0
+    assert upper_end(3, 100, 0.1, early=False) == 1.0 - lower_limit(97, 100, 0.1 * PLANNED)
+    assert upper_end(3, 100, 0.1, early=True) > upper_end(3, 100, 0.1, early=False)
+
+
+def test_anytime_limits_stay_sound_at_huge_numbers_of_trials():
+    for trials in (10**9, 10**12):
+        limit = float(lower_anytime(trials // 2, trials, 1e-4))
+        assert 0.5 - 20 / math.sqrt(trials) < limit < 0.5 - 1.5 / math.sqrt(trials)
+
+
+def test_early_answers_cover_when_an_adversary_stops_them_and_fixed_intervals_do_not():
+    tolerance, confidence, runs, z = 0.02, 0.8, 1000, 1.6
+
+    def looks_off(watched):
+        plus, n = watched.total[0, 1], watched.total[0].sum()
+        return abs(plus - n * TRUTH) > z * math.sqrt(n * TRUTH * (1 - TRUTH))
+
+    missed = missed_fixed = early = 0
+    for seed in range(runs):
+        pool = Watched(looks_off)
+        options = {"tolerance": tolerance, "confidence": confidence, "method": "dobrushin"}
+        try:
+            answer = db.estimate(SPINS, [0], seed=seed, executor=pool, **options)
+        except db.EstimateInterrupted as interruption:
+            answer, early = interruption.estimate, early + 1
+            assert answer.stopped_by == "Ctrl-C"
+        missed += not answer.lower[1] <= TRUTH <= answer.upper[1]
+        low, high = clopper_pearson(pool.total[0, 1], int(pool.total[0].sum()), 1 - confidence)
+        missed_fixed += not low <= TRUTH <= high
+    assert early > 50
+    limit = stats.binom.isf(1e-6, runs, 1 - confidence)
+    assert missed <= limit
+    assert missed_fixed > limit  # intervals of a fixed size, looked at until they miss
+
+
+# -- what is kept when a run ends -------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_estimate_carries_its_intervals_and_goes_on_from_its_file(tmp_path):
+    options = {"tolerance": 0.02, "method": "dobrushin", "seed": 3}
+    plain = db.estimate(SPINS, [0, 2], **options)
+    file = tmp_path / "run.npz"
+    with pytest.raises(db.EstimateInterrupted, match="hold within") as caught:
+        db.estimate(SPINS, [0, 2], checkpoint=file, executor=Watched(lambda w: w.batches == 3), **options)
+    early = caught.value.estimate
+    assert early.is_certified
+    assert early.half_width.max() > 0.02
+    assert 0 < early.chains < plain.chains
+    assert "stopped by Ctrl-C" in str(early)
+    assert any("confidence sequence" in words for words in early.assumptions)
+    again = db.estimate(SPINS, [0, 2], checkpoint=file, **options)
+    np.testing.assert_array_equal(again.lower, plain.lower)
+    np.testing.assert_array_equal(again.mean, plain.mean)
+
+
+@pytest.mark.parametrize("method", ["dobrushin", "coalescence", "uncertified"])
+def test_every_method_that_draws_has_early_answers(method):
+    target = db.Statistic(lambda x: x.mean(axis=1), {0: 1.0, 1: 1.0}, bounds=(-1, 1), name="mean")
+    for targets in ([0], [db.Joint(0, 1)], [target]):
+        with pytest.raises(db.EstimateInterrupted) as caught:
+            db.estimate(
+                SPINS, targets, tolerance=0.01, method=method, seed=1, executor=Watched(lambda w: w.batches == 5)
+            )
+        early = caught.value.estimate
+        done = db.estimate(SPINS, targets, tolerance=0.01, method=method, seed=1)
+        assert (early.lower <= done.mean).all()
+        assert (done.mean <= early.upper).all()
+        assert early.half_width.max() > done.half_width.max()
+        assert not early.says_nothing
+
+
+def test_later_chains_that_happen_to_finish_are_left_out():
+    class Backwards(Executor):
+        """Finishes the second batch and never the first."""
+
+        _max_workers = 64
+        count = 0
+
+        def submit(self, function, /, *args, **kwargs):
+            future = Future()
+            self.count += 1
+            if self.count == 2:
+                future.set_result(function(*args, **kwargs))
+            if self.count > 3:
+                raise KeyboardInterrupt
+            return future
+
+    with pytest.raises(db.SamplingInterrupted) as caught:
+        db.sample(SPINS, db.Scan.systematic(3, 30), chains=6400, seed=1, executor=Backwards())
+    assert caught.value.samples.chains == 0
+
+
+def test_a_lost_executor_leaves_an_estimate():
+    class Dying(Watched):
+        def submit(self, function, /, *args, **kwargs):
+            if self.batches == 4:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return super().submit(function, *args, **kwargs)
+
+    for method in ("dobrushin", "coalescence"):
+        with pytest.raises(db.WorkerError) as caught:
+            db.estimate(SPINS, [0], tolerance=0.01, method=method, seed=1, executor=Dying(lambda _: False))
+        estimate = caught.value.estimate
+        assert estimate.lower[1] <= TRUTH <= estimate.upper[1]
+        assert estimate.half_width.max() < 0.5
+
+
+# -- limits in time ---------------------------------------------------------------------------------------------------
+
+
+def test_no_time_at_all_gives_limits_that_hold_for_every_model():
+    scan = db.Scan.systematic(3, 300)
+    try:
+        answer = db.estimate(SPINS, [0], method="dobrushin", time=NOW)
+    except (db.BudgetError, db.CertificateError) as error:
+        answer = error.estimate
+    assert (answer.lower[0], answer.upper[0]) == (0.0, 1.0)
+    assert db.sample(SPINS, scan, chains=10**9, record="counts", time=NOW).chains < 10**9
+    early = db.coalescence(SPINS, scan, runs=10**6, time=NOW)
+    assert early.stopped_early
+    assert early.runs < 10**6
+    many = db.estimate_many(SPINS, [([0], None), ([1], None)], method="dobrushin", time=NOW)
+    assert len(many.answers) + len(many.errors) == 2
+    assert all(isinstance(error, db.BudgetError | db.CertificateError) for error in many.errors.values())
+    data = db.sample(SPINS, scan, chains=100, seed=1).states
+    assert len(db.fit(SPINS, data, time=NOW).history) == 0
+
+
+@pytest.mark.parametrize("time", [0, -1.0, math.nan, "soon", True])
+def test_a_time_that_is_none_is_refused(time):
+    scan = db.Scan.systematic(3, 30)
+    calls = (
+        lambda: db.estimate(SPINS, [0], time=time),
+        lambda: db.sample(SPINS, scan, time=time),
+        lambda: db.coalescence(SPINS, scan, time=time),
+        lambda: db.estimate_many(SPINS, [([0], None)], time=time),
+        lambda: db.fit(SPINS, [[1, 1, 1]], time=time),
+    )
+    for call in calls:
+        with pytest.raises(db.ArgumentError, match=r"'time' argument .* positive number of seconds"):
+            call()
+
+
+def test_with_time_the_scan_fits_what_can_be_reached():
+    asked = db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin")
+    answer = db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin", seed=1, time=0.5)
+    assert answer.steps < len(asked.scan)
+    assert answer.stopped_by == "the time limit"
+    assert "1e-07 was not reached" in answer.headline
+    assert answer.lower[1] <= TRUTH <= answer.upper[1]
+
+
+@pytest.mark.parametrize("make_pool", [lambda: None, lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(1)])
+def test_huge_numbers_of_chains_are_made_as_they_are_taken(make_pool):
+    pool = make_pool()
+    run = db.sample(SPINS, db.Scan.systematic(3, 30), chains=10**15, seed=1, record="counts", executor=pool, time=1.0)
+    assert run.chains < 10**15
+    assert run.counts.sum() == 3 * run.chains
+    if pool is not None:
+        pool.shutdown()
+
+
+def test_pieces_are_asked_for_one_by_one():
+    finished = {}
+
+    def look():
+        if len(finished) > 200:
+            raise TimeUp
+
+    class Immediate(Executor):
+        def submit(self, function, /, *args, **kwargs):
+            future = Future()
+            future.set_result(function(*args, **kwargs))
+            return future
+
+    trouble = run_pieces(
+        Immediate(), lambda pool, k: pool.submit(int, k), itertools.count(), finished, "sample",
+        look=look, stop=lambda: None,
+    )  # fmt: skip
+    assert isinstance(trouble, TimeUp)
+    assert list(finished) == list(range(201))
+
+
+def test_work_that_takes_longer_than_anyone_waits_is_refused_with_a_way_out():
+    with pytest.raises(db.BudgetError, match=r"seconds, over the limit.*time=.*budget=") as caught:
+        db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin")
+    assert caught.value.plan.seconds > 3600
+    assert caught.value.estimate.says_nothing
+    assert db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin").chains == caught.value.plan.chains
+    scan = db.Scan.systematic(3, 30)
+    for call in (lambda: db.sample(SPINS, scan, chains=10**16), lambda: db.coalescence(SPINS, scan, runs=10**16)):
+        with pytest.raises(db.BudgetError, match="time="):
+            call()
+
+
+def test_refusals_carry_limits_that_hold():
+    strong = db.Ising.grid(12, 12, couplings=3.0)
+    with pytest.raises(db.CertificateError) as caught:
+        db.estimate(strong, [0], method="dobrushin")
+    assert caught.value.estimate.says_nothing
+    assert (caught.value.estimate.upper - caught.value.estimate.lower == 1.0).all()
+    assert "attribute 'estimate'" not in str(caught.value)
+
+
+# -- a plan is a promise ----------------------------------------------------------------------------------------------
+
+
+def test_hoeffding_needs_as_many_values_as_it_says():
+    for aim, error in ((0.3, 0.1), (0.01, 0.01), (1e-5, 1e-3)):
+        values = values_needed(aim, error)
+        assert hoeffding(values, error) <= aim < hoeffding(max(1, values - 1 - values // 10**9), error)
+
+
+def test_the_plan_of_a_mean_is_never_exceeded():
+    coin = db.Ising({(0, 1): 0.05})  # spins with the largest variance there is
+    target = db.Statistic(lambda x: x[:, 0].astype(float), {0: 2.0}, bounds=(-1, 1), name="spin")
+    for tolerance in (0.1, 0.05):
+        plan = db.plan(coin, [target], tolerance=tolerance, method="dobrushin")
+        for seed in range(60):
+            answer = db.estimate(
+                coin, [target], tolerance=tolerance, method="dobrushin", seed=seed, budget=plan.updates
+            )
+            assert answer.chains <= plan.chains
+            assert answer.half_width.max() <= tolerance
+
+
+def test_the_plan_of_a_coalescence_can_be_its_budget():
+    torus = db.Ising.grid(8, 8, couplings=0.3, periodic=True)
+    for tolerance in (0.05, 0.02):
+        plan = db.plan(torus, [0], tolerance=tolerance, method="coalescence")
+        again = db.plan(torus, [0], tolerance=tolerance, method="coalescence", budget=plan.updates)
+        assert again.scan == plan.scan or len(again.scan) == len(plan.scan)
+        for seed in range(5):
+            answer = db.estimate(torus, [0], tolerance=tolerance, method="coalescence", seed=seed, budget=plan.updates)
+            assert answer.chains <= plan.chains
+
+
+def test_hoeffding_takes_over_at_the_last_chain_and_holds():
+    from dobrushin._estimate.questions import Mean, MeanTally
+
+    rng, runs, error, p = np.random.default_rng(5), 1000, 0.1, 0.5
+    target = db.Statistic(lambda x: x[:, 0].astype(float), {0: 1.0}, bounds=(0, 1), name="bit")
+    question = Mean(np.array([0]), target, np.ones(1), np.zeros(1, np.int64), np.array([0]), [range(2)])
+    aim = 0.05
+    planned = question.most_chains(aim, error)
+    missed = 0
+    for _ in range(runs):
+        tally = MeanTally(question, error, aim, sets=False)
+        tally.add((rng.random((planned, 1)) < p).astype(np.int64), None, 0)
+        _, low, high = tally.limits(planned, error, 0.0, early=False)
+        assert high[0] - low[0] <= 2 * aim + 1e-12
+        missed += not low[0] <= p <= high[0]
+    assert missed <= stats.binom.isf(1e-6, runs, error)
