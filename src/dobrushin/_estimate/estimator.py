@@ -18,6 +18,7 @@ from dobrushin._estimate.query import Settings, read_query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
@@ -205,12 +206,13 @@ def _choose(
 ) -> tuple[Method, Numbering | None]:
     """The method for a query, and where the variables that it knows are in the model; None for all of them."""
     check.instance(model, Model, "estimate", "model", "a model")
-    if _is_asked_nearby(model, targets, evidence, settings.method):
-        return choose_nearby(model, targets, evidence, settings)
-    query = read_query(model, targets, evidence, settings)
-    if will_draw and not is_certain(settings.method):
-        _ = query.space.start  # before all else: the evidence may be impossible
-    return choose(query), None
+    with planning_deadline(settings.time):
+        if _is_asked_nearby(model, targets, evidence, settings.method):
+            return choose_nearby(model, targets, evidence, settings)
+        query = read_query(model, targets, evidence, settings)
+        if will_draw and not is_certain(settings.method):
+            _ = query.space.start  # before all else: the evidence may be impossible
+        return choose(query), None
 
 
 def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:

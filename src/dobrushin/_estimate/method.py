@@ -23,7 +23,7 @@ from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
@@ -34,6 +34,9 @@ REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
 )
+
+# Each method but the last may take this part of the time that is left for planning.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -403,11 +406,11 @@ def _refuse_long(method: Method, needed: int) -> None:
 def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
     choice = Choice()
-    for method in METHODS.values():
-        if not method.in_auto:
-            continue
+    asked = [method for method in METHODS.values() if method.in_auto]
+    for method in asked:
         try:
-            proposal = method.propose(query, choice)
+            with current().part(_SHARE if method is not asked[-1] else 1.0):
+                proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:
