@@ -13,6 +13,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import METHODS, Method, Plan, choose, is_certain, read_settings
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
+from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
@@ -174,10 +175,15 @@ def _choose(
     check.instance(model, Model, "estimate", "model", "a model")
     if _is_asked_nearby(model, targets, evidence, settings.method):
         return choose_nearby(model, targets, evidence, settings)
-    query = read_query(model, targets, evidence, settings)
+    query, part = keep_relevant(read_query(model, targets, evidence, settings))
     if will_draw and not is_certain(settings.method):
         _ = query.space.start  # before all else: the evidence may be impossible
-    return choose(query), None
+    try:
+        return choose(query), part
+    except BudgetError as error:
+        if part is None or error.plan is None:
+            raise
+        raise error.carrying(error.plan.lift(part), None) from None
 
 
 def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:
