@@ -1,18 +1,20 @@
 """Relevance first: what cannot matter to the targets given the evidence is dropped before planning. [trusted]
 
 Variables whose sum does not depend on the others go first (barren ones), then components without targets. An answer
-about the law of what is left is one about the whole. The log-density that is left is off by rounding, as that of a model
-made by evidence is, and this is counted in the same place: `Workspace.rounding`.
+about the law of what is left is one about the whole. The log-density that is left is off by rounding, as that of a
+model made by evidence is, and this is counted in the same place: `Workspace.rounding`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query, Workspace
+from dobrushin._estimate.questions import Question
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Numbering
 from dobrushin._sampling.start import allowed_state
@@ -35,8 +37,13 @@ def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
         return query, None
     words = f"{part.size} of {n} variables matter to the targets"
     log.info("%s", words)
-    questions = [replace(question, positions=part.own(question.positions)) for question in query.questions]
+    questions = [_renumber(question, part) for question in query.questions]
     return replace(query, space=rest, questions=questions, relevance=words), part
+
+
+def _renumber(question: Any, part: Numbering) -> Question:
+    """The same question about a part."""
+    return replace(question, positions=part.own(question.positions))
 
 
 def _find_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:

@@ -142,7 +142,7 @@ class Form(ABC):
         """The form of some of the components: variables that share no term with the others."""
         if self.has_zeros:
             return self.tables().restrict(variables)
-        return self.condition(~variables, np.ones(self.n_variables, dtype=np.int64))  # the states do not matter
+        return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
     def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_], float]:
         """Leave out variables, but for those that are wanted, whose sum does not depend on the others.

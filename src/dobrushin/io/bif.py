@@ -5,8 +5,8 @@ variable come first and those of the last parent are fastest, or a row for each 
 row. Properties and comments are skipped. Commas may be left out.
 
 Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
-network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for each
-state, are taken as they are: plain weights, of which nothing is left out.
+network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
+each state, are taken as they are: plain weights, of which nothing is left out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-
 # Rows that miss 1 by more than this are not rounded but wrong, and by less than this for each state they do not.
 _SLIGHT, _ROUNDING = 1e-5, 1e-15
 
