@@ -56,11 +56,12 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "coalescence", "uncertified"}
+    method : {"auto", "exact", "dobrushin", "components", "coalescence", "uncertified"}
         "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
         "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
-        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "uncertified": plain
-        sampling, with intervals that leave out the unknown bias; it has to be asked for.
+        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "components": "auto"
+        for each part of a model that falls apart; "auto" does this itself where neither of the first two answers all.
+        "uncertified": plain sampling, with intervals that leave out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
     backend : {"auto", "cpu", "cuda"}

@@ -27,9 +27,15 @@ _LARGE = 20_000
 
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
     """The query on what matters to its targets, and where its variables are in the whole; None for all of it."""
+    is_large = query.model.n_variables >= _LARGE and query.model.has_parts
+    return (query, None) if is_large else restrict_query(query)
+
+
+def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
+    """`keep_relevant`, however large the model is."""
     space, targets = query.space, query.objective.positions
     n = space.model.n_variables
-    if len(targets) == n or (n >= _LARGE and space.model.has_parts):
+    if len(targets) == n:
         return query, None
     rest = space.derive(targets.tobytes(), lambda: _find_relevant(space, targets))
     part = rest.place
