@@ -2,17 +2,17 @@
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.coalescence import Coalescence
-from dobrushin._estimate.components import Components
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.estimator import estimate, plan
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
+from dobrushin._estimate.parts import Parts
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
 
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Exact, Components, Coalescence, Uncertified):
+for _method in (Dobrushin, Exact, Parts, Coalescence, Uncertified):
     register(_method)

@@ -56,11 +56,11 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "components", "coalescence", "uncertified"}
+    method : {"auto", "exact", "dobrushin", "parts", "coalescence", "uncertified"}
         "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
         "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
-        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "components": "auto"
-        for each part of a model that falls apart; "auto" does this itself where neither of the first two answers all.
+        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "parts": "auto"
+        for each part of the targets that depends on less than all do; "auto" tries this where the first two fail.
         "uncertified": plain sampling, with intervals that leave out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.

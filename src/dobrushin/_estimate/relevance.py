@@ -8,7 +8,7 @@ model made by evidence is, and this is counted in the same place: `Workspace.rou
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
     n = space.model.n_variables
     if len(targets) == n:
         return query, None
-    rest = space.derive(targets.tobytes(), lambda: _find_relevant(space, targets))
+    rest = space.derive(targets.tobytes(), lambda: _make_relevant(space, targets))
     part = rest.place
     if part is None:
         return query, None
@@ -52,20 +52,37 @@ def _renumber(question: Any, part: Numbering) -> Question:
     return replace(question, positions=part.own(question.positions))
 
 
-def _find_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
+def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
     """The workspace of what matters to some variables; the same one if all does."""
-    wanted = np.zeros(space.model.n_variables, dtype=bool)
-    wanted[targets] = True
-    left, variables, error = space.model._form.sum_out(wanted)
-    group = left.components()
-    near = np.isin(group, group[wanted[variables]])
+    left, kept, variables, error = find_relevant(space.model._form, targets)
+    near = kept[variables]
     if not near.all() and _is_possible(left.restrict(~near), space):
-        left, variables[variables] = left.restrict(near), near
+        left, variables = left.restrict(near), kept
     if variables.all():
         return space
     positions = np.flatnonzero(variables)
     model = left.to_model(space.model._labels_at(positions))
-    return Workspace(model, space.rounding + error, space.is_given, Numbering(len(wanted), positions))
+    return Workspace(model, space.rounding + error, space.is_given, Numbering(len(variables), positions))
+
+
+class Relevance(NamedTuple):
+    """A form without barren variables, which variables matter, which are left, and how far its log-density is off."""
+
+    left: Form
+    kept: NDArray[np.bool_]
+    variables: NDArray[np.bool_]
+    error: float
+
+
+def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
+    """What matters to some variables: what is not barren, and in a component with one of them."""
+    wanted = np.zeros(form.n_variables, dtype=bool)
+    wanted[targets] = True
+    left, variables, error = form.sum_out(wanted)
+    group = left.components()
+    kept = variables.copy()
+    kept[variables] = np.isin(group, group[wanted[variables]])
+    return Relevance(left, kept, variables, error)
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:

@@ -46,8 +46,8 @@ def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Rest:
             continue
         own = [k for k in factor_of[factor_start[v] : factor_start[v + 1]] if factors[k]]
         if own:
-            scope, table = form.factor(own[0])
-            variation = sum_variation(table, scope.index(v))
+            scope = form.scope[form.scope_start[own[0]] : form.scope_start[own[0] + 1]].tolist()
+            variation = form.sum_variation(own[0], scope.index(v))
             if variation == math.inf:
                 continue
             error += variation

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._models.barren import sum_out
+from dobrushin._models.barren import sum_out, sum_variation
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.forms import Form, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
@@ -267,6 +267,16 @@ class FactorTables(Form):
     def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_], float]:
         rest = sum_out(self, wanted)
         return self._select(rest.variables, rest.factors), rest.variables, rest.error
+
+    def sum_variation(self, k: int, axis: int) -> float:
+        """How much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
+        if (k, axis) not in self._variations:
+            self._variations[k, axis] = sum_variation(self.factor(k)[1], axis)
+        return self._variations[k, axis]
+
+    @cached_property
+    def _variations(self) -> dict[tuple[int, int], float]:
+        return {}
 
     def _select(self, variables: NDArray[np.bool_], factors: NDArray[np.bool_]) -> FactorTables:
         """Some variables and some factors, which have no other variables."""

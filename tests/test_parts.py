@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._estimate.components import _split
 from dobrushin._estimate.method import METHODS, read_settings
+from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import read_query
 
 SETTINGS = read_settings(0.05, 0.99, "auto", None, "estimate")
@@ -44,8 +44,8 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled():
     with pytest.raises(db.CertificateError):
         db.estimate(model, "all", tolerance=0.1, method="dobrushin")
     answer = db.estimate(model, "all", tolerance=0.1, seed=1)
-    assert answer.plan.method == "components"
-    assert answer.plan.reason == "3 parts that are independent: exact for 2, dobrushin for 1"
+    assert answer.plan.method == "parts"
+    assert answer.plan.reason == "3 parts, each by itself: exact for 2, dobrushin for 1"
     assert answer.is_certified
     assert answer.confidence == 0.99
     assert answer.targets == [i for i in range(923) for _ in range(2)]
@@ -64,7 +64,7 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled():
 def test_a_part_that_fails_leaves_the_others(monkeypatch):
     monkeypatch.delitem(METHODS, "coalescence")
     model = together(TINY, HARD, CHAIN)
-    with pytest.raises(db.CertificateError, match=r"components: the part of 3 \(900 variables\)") as caught:
+    with pytest.raises(db.CertificateError, match=r"parts: the part of 3 \(900 variables\)") as caught:
         db.estimate(model, "all", tolerance=0.05)
     answer = caught.value.estimate
     truth = np.concatenate(db.exact.marginals(TINY) + [np.full(2, 0.5)] * 900 + db.exact.marginals(CHAIN))
@@ -80,7 +80,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     assert db.estimate(model, [0, 920], tolerance=0.05).plan.method == "exact"
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
-    assert set(caught.value.reasons) == {"dobrushin", "exact", "components"}
+    assert set(caught.value.reasons) == {"dobrushin", "exact", "parts"}
     assert caught.value.estimate is None or caught.value.estimate.half_width.min() == 0.5
 
 
@@ -97,7 +97,7 @@ def test_shares_of_the_error_add_up_and_rows_are_all_there():
     error = sum((1 - piece.query.confidence) for piece in pieces)
     assert 0.0099 < error <= 0.01 + 1e-15
     assert sum(piece.query.intervals for piece in pieces) == query.intervals
-    answer = db.estimate(model, targets, method="components")
+    answer = db.estimate(model, targets, method="parts")
     wanted = db.estimate(model, targets, method="exact")
     np.testing.assert_allclose(answer.mean, wanted.mean, atol=1e-9)
     assert answer.targets == wanted.targets
@@ -107,28 +107,28 @@ def test_shares_of_the_error_add_up_and_rows_are_all_there():
 
 
 def test_one_component_is_no_case_for_it():
-    with pytest.raises(db.CertificateError, match="all targets are in one component"):
-        db.estimate(CHAIN, "all", method="components")
+    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+        db.estimate(CHAIN, "all", method="parts")
     assert db.estimate(together(CHAIN, TINY), "all").plan.method == "exact"
     # Small components are answered together.
-    with pytest.raises(db.CertificateError, match="all targets are in one component"):
-        db.estimate(together(TINY, TINY), "all", method="components")
+    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+        db.estimate(together(TINY, TINY), "all", method="parts")
 
 
 def test_a_budget_is_shared():
     model = together(db.Ising.grid(30, 30, couplings=0.15), db.Ising.grid(30, 31, couplings=0.15))
-    plan = db.plan(model, "all", tolerance=0.1, method="components")
-    assert plan.reason == "2 parts that are independent: dobrushin for 2"
+    plan = db.plan(model, "all", tolerance=0.1, method="parts")
+    assert plan.reason == "2 parts, each by itself: dobrushin for 2"
     with pytest.raises((db.CertificateError, db.BudgetError)):
-        db.estimate(model, "all", tolerance=0.1, method="components", budget=1000)
+        db.estimate(model, "all", tolerance=0.1, method="parts", budget=1000)
 
 
 def test_the_report_and_the_file(tmp_path):
     model = together(CHAIN, WEAK)
     path = tmp_path / "run"
-    first = db.estimate(model, "all", tolerance=0.1, method="components", checkpoint=path, seed=7)
-    again = db.estimate(model, "all", tolerance=0.1, method="components", checkpoint=path)
+    first = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path, seed=7)
+    again = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path)
     np.testing.assert_array_equal(first.mean, again.mean)
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
-    assert "independent of each other" in (tmp_path / "page.html").read_text()
+    assert "Targets that depend on the same variables make a part" in (tmp_path / "page.html").read_text()
