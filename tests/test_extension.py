@@ -329,4 +329,4 @@ def test_a_method_is_registered_by_one_line(monkeypatch):
     assert register_method(Independent) is Independent
     from dobrushin._estimate import method
 
-    assert list(method.METHODS) == ["dobrushin", "exact", "coalescence", "uncertified", "independent"]
+    assert list(method.METHODS) == ["dobrushin", "exact", "parts", "coalescence", "uncertified", "independent"]

@@ -139,7 +139,7 @@ class Coalescence(Method):
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
         """From runs made for this picture, if they are quick."""
         scan = estimate.plan.scan
-        if model is None or scan is None:
+        if model is None or scan is None or estimate.plan.relevance:  # the scan is not one of the whole model
             return None
         known = set(model.labels)
         labels = list(dict.fromkeys(v for target in estimate.targets for v in variables_of(target) if v in known))

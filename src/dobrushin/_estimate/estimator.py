@@ -15,6 +15,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import METHODS, Method, Plan, adapt_errors, answer, choose, is_certain, read_settings
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
+from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
@@ -63,11 +64,12 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "coalescence", "uncertified"}
+    method : {"auto", "exact", "dobrushin", "parts", "coalescence", "uncertified"}
         "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
         "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
-        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "uncertified": plain
-        sampling, with intervals that leave out the unknown bias; it has to be asked for.
+        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "parts": "auto"
+        for each part of the targets that depends on less than all do; "auto" tries this where the first two fail.
+        "uncertified": plain sampling, with intervals that leave out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
     backend : {"auto", "cpu", "cuda"}
@@ -209,10 +211,11 @@ def _choose(
     with planning_deadline(settings.time):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
-        query = read_query(model, targets, evidence, settings)
+        query, part = keep_relevant(read_query(model, targets, evidence, settings))
         if will_draw and not is_certain(settings.method):
             _ = query.space.start  # before all else: the evidence may be impossible
-        return choose(query), None
+        with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
+            return choose(query), part
 
 
 def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:

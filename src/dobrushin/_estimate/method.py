@@ -76,6 +76,9 @@ class Plan:
         Whether the estimate will come with a guarantee.
     is_certain : bool
         Whether nothing is left to chance.
+    relevance : str
+        How many variables matter to the targets, where the others were dropped. The scan is for the model of these
+        variables: in the whole one, variables that do not matter to the targets would still move their neighbours.
 
     Examples
     --------
@@ -104,6 +107,7 @@ class Plan:
     pilot_updates: int = 0
     is_certified: bool = True
     is_certain: bool = False
+    relevance: str = ""
 
     @property
     def updates(self) -> int:
@@ -133,6 +137,8 @@ class Plan:
             work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
             work += pilot if self.pilot_updates else ""
             lines.append(f"  scan      {work}, kernel {self.kernel}")
+        if self.relevance:
+            lines.append(f"  model     {self.relevance}")
         lines.append(f"  time      about {self.seconds:.2g} s")
         return "\n".join(lines)
 
@@ -244,6 +250,8 @@ class Method(ABC):
         states = [state for question in self.query.questions for state in question.states]
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
+        if plan.relevance:
+            assumptions = (*assumptions, f"{plan.relevance}; rounding in what the others sum to is included")
         return Estimate(
             targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept
         )
@@ -258,6 +266,7 @@ class Method(ABC):
         return Plan(
             cls.name, reason, query.tolerance, query.confidence, bias, interval, query.intervals,
             stops_early=averaged and not cls.is_certain, is_certified=cls.is_certified, is_certain=cls.is_certain,
+            relevance=query.relevance,
             **parts,
         )  # fmt: skip
 

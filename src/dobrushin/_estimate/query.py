@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -21,6 +21,7 @@ from dobrushin._exact.elimination import Elimination
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -59,6 +60,7 @@ class Query:
     budget: float | None
     time: float | None = None
     is_part: bool = False  # the model is a part of a larger one
+    relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 
     @property
     def model(self) -> Model:
@@ -258,6 +260,8 @@ class Workspace:
     rounding : float
         Bounds how far the log-density of the model is from that of the model it was made from by evidence (up to a
         constant), which bounds the error of each of its conditional laws too.
+    place : Numbering or None
+        Where its variables are in the model that it was made from by leaving out what does not matter.
     trees : dict
         By the positions of the variables that are made one; the empty key is for the model as it is.
     elimination : Elimination or None
@@ -267,9 +271,10 @@ class Workspace:
     model: Model
     rounding: float = 0.0
     is_given: bool = False
+    place: Numbering | None = None
     trees: dict[tuple[int, ...], TreeSearch] = field(default_factory=dict)
     elimination: Elimination | None = None
-    _given: OrderedDict[frozenset[Any], Workspace] = field(default_factory=OrderedDict)
+    _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
     _lock: Any = field(default_factory=RLock)
 
     @property
@@ -303,19 +308,25 @@ class Workspace:
         if not evidence:
             return self
         key = frozenset(evidence.items())
-        with self._lock:
-            if key in self._given:
-                self._given.move_to_end(key)
-                return self._given[key]
+
+        def condition() -> Workspace:
             rest = self.model.condition(evidence)
             known = np.array([self.model.index(label) for label in evidence])
             kept = np.delete(np.arange(self.model.n_variables), known)
             rest._known_influence = KnownInfluence(rest, self.rows, kept)
-            space = Workspace(rest, self.model._form.condition_error(known), is_given=True)
-            self._given[key] = space
-            while len(self._given) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
-                self._given.popitem(last=False)
-            return space
+            return Workspace(rest, self.model._form.condition_error(known), is_given=True)
+
+        return self.derive(key, condition)
+
+    def derive(self, key: Hashable, make: Callable[[], Workspace]) -> Workspace:
+        """The workspace of a model that is made from this one; the last ones are kept."""
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+            self._derived.move_to_end(key)
+            while len(self._derived) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
+                self._derived.popitem(last=False)
+            return self._derived[key]
 
 
 def workspace(model: Model) -> Workspace:
