@@ -53,17 +53,15 @@ class Local(Method):
         for question in query.questions:
             cls._refuse_large(query, question)
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
-        seconds = cls._look(growths, worth)
-        regions = [growth.next for group in growths for growth in group if growth.next is not None]
-        largest = max(regions, key=lambda region: region.cells)
-        width = 0 if largest.order is None else largest.order.width
-        words = f"sums over {largest.size} variables around a target (width {width})"
-        ways = {region.by_extremes for region in regions if not region.is_closed}
-        by = {True: "the two extreme states outside", False: "Dobrushin's bound"}
-        if ways:
-            words += f"; what is outside is bounded by {' and '.join(by[way] for way in sorted(ways))}"
-        bias = max(growth.reached for group in growths for growth in group)
-        plan = cls.draft(query, words, min(bias, query.tolerance), seconds=seconds)
+        reaches = True
+        try:
+            seconds = cls._look(growths, worth)
+        except CertificateError:
+            if not choice.by_name:
+                raise
+            reaches, seconds = False, _PATIENCE
+        bias = min(query.tolerance, max(growth.reached for group in growths for growth in group))
+        plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
         return cls(query, plan, growths, best)
 
     @classmethod
@@ -124,6 +122,7 @@ class Local(Method):
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
         most = min(_OVERRUN * planned, _PATIENCE / _SECONDS_PER_CELL)
         growth.look(most)
+        growth.settle(most)
 
     def _assemble(self) -> Estimate:
         rows, worst = [], 0.0
@@ -138,8 +137,8 @@ class Local(Method):
         ]
         if True in ways:
             words.append(
-                "the model likes equal neighbours there, up to names, so its law lies between those that the two extreme "
-                "states outside give"
+                "neighbours like to be equal there, up to names, so the law of the model lies between those that the "
+                "two extreme states outside give"
             )
         if False in ways:
             words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
@@ -192,6 +191,21 @@ def _laws_of(question: Question) -> list[Wanted]:
         weights = question.weights
         return [Wanted(question.positions[k : k + 1], weights[k : k + 1]) for k in range(len(question.positions))]
     return [Wanted(question.positions, question.weights)]
+
+
+def _describe(growths: list[list[Growth]]) -> str:
+    """What will be summed, in a sentence."""
+    regions = [growth.next or growth.best for group in growths for growth in group]
+    known = [region for region in regions if region is not None]
+    if not known:
+        return "sums over regions around the targets"
+    largest = max(known, key=lambda region: region.size)
+    words = f"sums over {largest.size} variables around a target"
+    if largest.order is not None:
+        words += f" (width {largest.order.width})"
+    by = {True: "the two extreme states outside", False: "Dobrushin's bound"}
+    ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
+    return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
 
 
 def _why_not(growth: Growth) -> str:

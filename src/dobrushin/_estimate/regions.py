@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
 from dobrushin._exact.region import Factors, Law, Order, RegionSum, Surroundings, find_order, surroundings
-from dobrushin._optimize.reach import Ball, Reach
+from dobrushin._optimize.reach import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._variation import Objective, evaluate
 
-# Larger regions and larger cliques are not tried.
-MOST_VARIABLES, _MOST_CLIQUE = 20_000, 2.0**27
+# Larger cliques are not tried.
+_MOST_CLIQUE = 2.0**27
 # Sweeps of Dobrushin's bound over a region, as long as more of them help.
 _SWEEPS, _HELPS = (8, 32, 128), 0.98
 # Where a search begins: a variable counts as far away if its influence is below this power of the tolerance.
 _FIRST_POWER = 1.8
 # A bound that falls more slowly than this, against the influence of what is left out, will not get there.
 _LEAST_SLOPE = 0.02
-# Predictions look this much further than they have to.
-_FURTHER = 1.05
 # Laws of so many joint states can be kept.
 MOST_CELLS = 2**14
+# Smaller regions that are tried before a prediction is made for one that is too dear.
+_MOST_HALVINGS = 3
 
 
 class Wanted(NamedTuple):
@@ -72,6 +72,11 @@ class Region:
         """Entries of all cliques, of all sums that are needed."""
         sums = 2.0 if self.by_extremes and not self.is_closed else 1.0
         return math.inf if self.order is None else sums * self.order.cells
+
+    @property
+    def cells_for_bias(self) -> float:
+        """The same for the sums that are needed to know the bias."""
+        return self.cells if self.by_extremes or self.is_closed else 0.0
 
     @cached_property
     def around(self) -> Surroundings:
@@ -163,9 +168,7 @@ class Growth:
 
     def __init__(self, query: Query, wanted: Wanted, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
-        order = np.argsort(wanted.positions)
-        objective = Objective(wanted.positions[order], wanted.weights[order] / wanted.weights.max(), False)
-        self.reach = Reach(query.space.rows, objective)
+        self.reach = Reach(query.space.rows, wanted.positions)
         self.limit = MOST_VARIABLES
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # minus the logarithms of influence left out and of bias
@@ -184,26 +187,33 @@ class Growth:
 
     def look(self, cells: float) -> None:
         """Grow as long as sums take at most so many cells; then `next` is the region that is expected to do."""
-        strength = self.goal**_FIRST_POWER if not self.history else self._needed()
-        while not self.is_done and strength is not None:
-            region = self._region(strength)
-            if region is None or region.size == (self.best.size if self.best else 0):
-                self.next = None
-                return
-            self.next = region
-            if (region.by_extremes or region.is_closed) and region.cells > cells:
-                smaller = self._region(math.sqrt(strength))
-                if self.history or smaller is None or smaller.size == region.size:
-                    return
-                strength = math.sqrt(strength)
+        x, halvings = self._step(), 0
+        while not self.is_done and x is not None:
+            region = self._region(x)
+            if region is None:
+                break
+            if region.cells_for_bias <= cells:
+                x = self._step() if self._take(region) else x
                 continue
-            if not self._take(region):
-                continue  # not by extremes: once more, in the other way
-            strength = self._needed()
-        if self.is_done:
-            self.next = self.best
-        elif strength is None:
-            self.next = None
+            # Too dear for now. What a smaller one shows makes a better prediction.
+            halvings += 1
+            x = 0.5 * (x + (self.history[-1][0] if self.history else 0.0))
+            smaller = self._region(x)
+            if smaller is None or smaller.size >= region.size or halvings > _MOST_HALVINGS:
+                break
+        x = self._predict()
+        self.next = self.best if self.is_done else None if x is None else self._region(x)
+
+    def settle(self, cells: float) -> None:
+        """Make `best` a region that can be summed in so many cells."""
+        least = len(self.wanted.positions)
+        size = self.reach.grow(least) if self.best is None else self.best.size
+        while self.best is None or (self.best.cells > cells and size > least):
+            size = max(least, size // 2)
+            region = Region(self.query, self.wanted, self.reach.ball(size), self.by_extremes)
+            if region.cells <= cells or size == least:
+                self.best = None
+                self._take(region)
 
     def _take(self, region: Region) -> bool:
         """Look at the bias of a region; False if the way to bound it is not for this model."""
@@ -218,23 +228,36 @@ class Growth:
         self.history.append((-math.log(self.reach.strength(region.size)), -math.log(max(bias, 1e-300))))
         return True
 
-    def _needed(self) -> float | None:
-        """The influence that must be left out, as far as can be seen; None if no region will do."""
+    def _predict(self) -> float | None:
+        """Minus the logarithm of the influence to leave out, as far as can be seen; None if no region will do."""
+        goal = -math.log(self.goal)
+        if not self.history:
+            return _FIRST_POWER * goal
         x, y = self.history[-1]
-        x0, y0 = self.history[-2] if len(self.history) > 1 else (0.0, 0.0)
+        trivial = float(self.wanted.weights.sum()) * (0.5 if self.by_extremes else 1.0)
+        x0, y0 = self.history[-2] if len(self.history) > 1 else (0.0, -math.log(trivial))
         slope = (y - y0) / (x - x0) if x > x0 else 0.0
-        if slope < _LEAST_SLOPE:
-            # One look is not enough to give up: near the targets a bound may be at its cap.
-            if len(self.history) > 2 or x > 40.0:
-                return None
-            return math.exp(-1.5 * x - 1.0)
-        further = x + max((-math.log(self.goal) - y) / slope, 0.0) * _FURTHER
-        return math.exp(-min(further, 2.5 * x + 2.0))
+        return None if slope < _LEAST_SLOPE else x + max((goal - y) / slope, 0.0)
 
-    def _region(self, strength: float) -> Region | None:
-        """The variables whose influence is at least so large, and one layer more than before; None if too many."""
+    def _step(self) -> float | None:
+        """Where to look next; None if there is no hope left."""
+        x = self._predict()
+        if not self.history:
+            return x
+        last = self.history[-1][0]
+        if x is None:
+            # One look is not enough to give up: near the targets a bound may be at its cap.
+            return None if len(self.history) > 2 or last > 40.0 else 1.5 * last + 1.0
+        return min(x, 2.5 * last + 2.0)
+
+    def _region(self, x: float) -> Region | None:
+        """The variables whose influence is at least exp(-x), more than before; None if there are none or too many."""
         least = len(self.wanted.positions) if self.best is None else self.best.size + 1
-        size = self.reach.grow(least, strength)
-        if size > self.limit:
+        size = self.reach.grow(least, math.exp(-x), self.limit + 1)
+        # Variables come in layers of equal influence: take the layer that is nearest.
+        larger = self.reach.grow(size + 1, most=self.limit + 1)
+        middle = math.sqrt(self.reach.strength(size) * self.reach.strength(larger))
+        size = larger if math.exp(-x) < middle and larger <= self.limit else size
+        if not (self.best.size if self.best else 0) < size <= self.limit:
             return None
         return Region(self.query, self.wanted, self.reach.ball(size), self.by_extremes)

@@ -61,11 +61,12 @@ def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, 
 
 
 @kernel
-def reach(limit, floor, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
+def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
     """Take variables in the order of their best paths, while there are fewer than `limit` or paths above `floor`.
 
-    p is the largest product of influences along a path from the targets; -1 once a variable has been taken. Those that
-    are as strong as the last one, but for rounding, are taken too. counters: [entries of the heap, variables taken].
+    Never more than `most`. p is the largest product of influences along a path from the targets, each a little less
+    than it is, so that nothing comes before the targets; -1 once a variable has been taken. Those that are as strong as
+    the last one, but for rounding, are taken too. counters: [entries of the heap, variables taken].
     """
     size, steps = counters[0], counters[1]
     status = DONE
@@ -74,6 +75,8 @@ def reach(limit, floor, begin, end, columns, C_bar, has_row, ids, p, heap, place
         x = p[i]
         if x <= 0.0:
             break  # nothing more has an influence
+        if steps >= most:
+            break
         if steps >= limit and x < floor and not (steps > 0 and x > values[steps - 1] * (1.0 - 1e-9)):
             break
         if not has_row[i]:
@@ -86,8 +89,9 @@ def reach(limit, floor, begin, end, columns, C_bar, has_row, ids, p, heap, place
         _sift_down(0, size, ids, p, heap, place)
         for e in range(begin[i], end[i]):
             j = columns[e]
-            if p[j] >= 0.0 and x * C_bar[e] > p[j]:
-                p[j] = x * C_bar[e]
+            y = x * C_bar[e] * (1.0 - 2.0**-20)
+            if p[j] >= 0.0 and y > p[j]:
+                p[j] = y
                 if place[j] == 0:
                     heap[size] = j
                     place[j] = size + 1

@@ -16,6 +16,8 @@ from dobrushin._variation import Objective
 
 # Paths whose products differ by less than this tell nothing apart: rounding alone can do it.
 _TIE = 1e-9
+# Larger regions are not made.
+MOST_VARIABLES = 20_000
 
 
 class Ball(NamedTuple):
@@ -31,25 +33,25 @@ class Ball(NamedTuple):
 class Reach(BackwardGreedy):
     """The variables around targets, by the largest product of influences along a path to a target.
 
-    This is the largest single term of the pulled-back weight of a variable. The set of the k strongest grows with k;
-    nothing here grows with the model.
+    This is the largest single term of the pulled-back weight of a variable. The set of the k strongest grows with k,
+    the targets themselves come first, and nothing here grows with the model.
     """
 
-    def __init__(self, influence: RowSource, objective: Objective) -> None:
-        super().__init__(influence, objective)
+    def __init__(self, influence: RowSource, targets: NDArray[np.int64]) -> None:
+        super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True))
         self._strength = np.zeros(64)
 
-    def grow(self, size: int, strength: float = math.inf) -> int:
+    def grow(self, size: int, strength: float = math.inf, most: int = MOST_VARIABLES) -> int:
         """Go on until there are so many variables, all that are so strong, and those as strong as the last of these.
 
-        Returns how many there are: fewer if no others have an influence.
+        Returns how many there are: fewer if no others have an influence; `most`, if there are as many or more.
         """
-        if self.steps < size or strength < self._strength[max(self.steps - 1, 0)]:
-            self._take(size, strength)
+        if self.steps < most:
+            self._take(size, strength, most)
         known = self._strength[: self.steps]
-        size = max(min(size, self.steps), int(np.searchsorted(-known, -strength, side="right")))
+        size = max(1, min(size, self.steps), int(np.searchsorted(-known, -strength, side="right")))
         last = known[size - 1] * (1.0 - _TIE)
-        return size + int(np.searchsorted(-known[size:], -last, side="left"))
+        return min(most, size + int(np.searchsorted(-known[size:], -last, side="left")))
 
     def strength(self, size: int) -> float:
         """The product of the weakest of the first so many variables."""
@@ -73,11 +75,11 @@ class Reach(BackwardGreedy):
         own = rank[columns[inside]]
         return Ball(positions, rank[numbers], frozen(rows), frozen(own), border)
 
-    def _take(self, size: int, strength: float) -> None:
+    def _take(self, size: int, strength: float, most: int) -> None:
         while True:
             status = greedy.reach(
-                size, strength, self._begin, self._end, self._columns, self._values, self.has_row, self.ids, self._d,
-                self._heap, self._place, self._order, self._strength, self._counters,
+                size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
+                self._d, self._heap, self._place, self._order, self._strength, self._counters,
             )  # fmt: skip
             if status == greedy.DONE:
                 return
