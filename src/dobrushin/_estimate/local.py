@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, Growth, Region, Wanted
 from dobrushin._estimate.targets import shown
+from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
@@ -28,6 +30,8 @@ _PREFERRED, _QUICK = 1.5, 0.03
 _OVERRUN = 16.0
 # The part of the tolerance that the boundary may take: rounding has the rest.
 _SHARE = 0.999
+# The part of the time that is left to a target for its last sum: those before it take the rest.
+_SHARE_OF_TIME = 0.5
 # With more targets than this, some of them tell what all will take.
 _FEW = 4
 
@@ -106,21 +110,23 @@ class Local(Method):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """`CertificateError` where some interval is wider than the tolerance; it carries the intervals."""
         _ = self.query.space.start  # the evidence may be impossible
-        for group in self.growths:
-            for growth in group:
-                self._finish(growth)
+        every = [growth for group in self.growths for growth in group]
+        for k, growth in enumerate(every):
+            self._finish(growth, running.deadline.left / (len(every) - k))
         estimate = self._assemble()
         if not (estimate.half_width > self.query.tolerance).any():
             return estimate
+        if running.deadline is not NO_DEADLINE:
+            return replace(estimate, stopped_by="the time limit")
         if self.rival is not None:
             log.info("method %s is not as good as was planned: on with %s", self.name, self.rival.name)
             return self.rival.answer(sequence, running)
         raise self._too_wide(estimate)
 
-    def _finish(self, growth: Growth) -> None:
-        """Sum as planned, and further where that is not enough."""
+    def _finish(self, growth: Growth, seconds: float) -> None:
+        """Sum as planned, and further where that is not enough and there is time."""
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
-        most = min(_OVERRUN * planned, _PATIENCE / _SECONDS_PER_CELL)
+        most = min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / _SECONDS_PER_CELL)
         growth.look(most)
         growth.settle(most)
 

@@ -62,21 +62,36 @@ class Region:
     @cached_property
     def order(self) -> Order | None:
         """An order of elimination; None if it has a clique that is too large."""
+        return self._find_order(_MOST_CLIQUE)
+
+    def _find_order(self, clique: float) -> Order | None:
         ball = self.ball
         states = frozen(self.query.model.cardinalities[ball.positions])
         kept = np.searchsorted(ball.positions, self.wanted.positions)
-        return find_order(ball.start, ball.neighbor, states, kept, _MOST_CLIQUE)
+        return find_order(ball.start, ball.neighbor, states, kept, clique)
+
+    @property
+    def sums(self) -> int:
+        """How many sums are needed."""
+        return 2 if self.by_extremes and not self.is_closed else 1
 
     @property
     def cells(self) -> float:
         """Entries of all cliques, of all sums that are needed."""
-        sums = 2.0 if self.by_extremes and not self.is_closed else 1.0
-        return math.inf if self.order is None else sums * self.order.cells
+        return math.inf if self.order is None else self.sums * self.order.cells
 
-    @property
-    def cells_for_bias(self) -> float:
-        """The same for the sums that are needed to know the bias."""
-        return self.cells if self.by_extremes or self.is_closed else 0.0
+    def fits(self, cells: float) -> bool:
+        """Whether the sums that are needed take at most so many cells. The search gives up where they do not."""
+        if "order" not in vars(self):
+            order = self._find_order(min(cells, _MOST_CLIQUE))
+            if order is None:
+                return False
+            self.order = order
+        return self.cells <= cells
+
+    def tells(self, cells: float) -> bool:
+        """Whether the bias can be known in so many cells; Dobrushin's bound needs no sum."""
+        return (not self.by_extremes and not self.is_closed) or self.fits(cells)
 
     @cached_property
     def around(self) -> Surroundings:
@@ -192,7 +207,7 @@ class Growth:
             region = self._region(x)
             if region is None:
                 break
-            if region.cells_for_bias <= cells:
+            if region.tells(cells):
                 x = self._step() if self._take(region) else x
                 continue
             # Too dear for now. What a smaller one shows makes a better prediction.
@@ -208,10 +223,10 @@ class Growth:
         """Make `best` a region that can be summed in so many cells."""
         least = len(self.wanted.positions)
         size = self.reach.grow(least) if self.best is None else self.best.size
-        while self.best is None or (self.best.cells > cells and size > least):
+        while self.best is None or (not self.best.fits(cells) and size > least):
             size = max(least, size // 2)
             region = Region(self.query, self.wanted, self.reach.ball(size), self.by_extremes)
-            if region.cells <= cells or size == least:
+            if region.fits(cells) or size == least:
                 self.best = None
                 self._take(region)
 
