@@ -5,6 +5,7 @@ from dobrushin._estimate.coalescence import Coalescence
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.estimator import estimate, plan
 from dobrushin._estimate.exact import Exact
+from dobrushin._estimate.local import Local
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
 from dobrushin._estimate.parts import Parts
@@ -14,5 +15,5 @@ from dobrushin._estimate.uncertified import Uncertified
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Exact, Parts, Coalescence, Uncertified):
+for _method in (Dobrushin, Local, Exact, Parts, Coalescence, Uncertified):
     register(_method)

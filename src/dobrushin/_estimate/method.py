@@ -275,6 +275,11 @@ class Method(ABC):
         """What to raise where there is no proposal."""
         return CertificateError({cls.name: reason}, REMEDY)
 
+    def updated(self) -> NDArray[np.int64]:
+        """Positions of the variables whose neighbours the answer relies on; none where it relies on all of them."""
+        scan, n = self.plan.scan, self.query.model.n_variables
+        return np.empty(0, dtype=np.int64) if scan is None else scan.updates(n)
+
     def needed_updates(self) -> int:
         """Updates that are made whatever the outcomes are: means may stop early, counts do not."""
         if self.plan.scan is None or not self.plan.stops_early:

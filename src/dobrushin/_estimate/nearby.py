@@ -16,7 +16,6 @@ from dobrushin._estimate.query import Query, Settings, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering, Part
-from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
@@ -46,7 +45,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         place = _place_in_the_whole(query, given, model.n_variables)
         with adapt_errors(lambda estimate, place=place: estimate.lift(place), place):  # type: ignore[misc]
             method = choose(query)
-        if method.plan.scan is None or not _reaches_border(query, method.plan.scan, ball):
+        if not _reaches_border(query, method.updated(), ball):
             _ = query.space.start  # the evidence may be impossible
             return method, place
         radius *= 2
@@ -59,9 +58,9 @@ def _place_in_the_whole(query: Query, evidence: dict[Any, int], n: int) -> Numbe
     return Numbering(n - len(observed), labels - np.searchsorted(observed, labels))
 
 
-def _reaches_border(query: Query, scan: Scan, ball: Part) -> bool:
-    """Whether the scan updates a variable whose neighbours are not all in the ball."""
-    updated = np.asarray(query.model.labels)[scan.updates(query.model.n_variables)]
+def _reaches_border(query: Query, positions: NDArray[np.int64], ball: Part) -> bool:
+    """Whether some of these variables have neighbours that are not in the ball."""
+    updated = np.asarray(query.model.labels)[positions]
     return not ball.inner[ball.numbering.own(updated)].all()
 
 

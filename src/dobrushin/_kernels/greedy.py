@@ -66,6 +66,51 @@ def extend(
 
 
 @kernel
+def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap, place, order, values, counters):
+    """Take variables in the order of their best paths, while there are fewer than `limit` or paths above `floor`.
+
+    Never more than `most`. p is the largest product of influences along a path from the targets, each a little less
+    than it is, so that nothing comes before the targets; -1 once a variable has been taken. Those that are as strong as
+    the last one, but for rounding, are taken too. counters: [entries of the heap, variables taken].
+    """
+    size, steps = counters[0], counters[1]
+    status = DONE
+    while True:
+        i = heap[0]
+        x = p[i]
+        if x <= 0.0:
+            break  # nothing more has an influence
+        if steps >= most:
+            break
+        if steps >= limit and x < floor and not (steps > 0 and x > values[steps - 1] * (1.0 - 1e-9)):
+            break
+        if not has_row[i]:
+            status = NEED_ROW
+            break
+        if steps == order.size:
+            status = FULL
+            break
+        p[i] = -1.0
+        _sift_down(0, size, ids, p, heap, place)
+        for e in range(begin[i], end[i]):
+            j = columns[e]
+            y = x * C_bar[e] * (1.0 - 2.0**-20)
+            if p[j] >= 0.0 and y > p[j]:
+                p[j] = y
+                if place[j] == 0:
+                    heap[size] = j
+                    place[j] = size + 1
+                    size += 1
+                _sift_up(place[j] - 1, ids, p, heap, place)
+        order[steps] = i
+        values[steps] = x
+        steps += 1
+    counters[0] = size
+    counters[1] = steps
+    return status
+
+
+@kernel
 def push_all(at, allowance, count, ids, d, heap, place):
     """Heap of the variables 0 to count - 1. at: [variables]."""
     last = min(count, at[0] + allowance // 32 + 1)

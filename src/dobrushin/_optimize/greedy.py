@@ -172,8 +172,8 @@ class BackwardGreedy:
             elif self.steps >= limit:
                 return False
             else:
-                self._order = _enlarge(self._order, 2 * len(self._order))
-                self._norms = _enlarge(self._norms, 2 * len(self._order) + 1)
+                self._order = enlarge(self._order, 2 * len(self._order))
+                self._norms = enlarge(self._norms, 2 * len(self._order) + 1)
 
     def matrix(self) -> Any:
         """The rows met so far, in the scan's own numbering."""
@@ -204,7 +204,7 @@ class BackwardGreedy:
         if size > len(self.ids):
             room = 2 * size
             for name in ("ids", "_begin", "_end", "has_row", "_d", "_heap", "_place"):
-                setattr(self, name, _enlarge(getattr(self, name), room))
+                setattr(self, name, enlarge(getattr(self, name), room))
         self.ids[self.size : size] = new
         self._number[new] = np.arange(self.size, size) + 1
         self.size = size
@@ -216,8 +216,8 @@ class BackwardGreedy:
         self._meet(rows.columns)
         total = self._entries + len(rows.columns)
         if total > len(self._columns):
-            self._columns = _enlarge(self._columns, 2 * total)
-            self._values = _enlarge(self._values, 2 * total)
+            self._columns = enlarge(self._columns, 2 * total)
+            self._values = enlarge(self._values, 2 * total)
         self._columns[self._entries : total] = self._number[rows.columns] - 1
         self._values[self._entries : total] = rows.values
         self._begin[numbers] = self._entries + rows.start[:-1]
@@ -226,7 +226,7 @@ class BackwardGreedy:
         self._entries = total
 
 
-def _enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
+def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
     larger = np.zeros(room, dtype=array.dtype)
     larger[: len(array)] = array
     return larger

@@ -1,0 +1,231 @@
+"""Exact sums near the targets, with a bound on what everything else can do. [trusted]"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.questions import Question
+from dobrushin._estimate.regions import MOST_CELLS, Growth, Region, Wanted
+from dobrushin._estimate.targets import shown
+from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.log import log
+from dobrushin._shared.running import Running
+from dobrushin.errors import CertificateError
+
+# About how long a cell and a region take.
+_SECONDS_PER_CELL, _SECONDS_PER_REGION = 5e-9, 4e-3
+# Cells that planning may sum for one target, and the most that an answer may take by itself.
+_PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
+# An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.
+_PREFERRED, _QUICK = 1.5, 0.03
+# An answer may take so many times as long as was planned, before it gives up.
+_OVERRUN = 16.0
+# The part of the tolerance that the boundary may take: rounding has the rest.
+_SHARE = 0.999
+# The part of the time that is left to a target for its last sum: those before it take the rest.
+_SHARE_OF_TIME = 0.5
+# With more targets than this, some of them tell what all will take.
+_FEW = 4
+
+
+class Local(Method):
+    """Sums over a region around each target."""
+
+    name: ClassVar[str] = "local"
+    is_certain: ClassVar[bool] = True
+    works_nearby: ClassVar[bool] = True
+
+    def __init__(self, query: Query, plan: Plan, growths: list[list[Growth]], rival: Method | None) -> None:
+        super().__init__(query, plan)
+        self.growths = growths
+        self.rival = rival
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        best = choice.best
+        worth = _PATIENCE
+        if best is not None:
+            worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
+        for question in query.questions:
+            cls._refuse_large(query, question)
+        growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
+        reaches = True
+        try:
+            seconds = cls._look(growths, worth)
+        except CertificateError:
+            if not choice.by_name:
+                raise
+            reaches, seconds = False, _PATIENCE
+        bias = min(query.tolerance, max(growth.reached for group in growths for growth in group))
+        plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
+        return cls(query, plan, growths, best)
+
+    @classmethod
+    def _refuse_large(cls, query: Query, question: Question) -> None:
+        cells = math.prod(query.model.cardinalities[question.positions].tolist())
+        if question.needs_joint_law and cells > MOST_CELLS:
+            size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
+            raise cls.refuse(f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up.")
+
+    @classmethod
+    def _look(cls, growths: list[list[Growth]], worth: float) -> float:
+        """Plan each target; about how long all of them take. A refusal where that is longer than they are worth."""
+        every = [growth for group in growths for growth in group]
+        # Some of many first, from all over: if they are too dear, so are all.
+        spread = list(dict.fromkeys(np.linspace(0, len(every) - 1, _FEW).astype(int).tolist()))
+        seconds = 0.0
+        for done, k in enumerate([*spread, *(set(range(len(every))) - set(spread))], start=1):
+            growth = every[k]
+            growth.look(_PILOT_CELLS)
+            if growth.next is None:
+                raise cls.refuse(_why_not(growth))
+            seconds += _SECONDS_PER_REGION
+            if "laws" not in vars(growth.next):
+                seconds += growth.next.cells * _SECONDS_PER_CELL
+            if done >= min(len(spread), len(every)) and seconds * len(every) / done > worth:
+                raise cls.refuse(_too_dear(growth, seconds * len(every) / done, worth))
+        return seconds
+
+    def updated(self) -> NDArray[np.int64]:
+        """All variables that are summed over, and a few more in case they are not enough."""
+        parts = []
+        for group in self.growths:
+            for growth in group:
+                region = growth.next if growth.next is not None else growth.best
+                size = 0 if region is None else region.size
+                if region is not None and not growth.is_done:
+                    size = growth.reach.grow(growth.reach.grow(size + 1) + 1)
+                parts.append(growth.reach.ball(size).positions)
+                growth.limit = size
+        return np.unique(np.concatenate(parts))
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        """`CertificateError` where some interval is wider than the tolerance; it carries the intervals."""
+        _ = self.query.space.start  # the evidence may be impossible
+        every = [growth for group in self.growths for growth in group]
+        for k, growth in enumerate(every):
+            self._finish(growth, running.deadline.left / (len(every) - k))
+        estimate = self._assemble()
+        if not (estimate.half_width > self.query.tolerance).any():
+            return estimate
+        if running.deadline is not NO_DEADLINE:
+            return replace(estimate, stopped_by="the time limit")
+        if self.rival is not None:
+            log.info("method %s is not as good as was planned: on with %s", self.name, self.rival.name)
+            return self.rival.answer(sequence, running)
+        raise self._too_wide(estimate)
+
+    def _finish(self, growth: Growth, seconds: float) -> None:
+        """Sum as planned, and further where that is not enough and there is time."""
+        planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
+        most = min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / _SECONDS_PER_CELL)
+        growth.look(most)
+        growth.settle(most)
+
+    def _assemble(self) -> Estimate:
+        rows, worst = [], 0.0
+        for question, group in zip(self.query.questions, self.growths, strict=True):
+            regions = [growth.best or growth.next for growth in group]
+            part, error = self._rows(question, [region for region in regions if region is not None])
+            rows.append(part)
+            worst = max(worst, error)
+        ways = {g.best.by_extremes for group in self.growths for g in group if g.best and not g.best.is_closed}
+        words = [
+            f"the states of regions around the targets were summed in floating point, good to {worst:.1g} (included)"
+        ]
+        if True in ways:
+            words.append(
+                "neighbours like to be equal there, up to names, so the law of the model lies between those that the "
+                "two extreme states outside give"
+            )
+        if False in ways:
+            words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
+        return self.assemble(rows, 1.0, tuple(words))
+
+    def _rows(self, question: Question, regions: list[Region]) -> tuple[Rows, float]:
+        """The rows of a question from the regions of its laws."""
+        laws = [region.laws or [] for region in regions]
+        rounding = self.query.space.rounding
+        error = max((law.error for pair in laws for law in pair), default=math.inf)
+        ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if all(laws) else []
+        if not ends:
+            least, most = question.bounds
+            middle, half = np.full(len(question), 0.5 * (least + most)), np.full(len(question), 0.5 * (most - least))
+            return Rows(middle, middle - half, middle + half, half), 1.0
+        values, errors = zip(*(question.exact(end, error) for end in ends), strict=True)
+        value = 0.5 * (values[0] + values[1])
+        disagreement = np.concatenate([region.disagreement for region in regions])
+        # What evidence was rounded by changes no probability by more.
+        slack = question.span * (math.expm1(2.0 * rounding) if rounding < 1.0 else 1.0) + 2.0**-190
+        bias = np.minimum(question.biases(disagreement) + np.maximum(*errors) * (1.0 + 2.0**-40) + slack, question.span)
+        bias = bias * (1.0 + 2.0**-50)
+        least, most = question.bounds
+        return Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias), error
+
+    def _too_wide(self, estimate: Estimate) -> CertificateError:
+        worst = int(np.argmax(estimate.half_width))
+        names = [str(shown(target)) for target in estimate.targets]
+        wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
+        largest = max(g.best.size for group in self.growths for g in group if g.best is not None)
+        reason = (
+            f"sums over regions of up to {largest} variables leave {len(wide)} targets with intervals wider than the "
+            f"tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
+        )
+        return CertificateError({self.name: reason}, "All the intervals hold. A larger tolerance may help.", estimate)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            "The probabilities were added up over all states of the variables near the targets, with all others fixed. "
+            "No chance is involved.",
+            f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
+            "the intervals, which therefore hold for certain.",
+        ]
+
+
+def _laws_of(question: Question) -> list[Wanted]:
+    """The laws that a question needs: one for each variable, or one of all of them."""
+    if not question.needs_joint_law:
+        weights = question.weights
+        return [Wanted(question.positions[k : k + 1], weights[k : k + 1]) for k in range(len(question.positions))]
+    return [Wanted(question.positions, question.weights)]
+
+
+def _describe(growths: list[list[Growth]]) -> str:
+    """What will be summed, in a sentence."""
+    regions = [growth.next or growth.best for group in growths for growth in group]
+    known = [region for region in regions if region is not None]
+    if not known:
+        return "sums over regions around the targets"
+    largest = max(known, key=lambda region: region.size)
+    words = f"sums over {largest.size} variables around a target"
+    if largest.order is not None:
+        words += f" (width {largest.order.width})"
+    by = {True: "the two extreme states outside", False: "Dobrushin's bound"}
+    ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
+    return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
+
+
+def _why_not(growth: Growth) -> str:
+    """Why no region is good enough."""
+    if growth.best is None:
+        return "no region around the targets is small enough to be summed."
+    what = "the two extreme states outside" if growth.by_extremes else "Dobrushin's bound"
+    return (
+        f"a region of {growth.best.size} variables leaves {growth.reached:.3g} to what is outside (by {what}), and "
+        "larger ones hardly less."
+    )
+
+
+def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
+    reached = "" if growth.best is None else f"; {growth.best.size} variables leave {growth.reached:.3g}"
+    size = 0 if growth.next is None else growth.next.size
+    return f"sums over about {size} variables would take about {seconds:.2g} s, and may take {worth:.2g} s{reached}."

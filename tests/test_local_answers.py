@@ -1,0 +1,458 @@
+"""Local exact answers: sums over a region, with a bound on what is outside, against enumeration."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin._estimate import regions
+from dobrushin._estimate.method import read_settings
+from dobrushin._estimate.query import read_query
+from dobrushin._estimate.regions import Region, Wanted
+from dobrushin._exact import region as sums
+from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
+from dobrushin._optimize.reach import Ball, Reach
+from dobrushin._shared.arrays import frozen
+from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
+
+SETTINGS = read_settings(0.01, 0.99, "local", None, None, "estimate")
+
+
+def ball_of(model, inside):
+    """Any set of variables as a region."""
+    inside = np.sort(np.asarray(inside))
+    rows = [[int(np.searchsorted(inside, j)) for j in model.neighbors(i) if j in inside] for i in inside.tolist()]
+    start = np.cumsum([0, *map(len, rows)])
+    border = sorted({int(j) for i in inside.tolist() for j in model.neighbors(i)} - set(inside.tolist()))
+    neighbor = np.array([j for row in rows for j in row], dtype=np.int64)
+    outwards = np.arange(len(inside))
+    return Ball(inside, outwards, frozen(start), frozen(neighbor), np.array(border, dtype=np.int64))
+
+
+def region_of(model, inside, kept, by_extremes):
+    """A region of a model, whatever its shape."""
+    query = read_query(model, [model.labels[int(i)] for i in kept], None, SETTINGS)
+    wanted = Wanted(np.asarray(kept), np.ones(len(kept)))
+    return Region(query, wanted, ball_of(model, inside), by_extremes)
+
+
+def random_subset(rng, n):
+    """Some of n variables, and up to three of them in any order."""
+    inside = np.sort(rng.choice(n, size=rng.integers(1, n + 1), replace=False))
+    return inside, rng.choice(inside, size=rng.integers(1, min(3, len(inside)) + 1), replace=False)
+
+
+def inside_law(model, inside, digits, kept):
+    """Law of some variables, the others of the model fixed, by enumeration; None where no state is allowed."""
+    tables = model._form.tables()
+    sizes = tables.cardinalities
+    states = np.array(list(itertools.product(*(range(sizes[i]) for i in inside))))
+    full = np.tile(digits, (len(states), 1))
+    full[:, inside] = states
+    total = np.zeros(len(states))
+    for scope, table in map(tables.factor, range(tables.n_factors)):
+        if set(scope) & set(inside.tolist()):
+            total += table[tuple(full[:, v] for v in scope)]
+    if total.max() == -np.inf:
+        return None
+    law = np.zeros([sizes[i] for i in kept])
+    np.add.at(law, tuple(full[:, i] for i in kept), np.exp(total - total.max()))
+    return (law / law.sum()).ravel()
+
+
+def model_law(model, kept):
+    """Joint law of some variables in the order given, by enumeration."""
+    law = db.exact.distribution(model)
+    others = tuple(i for i in range(model.n_variables) if i not in kept)
+    return law.sum(axis=others).transpose(np.argsort(np.argsort(kept))).ravel()
+
+
+def ferromagnet(rng, n, strength=1.0, fields=1.0, flips=True):
+    """A random Ising model that some names make attractive."""
+    couplings = np.triu(strength * rng.exponential(size=(n, n)) * (rng.random((n, n)) < 0.5), 1)
+    names = rng.choice([-1, 1], size=n) if flips else np.ones(n)
+    couplings = (couplings + couplings.T) * names * names[:, None]
+    return db.Ising(couplings, fields * rng.normal(size=n))
+
+
+# -- sums inside a region ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_sum_over_a_region_is_that_of_enumeration(family, zeros):
+    rng = np.random.default_rng(5)
+    empty = 0
+    for _ in range(60):
+        model = random_model(rng, family, zeros=zeros, max_states=4, strength=rng.choice([0.1, 1.0, 5.0]))
+        inside, kept = random_subset(rng, model.n_variables)
+        around, digits = surroundings(model._form, inside), rng.integers(model.cardinalities)
+        factors, ball = around.fix(digits[around.border]), ball_of(model, inside)
+        order = find_order(ball.start, ball.neighbor, factors.states, np.searchsorted(inside, kept), 1e9)
+        law, true = RegionSum(order, factors).run(factors), inside_law(model, inside, digits, kept)
+        if true is None:
+            assert law is None
+            empty += 1
+            continue
+        assert law.error < 1e-11
+        assert (np.abs(law.probabilities - true) <= law.probabilities * law.error + 1e-14).all()
+    assert empty > 0 or not zeros or family not in ("pairwise", "factors")
+
+
+def test_rounding_of_a_sum_is_as_small_as_stated_in_rational_arithmetic():
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        sizes = rng.integers(2, 4, size=5)
+        pairs = [(i, i + 1) for i in range(4)] + [(0, 4), (1, 3)]
+        tables = [(pair, rng.normal(size=sizes[list(pair)]) * 3) for pair in pairs]
+        model = db.FactorGraph(sizes, tables)
+        factors = surroundings(model._form, np.arange(5)).fix(np.empty(0, dtype=np.int64))
+        ball = ball_of(model, np.arange(5))
+        order = find_order(ball.start, ball.neighbor, factors.states, np.array([2]), 1e9)
+        law = RegionSum(order, factors).run(factors)
+        weights, _, _, of_weights = sums._weigh(factors)
+        exact = np.zeros(sizes[2], dtype=object)
+        for states in itertools.product(*map(range, sizes.tolist())):
+            product = Fraction(1)
+            for k in range(len(tables)):
+                scope = factors.scope[factors.scope_start[k] : factors.scope_start[k + 1]].tolist()
+                cell = np.ravel_multi_index([states[v] for v in scope], sizes[scope])
+                product *= Fraction(float(weights[factors.table_start[k] + cell]))
+            exact[states[2]] += product
+        error = max(
+            abs(Fraction(float(p)) / (x / exact.sum()) - 1) for p, x in zip(law.probabilities, exact, strict=True)
+        )
+        assert 0 < error <= law.error - of_weights
+
+
+def test_underflow_is_never_passed_over_in_silence():
+    # Largest entries 1, and a product that needs more than the range of doubles: the sum alone would say 1.
+    a, b, c = math.log(1e-165), math.log(1e-165), math.log(1e-170)
+    tables = [((0,), [a, 0.0]), ((0,), [a, 0.0]), ((0, 1), [[0.0, -np.inf], [-np.inf, b]]), ((1,), [0.0, c])]
+    model = db.FactorGraph([2, 2], tables)
+    factors = surroundings(model._form, np.arange(2)).fix(np.empty(0, dtype=np.int64))
+    ball = ball_of(model, np.arange(2))
+    order = find_order(ball.start, ball.neighbor, factors.states, np.array([1]), 1e9)
+    law = RegionSum(order, factors).run(factors)
+    true = db.exact.marginals(model)[1]
+    assert law.error == math.inf or np.abs(law.probabilities - true).max() < 1e-12
+    long = db.PairwiseMRF(np.zeros((1200, 2)), [(i, i + 1) for i in range(1199)], np.array([[0.0, -3.0], [-3.0, 0.0]]))
+    factors = surroundings(long._form, np.arange(1200)).fix(np.empty(0, dtype=np.int64))
+    ball = ball_of(long, np.arange(1200))
+    order = find_order(ball.start, ball.neighbor, factors.states, np.array([600]), 1e9)
+    law = RegionSum(order, factors).run(factors)
+    assert law.error < 1e-10
+    assert abs(law.probabilities[0] - 0.5) < 1e-10
+
+
+# -- what is outside ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dobrushins_bound_holds_for_random_regions(family):
+    rng = np.random.default_rng(7)
+    checks = useful = 0
+    for trial in range(120):
+        zeros = trial % 2 == 1 and family in FAMILIES_WITH_ZEROS
+        model = random_model(rng, family, zeros=zeros, strength=rng.choice([0.15, 0.4, 1.0]), max_states=4)
+        inside, kept = random_subset(rng, model.n_variables)
+        region = region_of(model, inside, kept, by_extremes=False)
+        (law,) = region.laws
+        bounds, true = region.disagreement, model_law(model, kept)
+        distance = 0.5 * np.abs(law.probabilities - true).sum()
+        assert distance <= min(1.0, bounds.sum()) + 1e-12
+        shape = model.cardinalities[kept]
+        for axis, bound in enumerate(bounds):
+            others = tuple(k for k in range(len(kept)) if k != axis)
+            single = np.abs((law.probabilities - true).reshape(shape).sum(axis=others)).sum() / 2
+            assert single <= bound + 1e-12
+            checks += 1
+        useful += bool(0 < bounds.max() < 0.5)
+    assert checks > 150
+    assert useful > 10
+
+
+def test_a_bound_with_too_small_an_influence_fails(monkeypatch):
+    rng = np.random.default_rng(7)
+    real = regions.evaluate
+
+    def weaker(source, scan, objective):
+        return real(db.Influence(0.5 * source.whole.matrix), scan, objective)
+
+    monkeypatch.setattr(regions, "evaluate", weaker)
+    failures = 0
+    for _ in range(200):
+        model = random_model(rng, "ising", strength=0.4, n=5)
+        inside, kept = random_subset(rng, 5)
+        region = region_of(model, inside, kept[:1], by_extremes=False)
+        distance = 0.5 * np.abs(region.laws[0].probabilities - model_law(model, kept[:1])).sum()
+        failures += bool(distance > region.disagreement[0] + 1e-12)
+    assert failures > 0
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.5, 2.0])
+def test_extreme_boundaries_hold_at_all_temperatures_and_after_flips(strength):
+    rng = np.random.default_rng(11)
+    wide = 0
+    for _ in range(150):
+        model = ferromagnet(rng, int(rng.integers(2, 7)), strength)
+        inside, kept = random_subset(rng, model.n_variables)
+        region = region_of(model, inside, kept, by_extremes=True)
+        laws = region.laws
+        assert region.around.extremes is not None
+        value = 0.5 * (laws[0].probabilities + laws[-1].probabilities)
+        true, bounds = model_law(model, kept), region.disagreement
+        assert np.abs(value - true).max() <= min(1.0, bounds.sum()) + 1e-12  # every joint probability
+        shape = (2,) * len(kept)
+        for axis, bound in enumerate(bounds):
+            others = tuple(k for k in range(len(kept)) if k != axis)
+            assert np.abs((value - true).reshape(shape).sum(axis=others)).max() <= bound + 1e-12
+        wide += bool(bounds.max() > 1e-6)
+    assert wide > 30
+
+
+def test_boundaries_that_are_not_extreme_fail():
+    rng = np.random.default_rng(3)
+    failures = 0
+    for _ in range(100):
+        model = ferromagnet(rng, 5, 0.7)
+        inside, kept = random_subset(rng, 5)
+        around = surroundings(model._form, inside)
+        if not len(around.border):
+            continue
+        mixed = rng.integers(0, 2, size=(2, 5))
+        ends = [inside_law(model, inside, digits, kept[:1])[1] for digits in mixed]
+        true = model_law(model, kept[:1])[1]
+        failures += not min(ends) - 1e-12 <= true <= max(ends) + 1e-12
+    assert failures > 0
+
+
+def test_joint_probabilities_under_the_extremes_are_no_interval():
+    # Two spins, each tied to a spin of its own outside: both extremes agree about (+, -), and are wrong.
+    model = db.Ising({(0, 1): 0.3, (0, 2): 0.8, (1, 3): 0.8})
+    region = region_of(model, [0, 1], np.array([0, 1]), by_extremes=True)
+    low, high = (law.probabilities.reshape(2, 2)[1, 0] for law in region.laws)
+    apart = db.exact.distribution(model.condition({2: 1, 3: -1}))[1, 0]
+    assert round(low, 3) == round(high, 3) == 0.088
+    assert round(apart, 3) == 0.563
+    assert region.disagreement.sum() >= apart - low
+    # Fields outside make (+, -) likely: the interval of the answer holds the truth, that of the extremes does not.
+    tilted = db.Ising({(0, 1): 0.3, (0, 2): 0.8, (1, 3): 0.8}, fields=[0, 0, 2.0, -2.0])
+    region = region_of(tilted, [0, 1], np.array([0, 1]), by_extremes=True)
+    true = model_law(tilted, np.array([0, 1]))
+    values = [law.probabilities for law in region.laws]
+    assert true[2] > max(value[2] for value in values) + 0.3
+    assert np.abs(0.5 * (values[0] + values[1]) - true).max() <= region.disagreement.sum()
+
+
+def test_what_is_attractive_is_decided_without_rounding():
+    tables = np.array(
+        [[0.1, 0.2, 0.3, 0.4], [0.3, 0.1, 0.2, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -np.inf, 0.0, 0.0], [-np.inf] * 4]
+    )
+    exact = [sum(map(Fraction, row[[0, 3]].tolist())) - sum(map(Fraction, row[[1, 2]].tolist())) for row in tables[:3]]
+    assert pair_signs(tables).tolist() == [*((x > 0) - (x < 0) for x in exact), 1, 0]
+    assert (0.1 + 0.4) - (0.2 + 0.3) == 0 != exact[0]
+
+
+def test_frustration_far_away_does_not_matter_and_nearby_it_does():
+    couplings = {(0, 1): 0.2, (1, 2): 0.3, (2, 3): 0.3, (3, 4): 0.4, (2, 4): -0.5}
+    model = db.Ising(couplings)
+    assert surroundings(model._form, np.array([0, 1])).extremes is not None
+    assert surroundings(model._form, np.array([0, 1, 2, 3])).extremes is None
+    assert surroundings(db.Potts({(0, 1): 0.3}, states=3)._form, np.array([0])).extremes is None
+
+
+def test_extremes_that_are_forbidden_are_not_used():
+    hard = np.array([[0.0, 0.0], [-np.inf, 0.0]])  # not 1 before 0
+    unaries = [[0.0, 0.0], [0.3, -np.inf], [0.0, 0.2]]
+    model = db.PairwiseMRF(unaries, [(0, 1), (1, 2)], [hard, hard])
+    answer = db.estimate(model, [0], method="local", tolerance=0.01)
+    assert answer.lower[0] <= db.exact.marginals(model)[0][0] <= answer.upper[0]
+    # x_0 = x_1 = x_2 in all, but the two ends have only one state each: neither extreme is allowed.
+    equal = np.where(np.eye(2, dtype=bool), 0.0, -np.inf)
+    stuck = db.FactorGraph([2, 2, 2], [((0, 1), equal), ((1, 2), equal), ((1,), [0.0, -np.inf])])
+    region = region_of(stuck, [1], np.array([1]), by_extremes=True)
+    assert region.laws is None
+    assert db.estimate(stuck, [1], method="local").mean.tolist() == [1.0, 0.0]
+
+
+def test_a_boundary_needs_no_state_of_the_rest_that_goes_with_it():
+    # The bound is between any two boundaries with which the region has a state, possible under the model or not.
+    rng = np.random.default_rng(4)
+    checked = 0
+    for _ in range(150):
+        model = random_model(rng, "factors", n=5, zeros=True, strength=0.3)
+        inside, kept = random_subset(rng, 5)
+        region = region_of(model, inside, kept[:1], by_extremes=False)
+        digits = rng.integers(model.cardinalities)
+        law = inside_law(model, inside, digits, kept[:1])
+        if law is not None:
+            assert 0.5 * np.abs(law - model_law(model, kept[:1])).sum() <= region.disagreement[0] + 1e-12
+            checked += 1
+    assert checked > 50
+
+
+def test_zero_influence_from_outside_is_not_taken_for_independence():
+    # x_0 = x_1 always, so neither can move alone, and no conditional sees x_2: yet x_2 decides between 00 and 11.
+    table = np.full((2, 2, 2), -np.inf)
+    table[0, 0] = [2.0, -2.0]
+    table[1, 1] = [-2.0, 2.0]
+    model = db.FactorGraph([2, 2, 2], [((0, 1, 2), table), ((2,), [0.0, 1.0])])
+    region = region_of(model, [0, 1], np.array([0]), by_extremes=False)
+    assert region.disagreement[0] == 1
+    answer = db.estimate(model, [0], method="local", tolerance=0.01)
+    assert answer.lower[0] <= db.exact.marginals(model)[0][0] <= answer.upper[0]
+
+
+# -- regions -----------------------------------------------------------------------------------
+
+
+def test_regions_grow_by_the_best_paths_and_hold_their_targets():
+    model = db.Ising.grid(50, 50, couplings=0.2)
+    reach = Reach(db.influence(model), np.array([1275, 1277]))
+    sizes = [reach.grow(size) for size in (1, 3, 12, 40)]
+    balls = [reach.ball(size) for size in sizes]
+    assert balls[0].positions.tolist() == [1275, 1277]
+    for smaller, larger in itertools.pairwise(balls):
+        assert set(smaller.positions) < set(larger.positions)
+        assert set(smaller.border) & set(larger.positions)
+    assert reach.grow(10**6, most=60) == 60
+    chain = Reach(db.influence(db.Ising({(0, 1): 50.0, (1, 2): 0.5}, fields=[0, 0, 0, 0])), np.array([2, 0]))
+    assert chain.ball(chain.grow(2)).positions.tolist() == [0, 2]
+    assert chain.grow(100) == 3  # the fourth variable has no influence
+    assert not len(chain.ball(3).border)
+
+
+def test_orders_sum_out_everything_but_the_targets():
+    model = db.Ising.grid(12, 12, couplings=0.2)
+    ball = ball_of(model, np.arange(144))
+    order = find_order(ball.start, ball.neighbor, frozen(np.full(144, 2)), np.array([70, 7]), 1e9)
+    assert sorted(order.rank) == list(range(144))
+    assert order.rank[[70, 7]].tolist() == [142, 143]
+    assert order.width <= 18
+    assert find_order(ball.start, ball.neighbor, frozen(np.full(144, 2)), np.array([70]), 100) is None
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_hold_on_random_models_with_evidence_and_several_components(family):
+    rng = np.random.default_rng(13)
+    reached = 0
+    for trial in range(40):
+        zeros = trial % 2 == 1 and family in FAMILIES_WITH_ZEROS
+        model = random_model(rng, family, n=6, zeros=zeros, strength=0.3, max_states=4, density=0.35)
+        known = int(rng.integers(6))
+        state = db.exact.distribution(model)
+        state = np.unravel_index(int(state.argmax()), state.shape)[known]
+        evidence = {known: model.states(known)[int(state)]} if trial % 3 else {}
+        free = [i for i in range(6) if i not in evidence]
+        pair = db.Joint(*rng.choice(free, size=2, replace=False).tolist())
+        spread = db.Statistic(lambda x: x.sum(axis=1), dict.fromkeys(free[:3], 4.0), (-20.0, 20.0))
+        targets = [*free[:2], pair, spread]
+        tolerance = float(rng.choice([0.003, 0.1]))
+        try:
+            answer = db.estimate(model, targets, method="local", tolerance=tolerance, evidence=evidence)
+            assert answer.half_width.max() <= tolerance
+            reached += 1
+        except db.CertificateError as error:
+            answer = error.estimate
+        exact = db.estimate(model, targets, method="exact", tolerance=1e-6, evidence=evidence)
+        assert (answer.lower <= exact.mean + 1e-9).all()
+        assert (exact.mean - 1e-9 <= answer.upper).all()
+        assert answer.confidence == 1
+        assert (np.abs(answer.mean - exact.mean) <= answer.bias_bound + 1e-9).all()
+    assert reached > 20
+
+
+def test_answers_on_a_model_that_is_never_made_are_those_of_the_whole():
+    whole = db.Ising.grid(60, 60, couplings=0.2, fields=0.05)
+    local = db.Ising.grid(60, 60, couplings=lambda edges: np.full(len(edges), 0.2), fields=0.05)
+    for targets, evidence in (([1830], None), ([0, db.Joint(1830, 1831)], {1829: 1})):
+        answers = [
+            db.estimate(model, targets, method="local", tolerance=1e-3, evidence=evidence) for model in (whole, local)
+        ]
+        np.testing.assert_allclose(answers[0].mean, answers[1].mean, rtol=0, atol=1e-12)
+        assert max(answer.half_width.max() for answer in answers) <= 1e-3
+    billion = db.Ising.grid(31623, 31623, couplings=0.2)
+    answer = db.estimate(billion, [500_000_000], method="local", tolerance=1e-4)
+    assert answer.lower[0] <= 0.5 <= answer.upper[0]
+    assert answer.half_width.max() <= 1e-4
+    potts = db.Potts.grid(10**5, 10**5, states=3, couplings=0.3)
+    answer = db.estimate(potts, [5 * 10**9 + 5], method="local", tolerance=0.01)
+    assert (np.abs(answer.mean - 1 / 3) <= answer.bias_bound).all()
+
+
+def test_small_tolerances_agree_with_clique_trees():
+    rng = np.random.default_rng(1)
+    signs = rng.choice([-1, 1], size=2 * 12 * 11)
+    for couplings in (0.25, 0.2 * signs):
+        grid = db.Ising.grid(12, 12, couplings=couplings, fields=rng.normal(size=(12, 12)) * 0.3)
+        exact = db.exact.marginals(grid)
+        for target in (0, 66, 143):
+            answer = db.estimate(grid, [target], method="local", tolerance=1e-3)
+            assert np.abs(answer.mean - exact[target]).max() <= answer.bias_bound.max() <= 1e-3
+
+
+def test_an_answer_that_is_too_wide_carries_its_intervals():
+    cold = db.Ising.grid(60, 60, couplings=0.6)
+    with pytest.raises(db.CertificateError, match="local: sums over regions of up to") as caught:
+        db.estimate(cold, [1800], method="local", tolerance=0.01)
+    reached = caught.value.estimate
+    assert reached.lower[0] <= 0.5 <= reached.upper[0]
+    assert reached.half_width.max() > 0.01
+    assert not db.plan(cold, [1800], method="local").reaches_tolerance
+    glass = db.Ising.grid(40, 40, couplings=np.random.default_rng(0).choice([-1, 1], size=2 * 40 * 39) * 1.0)
+    with pytest.raises(db.CertificateError) as caught:
+        db.estimate(glass, [800], method="local")
+    assert caught.value.estimate.half_width.max() <= 0.5
+
+
+def test_auto_says_how_far_regions_came():
+    dense = np.random.default_rng(0).normal(size=(60, 60))
+    glass = db.Ising(np.triu(dense, 1) + np.triu(dense, 1).T)
+    with pytest.raises(db.CertificateError, match=r"local: .* (outside|take about)") as no:
+        db.estimate(glass, [0], budget=1000)
+    assert "local" in no.value.reasons
+
+
+def test_a_joint_law_of_too_many_states_is_refused():
+    grid = db.Ising.grid(30, 30, couplings=0.1)
+    mean = db.Statistic(lambda x: x.mean(axis=1), dict.fromkeys(range(20), 0.1), (-1.0, 1.0))
+    with pytest.raises(db.CertificateError, match=r"depends on 1\.05e\+06 joint states"):
+        db.estimate(grid, mean, method="local")
+
+
+def test_impossible_evidence_is_said():
+    equal = np.where(np.eye(2, dtype=bool), 0.0, -np.inf)
+    model = db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 2)], [equal, equal])
+    with pytest.raises(db.ArgumentError, match="possible"):
+        db.estimate(model, [1], method="local", evidence={0: 0, 2: 1})
+
+
+def test_auto_takes_sums_where_they_cost_no_more():
+    grid = db.Ising.grid(1000, 1000, couplings=0.2)
+    assert db.plan(grid, [500_500], tolerance=1e-4).method == "local"
+    plan = db.plan(grid, [500_500])
+    assert (plan.method, plan.is_certain, plan.scan) == ("local", True, None)
+    torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)
+    answer = db.estimate(torus, [0])
+    assert answer.plan.method == "local"
+    assert answer.lower[0] <= 0.5 <= answer.upper[0]
+
+
+def test_a_plan_that_was_too_hopeful_gives_way_to_its_rival(monkeypatch):
+    grid = db.Ising.grid(100, 100, couplings=0.2)
+
+    def look(self, cells):
+        del cells
+        self._take(self._region(0.5))
+        self.next = self.best
+
+    monkeypatch.setattr(regions.Growth, "look", look)
+    answer = db.estimate(grid, [5050], tolerance=0.02, seed=1)
+    assert answer.plan.method == "dobrushin"
