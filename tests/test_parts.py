@@ -1,5 +1,7 @@
 """Models that fall apart: each component by its own best method, and an easy part is not lost to a hard one."""
 
+from concurrent.futures import Executor
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     assert db.estimate(model, [0, 920], tolerance=0.05).plan.method == "exact"
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
-    assert set(caught.value.reasons) == {"dobrushin", "exact", "parts"}
+    assert set(caught.value.reasons) == {"dobrushin", "local", "exact", "parts"}
     assert caught.value.estimate is None or caught.value.estimate.half_width.min() == 0.5
 
 
@@ -132,3 +134,24 @@ def test_the_report_and_the_file(tmp_path):
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
     assert "Targets that depend on the same variables make a part" in (tmp_path / "page.html").read_text()
+
+
+def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
+    class Ended(Executor):
+        """Interrupts the first run of chains."""
+
+        def submit(self, *_, **__):
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(METHODS, "local")
+    rng = np.random.default_rng(1)
+    tangle = db.Ising({(i, int(j)): 0.05 for i in range(400) for j in rng.choice(400, 4) if i < j})
+    model = together(TINY, tangle)
+    with pytest.raises(db.EstimateInterrupted) as caught:
+        db.estimate(model, "all", tolerance=0.1, executor=Ended(), method="parts")
+    answer = caught.value.estimate
+    truth = np.concatenate(db.exact.marginals(TINY))
+    assert answer.stopped_by == "Ctrl-C"
+    np.testing.assert_allclose(answer.mean[: len(truth)], truth, atol=1e-9)
+    assert answer.half_width[: len(truth)].max() < 1e-9
+    assert answer.half_width[len(truth) :].max() == 0.5

@@ -20,13 +20,13 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, choose
+from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, choose
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.relevance import find_relevant, restrict_query
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
 # Components of so many joint states (as a power of 2) have a clique tree for sure, and are answered together.
 _SMALL = 16
@@ -65,7 +65,7 @@ class _Piece:
         if self.method is None:
             return None, self.reason
         try:
-            return self.method.answer(sequence, running), ""
+            return answer(self.method, sequence, running), ""
         except (CertificateError, BudgetError) as failure:
             return failure.estimate, failure.message
 
@@ -123,9 +123,15 @@ class Parts(Method):
         """`CertificateError` when some part has no answer, or a wide one; it carries those of the others."""
         columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
+        stopped_by: str | None = None
+        ended: EstimateInterrupted | WorkerError | None = None
         for piece in self.pieces:
             samples = piece.method is not None and not piece.method.plan.is_certain
-            estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+            estimate: Estimate | None
+            try:
+                estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+            except (EstimateInterrupted, WorkerError) as trouble:
+                ended, estimate, reason = trouble, trouble.estimate, ""
             drawn += samples
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
@@ -135,8 +141,14 @@ class Parts(Method):
                 known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
                 for column, values in zip(columns, known, strict=True):
                     column[piece.rows] = values
+                stopped_by = stopped_by or estimate.stopped_by
+            if ended is not None:
+                break
         confidence = 1.0 if is_certain else self.query.confidence
         whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
+        whole = replace(whole, stopped_by=stopped_by)
+        if ended is not None:
+            raise ended.carrying(whole)
         if reasons:
             remedy = f"The other intervals hold and are narrow enough. {REMEDY}"
             raise CertificateError({self.name: " ".join(reasons)}, remedy, whole)
