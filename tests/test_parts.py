@@ -1,6 +1,8 @@
 """Models that fall apart: each component by its own best method, and an easy part is not lost to a hard one."""
 
+import os
 from concurrent.futures import Executor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from dobrushin._estimate.method import METHODS, read_settings
 from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import read_query
 
+DATA = os.environ.get("DOBRUSHIN_DATA")
 SETTINGS = read_settings(0.05, 0.99, "auto", None, None, "estimate")
 
 
@@ -155,3 +158,13 @@ def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
     np.testing.assert_allclose(answer.mean[: len(truth)], truth, atol=1e-9)
     assert answer.half_width[: len(truth)].max() < 1e-9
     assert answer.half_width[len(truth) :].max() == 0.5
+
+
+@pytest.mark.skipif(not DATA, reason="DOBRUSHIN_DATA, the folder of real files, is not set")
+def test_all_marginals_of_munin1_are_exact_in_parts():
+    model = db.read(Path(DATA) / "bif" / "munin1.bif.gz")
+    answer = db.estimate(model, "all", method="parts")
+    assert answer.plan.is_certain
+    assert answer.half_width.max() < 1e-8
+    for label in model.labels[::40]:
+        np.testing.assert_allclose(answer[label].mean, db.estimate(model, [label], method="exact").mean, atol=1e-12)
