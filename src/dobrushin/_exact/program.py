@@ -144,7 +144,7 @@ class _Builder:
                 for i, a in enumerate(blocks)
                 for j, b in enumerate(blocks[:i])
             )
-            if len(blocks) <= _FEW and 4 * size > whole:
+            if len(blocks) <= _FEW and (4 if len(blocks) == 3 else 2) * size > whole:
                 break
             pair = [blocks[second], blocks[first]]
             blocks = [b for b in blocks if b not in pair]
@@ -196,7 +196,7 @@ class _Builder:
         reads = [-1] * len(groups)
         base = self.length  # messages on their way, until they take the place of those that came up
         peak = base
-        down: dict[int, int] = {root: -1 for root in roots}
+        down: dict[int, int] = dict.fromkeys(roots, -1)
         for made in reversed(self.nodes):
             if made not in needed:
                 continue
@@ -266,7 +266,7 @@ class _Builder:
             source = blocks
             entries = node.entries
             if taken > 1:
-                together = self.add_table(tuple(sorted(union)))
+                together = self.add_table(tuple(sorted(union, key=self.rank.__getitem__)))
                 self.steps.append((together, blocks, node.entries))
                 source, entries = [together], self.spans[together]
             for g, group in now:
@@ -274,9 +274,7 @@ class _Builder:
                 self.steps.append((reads[g], source, entries))
 
 
-def build(
-    sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]
-) -> Program:
+def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> Program:
     """The program of an order: its way up, and down to the weights of the groups of variables."""
     rank = [0] * len(sizes)
     for k, v in enumerate(order):
@@ -288,7 +286,7 @@ def build(
         block = builder.add_table(scope)
         for v in scope:
             builder.live[v].add(block)
-    ones = [builder.add_table(scope) for scope in _extra_scopes(factors, groups, builder.live)]
+    ones = [builder.add_table(scope) for scope in _extra_scopes(groups, builder.live)]
     for block in ones:
         for v in builder.scopes[block]:
             builder.live[v].add(block)
@@ -315,11 +313,7 @@ def build(
     )  # fmt: skip
 
 
-def _extra_scopes(factors: Sequence[Scope], groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:
+def _extra_scopes(groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:
     """Variables and groups that no factor holds get one that says nothing."""
-    extra = [(v,) for v, blocks in enumerate(live) if not blocks]
-    for group in groups:
-        if len(group) > 1 and not set.intersection(*(live[v] for v in group)):
-            extra.append(group)
-    del factors
-    return extra
+    lonely = [(v,) for v, blocks in enumerate(live) if not blocks]
+    return lonely + [g for g in groups if len(g) > 1 and not set.intersection(*(live[v] for v in g))]

@@ -87,27 +87,31 @@ def _sort_summed(axes, first, last):
 
 @kernel
 def _fuse(axes, kept, n):
-    """Make neighbouring axes one where all strides allow it; returns how many are left, and how many of them kept."""
+    """Make neighbouring axes one where all strides allow it; returns how many are left, and how many of them kept.
+
+    From the last one on, so that what is left over of a long run is its outer part. The rows that are left move to the
+    beginning.
+    """
     columns = axes.shape[1]
-    rows, rows_kept = 0, 0
-    for i in range(n):
-        joined = rows > 0 and i != kept and axes[rows - 1, LENGTH] * axes[i, LENGTH] <= _RUN
+    row, rows_summed = n, 0
+    for i in range(n - 1, -1, -1):
+        joined = row < n and i != kept - 1 and axes[row, LENGTH] * axes[i, LENGTH] <= _RUN
         if joined:
             for c in range(1, columns):
-                if axes[rows - 1, c] != axes[i, c] * axes[i, LENGTH]:
+                if axes[i, c] != axes[row, c] * axes[row, LENGTH]:
                     joined = False
         if joined:
-            length = axes[rows - 1, LENGTH] * axes[i, LENGTH]
-            for c in range(1, columns):
-                axes[rows - 1, c] = axes[i, c]
-            axes[rows - 1, LENGTH] = length
+            axes[row, LENGTH] *= axes[i, LENGTH]
         else:
+            row -= 1
             for c in range(columns):
-                axes[rows, c] = axes[i, c]
-            rows += 1
-        if i < kept:
-            rows_kept = rows
-    return rows, rows_kept
+                axes[row, c] = axes[i, c]
+        if i >= kept:
+            rows_summed = n - row
+    for i in range(row, n):
+        for c in range(columns):
+            axes[i - row, c] = axes[i, c]
+    return n - row, n - row - rows_summed
 
 
 @kernel
@@ -193,8 +197,24 @@ def add_products(axes, begin, end, store, start, out):
 def _tile(axes, store, out, base, factor, varying, n_varying):
     """The two inner axes; strides are unsigned, so that nothing is checked inside."""
     zero = np.uint64(0)
-    n = np.uint64(axes[-1, LENGTH])
+    n, m = np.uint64(axes[-1, LENGTH]), np.uint64(axes[-2, LENGTH])
     o, so, to = np.uint64(base[-1]), np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
+    if n_varying == 2:
+        k = varying[0]
+        a, sa, ta = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
+        k = varying[1]
+        b, sb, tb = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
+        if sa == zero:
+            a, sa, ta, b, sb, tb = b, sb, tb, a, sa, ta
+        for _ in range(m):
+            if sb == zero:
+                _run_one(store, out, n, factor * store[b], o, so, a, sa)
+            else:
+                _run_two(store, out, n, factor, o, so, a, sa, b, sb)
+            o += to
+            a += ta
+            b += tb
+        return
     a = sa = b = sb = c = sc = zero
     for j in range(axes[-2, LENGTH]):
         # Operands that do not change along the inner axis go into the factor.
@@ -291,35 +311,34 @@ def _run_many(axes, store, out, base, j, factor, varying, n_varying):
 
 
 @kernel
-def scale(table):
-    """Bring the largest entry into [1/2, 1) by a power of 2; its exponent, and that of the smallest that is not 0.
-
-    The exponents are 0 where all entries are 0.
-    """
+def extremes(table):
+    """The largest entry, and the smallest that is not 0 (infinite if there is none)."""
     most, least = 0.0, np.inf
     for i in range(len(table)):
         most = max(most, table[i])
         if 0.0 < table[i] < least:
             least = table[i]
-    if most == 0.0:
-        return 0, 0
-    exponent = math.frexp(most)[1]
-    if exponent != 0:
-        # In two steps, since the power itself may be too large.
-        half = -exponent // 2
-        first, second = math.ldexp(1.0, half), math.ldexp(1.0, -exponent - half)
-        for i in range(len(table)):
-            table[i] = table[i] * first * second
-    return exponent, math.frexp(least)[1] - 1 - exponent
+    return most, least
 
 
 @kernel
-def account(t, terms, shift, smallest, made, operand_start, operand, exponent, units, absolute, least):
+def rescale(table, exponent):
+    """Divide by a power of 2; in two steps, since the power itself may be too large."""
+    half = -exponent // 2
+    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -exponent - half)
+    for i in range(len(table)):
+        table[i] = table[i] * first * second
+
+
+@kernel
+def account(t, terms, most, smallest, made, operand_start, operand, exponent, units, absolute, least):
     """Write down how far the table that step t made may be off: see "Sums" on the theory page.
 
     A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
-    but 0 is below 2**least.
+    but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2
+    that brings its largest entry into [1/2, 1); returns the exponent of that power.
     """
+    shift = math.frexp(most)[1]
     out = made[t]
     count = operand_start[t + 1] - operand_start[t]
     lowest, total, off, power = 0.0, 0.0, 0.0, 0
@@ -335,7 +354,8 @@ def account(t, terms, shift, smallest, made, operand_start, operand, exponent, u
     exponent[out] = power + shift
     units[out] = total + count + 2.0 * terms
     absolute[out] = terms * error * 1.001 * math.ldexp(1.0, -shift) if error > 0.0 else 0.0
-    least[out] = smallest
+    least[out] = math.frexp(smallest)[1] - 1 - shift if smallest < np.inf else 0
+    return shift
 
 
 @kernel
@@ -359,8 +379,10 @@ def run_steps(
         table[:] = 0.0
         start = offset[operand[operand_start[t] : operand_start[t + 1]]]
         add_products(axes, 0, entries, store, start, table)
-        shift, smallest = scale(table)
-        account(t, terms, shift, smallest, made, operand_start, operand, exponent, units, absolute, least)
-        if not table.any():
+        most, smallest = extremes(table)
+        shift = account(t, terms, most, smallest, made, operand_start, operand, exponent, units, absolute, least)
+        if shift != 0:
+            rescale(table, shift)
+        if most == 0.0:
             return t
     return last

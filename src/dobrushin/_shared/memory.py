@@ -1,0 +1,110 @@
+"""How much memory may be taken, and sizes as people write them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+# Part of the free memory that is taken where nobody says how much; and what is taken to be free where nothing is known.
+_SHARE, _UNKNOWN = 0.8, 2.0**31
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
+
+
+def memory_limit(value: Any, function: str, argument: str = "memory_limit") -> float:
+    """Bytes that a call may take: what it was given, a number or a text such as "2GiB", or most of what is free."""
+    if value is None:
+        return _SHARE * free_memory()
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([KMGT]?I?)B?\s*", value.upper())
+        try:
+            number = float(match[1]) * _UNITS[match[2]] if match else math.nan
+        except (ValueError, KeyError):
+            number = math.nan
+        if not number > 0:
+            raise ArgumentError(function, argument, "a number of bytes, such as 500MB or 2GiB", value)
+        return number
+    return check.positive(value, function, argument)
+
+
+def bytes_text(number: float) -> str:
+    """A number of bytes for people."""
+    if not number < 2.0**80:
+        return f"{number:.3g} bytes"
+    power = max(0, min(4, int(math.log2(max(number, 1.0)) // 10)))
+    return f"{number / 2 ** (10 * power):.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def free_memory() -> float:
+    """Bytes that can still be taken: the least of what the machine, the control group and the process allow."""
+    return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN))
+
+
+def _machine() -> Iterator[float]:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                yield 1024.0 * float(line.split()[1])
+                return
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        yield float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+    except (AttributeError, OSError, ValueError):
+        return
+
+
+def _groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> Iterator[float]:
+    """What is left in the control groups (of version 2 and of version 1) of this process, and in those above them."""
+    try:
+        lines = process.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        top = root if controllers == "" else root / "memory"
+        limit_name, used_name = ("memory.max", "memory.current") if controllers == "" else (
+            "memory.limit_in_bytes", "memory.usage_in_bytes",
+        )  # fmt: skip
+        folder = top / place.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group == top or top in group.parents:
+                try:
+                    limit = float((group / limit_name).read_text())
+                    used = float((group / used_name).read_text())
+                except (OSError, ValueError):  # there is no limit here, or it reads "max"
+                    continue
+                yield limit - used + _cache_of(group)
+
+
+def _cache_of(group: Path) -> float:
+    """Bytes of files in memory, which are given up when memory is needed."""
+    try:
+        for line in (group / "memory.stat").read_text().splitlines():
+            name, value = line.split()
+            if name in ("inactive_file", "total_inactive_file"):
+                return float(value)
+    except (OSError, ValueError):
+        pass
+    return 0.0
+
+
+def _process() -> Iterator[float]:
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            pages = float(Path("/proc/self/statm").read_text().split()[0])
+            yield float(limit) - pages * resource.getpagesize()
+    except (ImportError, OSError, ValueError, IndexError):
+        return
