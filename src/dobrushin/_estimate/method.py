@@ -22,6 +22,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.log import log
+from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError
@@ -271,13 +272,16 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, function: str) -> Settings:
+def read_settings(
+    tolerance: Any, confidence: Any, method: Any, budget: Any, function: str, memory_limit: Any = None
+) -> Settings:
     """Check what does not depend on the model."""
     tolerance = check.fraction(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
-    return Settings(tolerance, confidence, method, most)
+    memory = None if memory_limit is None else read_memory(memory_limit, function)
+    return Settings(tolerance, confidence, method, most, memory)
 
 
 def is_certain(name: str) -> bool:

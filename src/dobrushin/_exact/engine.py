@@ -21,14 +21,11 @@ from dobrushin._exact.working import Working
 from dobrushin._kernels.contraction import UNDERFLOW, account, run_steps
 from dobrushin._kernels.semirings import add_wide_products, normalise
 from dobrushin._models.factors import FactorTables, adjacency
-from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.memory import bytes_text
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Seconds: a step takes about so long by itself, and so long for each combination of states.
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
-# Entries of all cliques for each number that the tables may have: more are not looked for.
-_ENTRIES_PER_NUMBER = 2.0**6
 # Sums whose error beyond rounding may be larger are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
 # Roundings of exp, and of what is said about the error itself.
@@ -86,6 +83,7 @@ class SumPlan:
 
     groups: list[Scope]
     program: Program = field(repr=False)
+    order: list[int] = field(repr=False)
 
     @property
     def width(self) -> int:
@@ -102,6 +100,10 @@ class SumPlan:
     @property
     def seconds(self) -> float:
         return len(self.program.made) * _SECONDS_PER_STEP + self.entries * _SECONDS_PER_ENTRY
+
+    def asking(self, tables: FactorTables, groups: Sequence[Scope]) -> SumPlan:
+        """The same order for other questions, about single variables or groups that some factor holds."""
+        return SumPlan(list(groups), _program(tables, self.order, groups), self.order)
 
     def require(self, limit: float) -> SumPlan:
         """This plan, if it keeps to a limit in bytes; else `BudgetError`."""
@@ -124,7 +126,7 @@ class SumPlan:
         """
         working = Working() if working is None else working
         with working.on(self.entries):
-            shifts = _shifts(tables, function)
+            shifts = shifted_tables(tables, function)
             plain = _Plain(self.program, tables, shifts)
             sums = plain.run(working)
             if sums is not None and (sums.absolute <= _NEGLIGIBLE or 2 * self.bytes > limit):
@@ -142,27 +144,25 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
     `BudgetError` where it takes more than `limit` bytes. Groups are tuples of positions; those of several variables
     are summed as if one more factor held them together. Without groups only the partition function is summed.
     """
-    factors = scopes_of(tables)
     wide = [group for group in groups if len(group) > 1]
     near = tables.adjacency
     if wide:
-        start = np.concatenate([tables.scope_start, tables.scope_start[-1] + prefix_sums([len(g) for g in wide])[1:]])
+        start = np.concatenate([tables.scope_start, tables.scope_start[-1] + np.cumsum([len(g) for g in wide])])
         scope = np.concatenate([tables.scope, *(np.array(g, dtype=np.int64) for g in wide)])
         near = adjacency(start, scope, tables.n_variables)
     working = Working() if working is None else working
-    order = find_order(near, tables.cardinalities, max(_ENTRIES_PER_NUMBER * limit / 8.0, 2.0), working)
-    program = build(tables.cardinalities.tolist(), factors, order.variables, groups)
-    return SumPlan(list(groups), program).require(limit)
+    order = find_order(near, tables.cardinalities, working)
+    return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
 
 
-def scopes_of(tables: FactorTables) -> list[Scope]:
-    """Variables of each factor."""
+def _program(tables: FactorTables, order: list[int], groups: Sequence[Scope]) -> Program:
     scope, start = tables.scope.tolist(), tables.scope_start.tolist()
-    return [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]
+    factors = [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]
+    return build(tables.cardinalities.tolist(), factors, order, groups)
 
 
 @dataclass(frozen=True)
-class _Shifts:
+class Shifts:
     """Log-tables less their largest entries, and these."""
 
     logs: NDArray[np.float64]
@@ -170,11 +170,11 @@ class _Shifts:
     spans: NDArray[np.float64]  # the largest finite difference in each table
 
 
-def _shifts(tables: FactorTables, function: str) -> _Shifts:
+def shifted_tables(tables: FactorTables, function: str) -> Shifts:
     """Refuse tables of which nothing is left, or whose sums are not finite."""
     starts = tables.table_start[:-1]
     if not len(starts):
-        return _Shifts(np.empty(0), np.empty(0), np.empty(0))
+        return Shifts(np.empty(0), np.empty(0), np.empty(0))
     tops = np.maximum.reduceat(tables.table, starts)
     if np.isneginf(tops).any():
         raise no_allowed_state(tables, function)
@@ -186,13 +186,13 @@ def _shifts(tables: FactorTables, function: str) -> _Shifts:
         raise ArgumentError(function, "model", requirement, tables.to_model(None), where)
     logs = tables.table - np.repeat(tops, np.diff(tables.table_start))
     spans = -np.minimum.reduceat(np.where(logs > -np.inf, logs, 0.0), starts)
-    return _Shifts(logs, tops, spans)
+    return Shifts(logs, tops, spans)
 
 
 class _Ledger:
     """What is known about the error of every table: see `account`."""
 
-    def __init__(self, program: Program, shifts: _Shifts) -> None:
+    def __init__(self, program: Program, shifts: Shifts) -> None:
         count = len(program.offset)
         self.exponent = np.zeros(count, dtype=np.int64)
         self.units = np.zeros(count)
@@ -207,7 +207,7 @@ def _gamma(units: float) -> float:
     return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
 
 
-def _finish(program: Program, ledger: _Ledger, shifts: _Shifts, number: Callable[[int], NDArray[Any]]) -> Sums:
+def _finish(program: Program, ledger: _Ledger, shifts: Shifts, number: Callable[[int], NDArray[Any]]) -> Sums:
     """Read the marginals and the partition function; `number` returns a table as plain floats."""
     marginals, relative, absolute = [], 0.0, 0.0
     for block in program.reads:
@@ -231,7 +231,7 @@ def _finish(program: Program, ledger: _Ledger, shifts: _Shifts, number: Callable
 class _Plain:
     """The steps with plain numbers: scaled by powers of 2, the error by underflow bounded."""
 
-    def __init__(self, program: Program, tables: FactorTables, shifts: _Shifts) -> None:
+    def __init__(self, program: Program, tables: FactorTables, shifts: Shifts) -> None:
         self.program, self.shifts = program, shifts
         self.store = np.empty(program.length)
         self.ledger = _Ledger(program, shifts)
@@ -267,7 +267,7 @@ class _Plain:
         program, ledger = self.program, self.ledger
         axes, kept, terms = working.layout(program, t)
         table = program.table(self.store, int(program.made[t])).reshape(-1)
-        start = program.offset[program.operand[program.operand_start[t] : program.operand_start[t + 1]]]
+        start = program.offset[program.operands_of(t)]
         working.add_products(axes, kept, self.store, start, table)
         most, least = working.extremes(table)
         shift = account(
@@ -282,7 +282,7 @@ class _Plain:
 class _Wide:
     """The steps with numbers that have exponents of their own, and cannot underflow. Slow, and rarely needed."""
 
-    def __init__(self, program: Program, shifts: _Shifts) -> None:
+    def __init__(self, program: Program, shifts: Shifts) -> None:
         self.program, self.shifts = program, shifts
         self.store = np.zeros(program.length)
         self.powers = np.zeros(program.length, dtype=np.int64)
@@ -316,7 +316,7 @@ class _Wide:
         program, ledger = self.program, self.ledger
         for t in range(len(program.made)):
             made = int(program.made[t])
-            operands = program.operand[program.operand_start[t] : program.operand_start[t + 1]]
+            operands = program.operands_of(t)
             axes, _, terms = working.layout(program, t)
             numbers = program.table(self.store, made).reshape(-1)
             powers = program.table(self.powers, made).reshape(-1)

@@ -23,6 +23,8 @@ _MOST_BITS = 2**14
 # more than so much. A unit of work and an entry take about the same time, a few nanoseconds.
 _SHARE, _LEAST_WORK, _MOST_WORK = 0.1, 2.0**21, 2.0**29
 _MOST_RUNS = 2000
+# Orders with more entries are refused: they would take hours.
+MOST_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
 _PIECE = 2**12
 
@@ -35,7 +37,7 @@ class Order(NamedTuple):
 
 
 def find_order(
-    adjacency: tuple[NDArray[Any], NDArray[Any]], sizes: NDArray[np.int64], most: float, working: Working
+    adjacency: tuple[NDArray[Any], NDArray[Any]], sizes: NDArray[np.int64], working: Working, most: float = MOST_ENTRIES
 ) -> Order:
     """The best order of many; `BudgetError` where none has at most `most` entries.
 
@@ -60,17 +62,18 @@ def find_order(
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _MOST_RUNS) for rule in rules))
     for rule, seed in runs:
-        allowed = min(max(_SHARE * entries, _LEAST_WORK), _MOST_WORK)
+        # Where even the best is far too large, more tries are not worth their time.
+        allowed = min(max(_SHARE * entries, _LEAST_WORK), _MOST_WORK) if entries < 16.0 * most else 0.0
         if seed > 1 and work > allowed:
             break
         order, total, _, used = working.wait_for(
-            greedy_order, *arguments, rule, frozen(rank), seed, min(entries, 64.0 * most), int(_MOST_WORK)
+            greedy_order, *arguments, rule, frozen(rank), seed, min(entries, 2.0**200), int(_MOST_WORK)
         )
         work += used
         if total < entries:
             best, entries = order, total
     if not entries <= most:
-        _refuse(entries if entries < math.inf else 64.0 * most, most)
+        _refuse(entries if entries < math.inf else 2.0**200, most)
     return Order(best.tolist(), entries)
 
 
@@ -93,7 +96,7 @@ def refuse_dense(start: NDArray[np.int64], indices: NDArray[np.int64], most: flo
 
 def _refuse(entries: float, most: float) -> None:
     if entries > most:
-        remedy = "Raise 'memory_limit', fix some variables with evidence, or sample."
+        remedy = "Fix some variables with evidence, or sample."
         raise BudgetError("Summing over the states", min(entries, 2.0**1000), most, "entries", remedy)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +73,14 @@ class Program:
         """Combinations of states that all steps together run through."""
         return int(self.entries.sum())
 
-    def table(self, store: NDArray[np.float64], block: int) -> NDArray[np.float64]:
+    def table(self, store: NDArray[Any], block: int) -> NDArray[Any]:
         """A table as an array with one axis for each of its variables."""
         shape = self.sizes[self.scope_of(block)]
         return store[self.offset[block] : self.offset[block] + math.prod(shape.tolist())].reshape(shape)
+
+    def operands_of(self, t: int) -> NDArray[np.int64]:
+        """Tables that a step multiplies."""
+        return self.operand[self.operand_start[t] : self.operand_start[t + 1]]
 
     def scope_of(self, block: int) -> NDArray[np.int64]:
         """Variables of a table."""

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
 from dobrushin._kernels.contraction import LENGTH, MADE, add_products, extremes, layout, rescale
+from dobrushin._shared.deadline import Deadline, current
 from dobrushin._shared.executors import cores, own_executor
 from dobrushin._shared.running import progress_bar
 
@@ -24,26 +25,19 @@ _LARGE = 2**20
 _PRIVATE = 2**14
 
 
-class Deadline(Protocol):
-    """When to stop."""
-
-    def check(self) -> None:
-        """Raise where there is no time left."""
-
-
 class Working:
     """Threads, a deadline and a bar.
 
     Parameters
     ----------
     deadline : Deadline, optional
-        It is asked between the pieces.
+        It is asked between the pieces; default the current one.
     progress : bool
         Whether to show a bar.
     """
 
     def __init__(self, deadline: Deadline | None = None, progress: bool = False) -> None:
-        self._deadline, self._progress = deadline, progress
+        self._deadline, self._progress = current() if deadline is None else deadline, progress
         self._pool: ThreadPoolExecutor | None = None
         self._report: Callable[[int], None] | None = None
         self._done = 0
@@ -83,8 +77,7 @@ class Working:
 
     def look(self) -> None:
         """Stop where there is no time left."""
-        if self._deadline is not None:
-            self._deadline.check()
+        self._deadline.check("exact sums")
 
     # -- steps -----------------------------------------------------------------------------
 
