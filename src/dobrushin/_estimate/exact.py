@@ -78,7 +78,7 @@ class Exact(Method):
             rows.append(Rows(value, np.maximum(value - bias, least), np.minimum(value + bias, most), bias))
         words = (f"the sums over all states were made in floating point, good to {worst:.1g} (included)",)
         estimate = self.assemble(rows, 1.0, words)
-        if estimate.half_width.max() > self.query.tolerance:
+        if not estimate.half_width.max() <= self.query.tolerance:
             reason = f"the sums are good to {estimate.half_width.max():.3g} only, by rounding."
             raise CertificateError({self.name: reason}, "", estimate)
         return estimate
@@ -109,6 +109,8 @@ class Exact(Method):
 
 def _relative_error(sums: Sums, rounding: float) -> float:
     """The error of the probabilities, of a model whose log-density is off by so much itself."""
+    if not (sums.relative < math.inf and 2.0 * rounding < 0.5):
+        return math.inf
     return sums.relative + (1.0 + sums.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dobrushin._exact.order import find_order
 from dobrushin._exact.program import Program, Scope, build
 from dobrushin._exact.working import Working
-from dobrushin._kernels.contraction import UNDERFLOW, account, run_steps
-from dobrushin._kernels.semirings import add_wide_products, normalise
+from dobrushin._kernels.contraction import account, run_steps
+from dobrushin._kernels.semirings import LOWEST, add_wide_products, normalise
 from dobrushin._models.factors import FactorTables, adjacency
 from dobrushin._shared.memory import bytes_text
 from dobrushin.errors import ArgumentError, BudgetError
@@ -31,6 +31,8 @@ _NEGLIGIBLE = 2.0**-100
 # Roundings of exp, and of what is said about the error itself.
 _EXP = 8.0
 UNIT = 2.0**-53
+# What a product of numbers below 1 can lose where it underflows, also where small numbers are flushed to 0.
+UNDERFLOW = 2.0**-1022
 
 
 class NoAllowedState(ArgumentError):
@@ -192,14 +194,14 @@ def shifted_tables(tables: FactorTables, function: str) -> Shifts:
 class _Ledger:
     """What is known about the error of every table: see `account`."""
 
-    def __init__(self, program: Program, shifts: Shifts) -> None:
+    def __init__(self, program: Program, shifts: Shifts, longest: float) -> None:
         count = len(program.offset)
         self.exponent = np.zeros(count, dtype=np.int64)
         self.units = np.zeros(count)
         self.absolute = np.zeros(count)
         self.least = np.zeros(count)
         # An entry of a log-table less the top is rounded once, which costs exp so many units.
-        self.units[: program.n_factors] = _EXP + shifts.spans
+        self.units[: program.n_factors] = _EXP + np.minimum(shifts.spans, longest)
 
 
 def _gamma(units: float) -> float:
@@ -234,7 +236,7 @@ class _Plain:
     def __init__(self, program: Program, tables: FactorTables, shifts: Shifts) -> None:
         self.program, self.shifts = program, shifts
         self.store = np.empty(program.length)
-        self.ledger = _Ledger(program, shifts)
+        self.ledger = _Ledger(program, shifts, 746.0)  # exp of less is 0, and then in the absolute error
         factors = self.store[: len(shifts.logs)]
         np.exp(shifts.logs, out=factors)
         for block in program.ones:
@@ -255,7 +257,7 @@ class _Plain:
             if last - first == 1 and working.is_large(int(program.entries[first])):
                 done = self._run_large(first, working)
             else:
-                call = (first, last, *fixed, *steps, self.store, place, *kept)
+                call = (first, last, *fixed, *steps, self.store, place, UNDERFLOW, *kept)
                 done = working.wait_for(run_steps, *call) == last
             if not done:
                 return None
@@ -271,7 +273,7 @@ class _Plain:
         working.add_products(axes, kept, self.store, start, table)
         most, least = working.extremes(table)
         shift = account(
-            t, terms, most, least, program.made, program.operand_start, program.operand,
+            t, terms, most, least, UNDERFLOW, program.made, program.operand_start, program.operand,
             ledger.exponent, ledger.units, ledger.absolute, ledger.least,
         )  # fmt: skip
         if shift:
@@ -286,15 +288,12 @@ class _Wide:
         self.program, self.shifts = program, shifts
         self.store = np.zeros(program.length)
         self.powers = np.zeros(program.length, dtype=np.int64)
-        self.ledger = _Ledger(program, shifts)
-        bits = shifts.logs / math.log(2.0)
-        # Whatever is smaller than this is 0, and then nothing is known about the error.
-        lost = ~(bits > -(2.0**50))
-        if (lost & (shifts.logs > -np.inf)).any():
-            self.ledger.units[: program.n_factors] = np.inf
-        whole = np.where(lost, 0.0, np.floor(bits))
+        self.ledger = _Ledger(program, shifts, math.inf)
+        # What is still smaller is made so large, and then nothing is known about the error, which spans so large say.
+        bits = np.maximum(shifts.logs / math.log(2.0), LOWEST)
+        whole = np.floor(bits)
         count = len(bits)
-        self.store[:count] = np.where(lost, 0.0, 0.5 * np.exp2(np.where(lost, 0.0, bits) - whole))
+        self.store[:count] = np.where(shifts.logs > -np.inf, 0.5 * np.exp2(bits - whole), 0.0)
         self.powers[:count] = whole.astype(np.int64) + 1
         # The quotient and the fraction are rounded too.
         self.ledger.units[: program.n_factors] += 4.0 + 2.0 * shifts.spans
@@ -309,6 +308,8 @@ class _Wide:
         powers = self.program.table(self.powers, block).reshape(-1)
         top, some = normalise(numbers, powers)
         self.ledger.exponent[block] += top
+        if powers.min(initial=0) <= LOWEST:
+            self.ledger.units[block] = math.inf
         return bool(some)
 
     def run(self, working: Working) -> Sums | None:

@@ -182,7 +182,8 @@ class _Builder:
     def read(self, groups: Sequence[Scope], roots: list[int]) -> list[int]:
         """Add the steps of the way down that the groups need; returns the table of each group."""
         parent = {child: made for made, node in self.nodes.items() for child in node.children}
-        homes = [self._home(group, parent) for group in groups]
+        # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
+        homes = [min(self.homes[v] for v in group) for group in groups]
         needed: set[int] = set()
         for home in homes:
             while home not in needed and home in self.nodes:
@@ -232,14 +233,6 @@ class _Builder:
                 down[child] = moved
         self.length = peak
         return reads
-
-    def _home(self, group: Scope, parent: dict[int, int]) -> int:
-        """The highest node that has all variables of a group."""
-        inside = set(group)
-        home = self.homes[min(group, key=self.rank.__getitem__)]
-        while not inside <= set(self.nodes[home].whole):
-            home = parent[home]
-        return home
 
     def _messages_by_variable(self, needed: set[int], parent: dict[int, int]) -> dict[int, list[int]]:
         """Messages that have a variable and are answered on the way down, smallest first."""

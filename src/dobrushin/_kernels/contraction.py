@@ -20,8 +20,6 @@ from dobrushin._shared.compile import kernel
 LENGTH, MADE = 0, 1
 # The longest run of axes that is treated as one: such a run of the table that is made stays in the cache.
 _RUN = 1024
-# What a product of numbers below 1 can lose where it underflows.
-UNDERFLOW = 2.0**-1022
 
 
 @kernel
@@ -331,12 +329,13 @@ def rescale(table, exponent):
 
 
 @kernel
-def account(t, terms, most, smallest, made, operand_start, operand, exponent, units, absolute, least):
+def account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least):
     """Write down how far the table that step t made may be off: see "Sums" on the theory page.
 
     A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
     but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2
-    that brings its largest entry into [1/2, 1); returns the exponent of that power.
+    that brings its largest entry into [1/2, 1); returns the exponent of that power. `loss` is what a product of numbers
+    below 1 can lose where it underflows.
     """
     shift = math.frexp(most)[1]
     out = made[t]
@@ -350,7 +349,7 @@ def account(t, terms, most, smallest, made, operand_start, operand, exponent, un
         power += exponent[b]
     error = math.expm1(off) * 1.001
     if lowest - max(0, shift) < -1000.0:
-        error += count * UNDERFLOW
+        error += count * loss
     exponent[out] = power + shift
     units[out] = total + count + 2.0 * terms
     absolute[out] = terms * error * 1.001 * math.ldexp(1.0, -shift) if error > 0.0 else 0.0
@@ -360,7 +359,7 @@ def account(t, terms, most, smallest, made, operand_start, operand, exponent, un
 
 @kernel
 def run_steps(
-    first, last, sizes, scope_start, scope, offset, made, operand_start, operand, store, place,
+    first, last, sizes, scope_start, scope, offset, made, operand_start, operand, store, place, loss,
     exponent, units, absolute, least,
 ):  # fmt: skip
     """Do steps one after the other; returns the one that made a table of zeros, or `last`."""
@@ -380,7 +379,7 @@ def run_steps(
         start = offset[operand[operand_start[t] : operand_start[t + 1]]]
         add_products(axes, 0, entries, store, start, table)
         most, smallest = extremes(table)
-        shift = account(t, terms, most, smallest, made, operand_start, operand, exponent, units, absolute, least)
+        shift = account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least)
         if shift != 0:
             rescale(table, shift)
         if most == 0.0:

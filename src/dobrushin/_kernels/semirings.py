@@ -12,6 +12,8 @@ import numpy as np
 from dobrushin._shared.compile import kernel
 
 _LENGTH, _MADE = 0, 1
+# No exponent is lower: so many that sums of a few do not overflow.
+LOWEST = -(2**57)
 
 
 @kernel
@@ -83,7 +85,7 @@ def normalise(table, powers):
             if not some or powers[i] > most:
                 most, some = powers[i], True
     for i in range(len(table)):
-        powers[i] = powers[i] - most if table[i] > 0.0 else 0
+        powers[i] = max(powers[i] - most, LOWEST) if table[i] > 0.0 else 0
     return most, some
 
 
