@@ -19,9 +19,9 @@ from dobrushin.errors import BudgetError
 
 # Graphs of at most so many variables are held in bits, of larger ones only one order by min-fill is looked for.
 _MOST_BITS = 2**14
-# The search may take as much work as this share of the entries that are to be summed, but so much in any case, and no
-# more than so much. A unit of work and an entry take about the same time, a few nanoseconds.
-_SHARE, _LEAST_WORK, _MOST_WORK = 0.1, 2.0**21, 2.0**29
+# The search may take as much work as this share of the entries that are to be summed, and no more than so much. A unit
+# of work and an entry take about the same time, a few nanoseconds; a run by itself as long as so many.
+_SHARE, _MOST_WORK, _RUN = 0.1, 2.0**29, 2.0**12
 _MOST_RUNS = 2000
 # Orders with more entries are refused: they would take hours.
 MOST_ENTRIES = 2.0**40
@@ -63,13 +63,13 @@ def find_order(
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _MOST_RUNS) for rule in rules))
     for rule, seed in runs:
         # Where even the best is far too large, more tries are not worth their time.
-        allowed = min(max(_SHARE * entries, _LEAST_WORK), _MOST_WORK) if entries < 16.0 * most else 0.0
+        allowed = min(_SHARE * entries, _MOST_WORK) if entries < 16.0 * most else 0.0
         if seed > 1 and work > allowed:
             break
         order, total, _, used = working.wait_for(
             greedy_order, *arguments, rule, frozen(rank), seed, min(entries, 2.0**200), int(_MOST_WORK)
         )
-        work += used
+        work += used + _RUN
         if total < entries:
             best, entries = order, total
     if not entries <= most:

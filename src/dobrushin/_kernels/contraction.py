@@ -330,7 +330,7 @@ def rescale(table, exponent):
 
 @kernel
 def account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least):
-    """Write down how far the table that step t made may be off: see "Sums" on the theory page.
+    """Write down how far the table that step t made may be off: theory page, "Rounding of exact answers".
 
     A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
     but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2

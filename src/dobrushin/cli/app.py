@@ -102,6 +102,9 @@ def estimate(
     method: Annotated[str, typer.Option(help="auto, exact, dobrushin, coalescence or uncertified.")] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most memory for exact sums, as in 2GiB. Default: what is free.")
+    ] = None,
     beta: Beta = None,
     report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answer to a .json, .csv or .mar file.")] = None,
@@ -115,6 +118,7 @@ def estimate(
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
     query = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
+    query["memory_limit"] = memory
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
     return run(source, target or [], {**query, "seed": seed}, report, output, Output(as_json, quiet))
