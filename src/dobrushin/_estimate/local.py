@@ -206,10 +206,10 @@ def _describe(growths: list[list[Growth]]) -> str:
     if not known:
         return "sums over regions around the targets"
     largest = max(known, key=lambda region: region.size)
-    words = f"sums over {largest.size} variables around a target"
+    words = f"sums over {largest.size} variables"
     if largest.order is not None:
         words += f" (width {largest.order.width})"
-    by = {True: "the two extreme states outside", False: "Dobrushin's bound"}
+    by = {True: "its two extremes", False: "Dobrushin's bound"}
     ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
     return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
 
@@ -218,7 +218,7 @@ def _why_not(growth: Growth) -> str:
     """Why no region is good enough."""
     if growth.best is None:
         return "no region around the targets is small enough to be summed."
-    what = "the two extreme states outside" if growth.by_extremes else "Dobrushin's bound"
+    what = "its two extremes" if growth.by_extremes else "Dobrushin's bound"
     return (
         f"a region of {growth.best.size} variables leaves {growth.reached:.3g} to what is outside (by {what}), and "
         "larger ones hardly less."
