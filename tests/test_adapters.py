@@ -463,17 +463,26 @@ def test_intervals_hold_and_come_with_the_answer(method):
 
 
 @needs_pgmpy
-def test_only_ancestors_are_looked_at_and_models_are_kept():
+def test_only_what_matters_is_looked_at():
     inference = CertifiedInference(weather())
-    inference.query(["rain"])
-    assert inference._last[1].labels == ("rain",)
-    inference.query(["rain"], {"wet": "yes"})
-    model = inference._last[1]
-    assert model.labels == ("rain", "wet", "sprinkler")
-    inference.query(["sprinkler"], {"wet": "no"})
-    assert inference._last[1] is model
-    inference.query(["wet"], {"slip": "none"})
-    assert inference._last[1].n_variables == 4
+    relevance = inference.query(["rain"]).estimate.plan.relevance
+    assert relevance == "1 of 4 variables matter to the targets"
+    # Given "wet", the variables that matter are its parents, but not its children.
+    assert inference.query(["rain"], {"wet": "yes"}).estimate.plan.relevance.startswith("2 of 3 variables")
+    assert inference.query(["wet"], {"slip": "none"}).estimate.plan.relevance == ""
+
+
+@needs_pgmpy
+def test_tables_that_are_slightly_off_are_normalised():
+    network = weather()
+    network.get_cpds("rain").values *= 1 + 3e-7
+    model = from_pgmpy(network)
+    table = next(table for scope, table in map(model.factor, range(model.n_factors)) if len(scope) == 1)
+    assert np.exp(table).sum() == pytest.approx(1, abs=1e-15)
+    network.get_cpds("rain").values *= 1 + 1e-4
+    model = from_pgmpy(network)
+    sums = [np.exp(table).sum() for scope, table in map(model.factor, range(model.n_factors)) if len(scope) == 1]
+    assert max(sums) == pytest.approx(1.0001003, abs=1e-8)
 
 
 @needs_pgmpy
@@ -515,7 +524,7 @@ def test_names_of_states_must_agree():
 def unusual_networks():
     """Networks that cannot be used, and why."""
     empty = DiscreteBayesianNetwork([("a", "b")])
-    yield empty, "one with a table for each variable. Got \"none for 'a'\""
+    yield empty, "one with a table for each variable. Got none for 'a'"
     halves = [[0.5], [0.5]]
     strange = DiscreteBayesianNetwork([("a", "b")])
     strange.add_cpds(TabularCPD("a", 2, halves), TabularCPD("b", 2, halves))
@@ -533,7 +542,7 @@ def unusual_networks():
         yield weights, rf"finite, non-negative weights. Got {value} at the table of \['a', 'b'\]"
     bare = DiscreteMarkovNetwork([("a", "b")])
     bare.add_factors(DiscreteFactor(["a"], [2], [1, 1]))
-    yield bare, "one with a table for each variable. Got \"none for 'b'\""
+    yield bare, "one with a table for each variable. Got none for 'b'"
     certain = DiscreteBayesianNetwork()
     certain.add_node("a")
     certain.add_cpds(TabularCPD("a", 1, [[1.0]]))

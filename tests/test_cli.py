@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -256,7 +255,7 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (db.ToleranceError(0.1, 0.5, scan, "raise max_steps."), 3),
         (db.BudgetError("The tree", 10, 1, "bytes", "Raise 'memory_limit'."), 1),
         (db.WorkerError("it died", 1, 2, "chains", "With checkpoint= it goes on.", samples=samples), 1),
-        (db.SamplingInterrupted(samples, 9, range(3)), 130),
+        (db.SamplingInterrupted(samples, 9), 130),
     ):
 
         def fail(*_, trouble=trouble, **__):
@@ -452,11 +451,81 @@ def test_the_module_is_the_command_without_a_home(module, tmp_path):
 def test_an_interruption_ends_in_words(tmp_path):
     path = tmp_path / "large.npz"
     db.write(db.Ising.grid(100, 100, couplings=0.4), path)
-    command = [sys.executable, "-m", "dobrushin.cli", "sample", str(path), "--steps", str(10**9), "--chains", "64"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(4)
+    command = [
+        sys.executable,
+        "-m",
+        "dobrushin.cli",
+        "sample",
+        str(path),
+        "--steps",
+        str(10**9),
+        "--chains",
+        "64",
+        "-v",
+    ]
+    running = subprocess.Popen([*command, "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while "sampling" not in running.stderr.readline():
+        assert running.poll() is None
     running.send_signal(signal.SIGINT)
     _, error = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Interrupted" in error
     assert "Traceback" not in error
+
+
+def test_a_limit_in_time_prints_what_was_reached(grid, tmp_path):
+    out = tmp_path / "early.json"
+    words = ("--method", "dobrushin", "--tolerance", "1e-7", "--seed", "1")
+    code, text, error = call("estimate", grid, "--target", "0", *words, "--time", "0.5", "--output", out)
+    assert code == 3
+    assert "stopped by the time limit" in text
+    assert json.loads(out.read_text())["stopped_by"] == "the time limit"
+    code, _, error = call("estimate", grid, "--target", "0", *words)
+    assert code == 3
+    assert "--time" in error
+    code, text, _ = call("sample", grid, "--chains", 10**13, "--steps", 16, "--time", "0.5")
+    assert code == 0
+    code, text, _ = call("certify", grid, "--coalescence", "--runs", 10**12, "--steps", 160, "--time", "0.5")
+    assert "stopped early" in " ".join(text.split())
+    code, _, error = call("estimate", grid, "--time", "-1")
+    assert code == 2
+    assert error.startswith("Error: --time must be a positive number of seconds")
+
+
+def test_interrupted_verbs_print_what_was_reached(grid, tmp_path, monkeypatch):
+    begin = db.estimate
+
+    def interrupt(model, targets, **options):
+        answer = begin(model, targets, **options | {"method": "dobrushin", "tolerance": 0.1})
+        raise db.EstimateInterrupted(answer)
+
+    monkeypatch.setattr(db, "estimate", interrupt)
+    code, text, error = call("estimate", grid, "--target", "3", "--seed", "1", "--output", tmp_path / "early.csv")
+    assert code == 130
+    assert "Interrupted" in error
+    assert "lower" in text
+    assert (tmp_path / "early.csv").exists()
+    samples = db.sample(db.read(grid), db.Scan.systematic(16, 16), chains=3, seed=1, record=db.Record(counts=True))
+
+    def interrupt_sample(*_, **__):
+        raise db.SamplingInterrupted(samples, 9)
+
+    monkeypatch.setattr(db, "sample", interrupt_sample)
+    code, text, error = call("sample", grid, "--chains", "9")
+    assert code == 130
+    assert "3 of 9 chains" in error
+    assert "chains=3" in text
+
+
+@pytest.mark.parametrize("verb", ["estimate", "sample", "certify"])
+def test_every_long_verb_goes_on_from_its_file(verb, grid, tmp_path):
+    words = {
+        "estimate": ("--method", "dobrushin", "--target", "0"),
+        "sample": ("--chains", "200", "--steps", "160"),
+        "certify": ("--coalescence", "--runs", "500", "--steps", "160"),
+    }[verb]
+    file = tmp_path / "state.npz"
+    first = call(verb, grid, *words, "--seed", "1", "--checkpoint", file)
+    assert file.exists()
+    assert call(verb, grid, *words, "--seed", "1", "--checkpoint", file) == first
+    assert call(verb, grid, *words, "--seed", "2", "--checkpoint", file)[0] == 2

@@ -267,9 +267,9 @@ def test_batches_fit_the_memory(monkeypatch):
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
     moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda", "sample")
-    assert moved.batches(range(1000), 2) == [range(1000)]
+    assert list(moved.batches(range(1000), 2)) == [range(1000)]
     monkeypatch.setattr(device_kernel, "free_memory", lambda: 100 * 31 * 8)
-    batches = moved.batches(range(64, 10_000), 2)
+    batches = list(moved.batches(range(64, 10_000), 2))
     assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
     assert (batches[0].start, batches[-1].stop) == (64, 10_000)
     assert all(batch.start % 64 == 0 and len(batch) <= 64 * 40 for batch in batches)

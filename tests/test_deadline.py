@@ -1,10 +1,11 @@
 """The limit on planning, with a clock that is moved by hand."""
 
 import math
+import pickle
 
 import pytest
 
-from dobrushin._shared.deadline import NO_DEADLINE, PLANNING, Deadline, current, planning_deadline
+from dobrushin._shared.deadline import NO_DEADLINE, PLANNING, Deadline, LateError, current, planning_deadline
 from dobrushin.errors import BudgetError
 
 
@@ -37,6 +38,28 @@ def test_a_part_shares_the_clock():
     clock.now += 11.0
     assert part.is_over
     assert not deadline.is_over
+
+
+def test_expected_work_decides_whatever_the_clock_says():
+    deadline = Deadline(30.0, work=15.0, clock=Clock())
+    part = deadline.part(0.5)
+    part.charge(5.0)
+    assert (part.work_left, deadline.work_left) == (2.5, 10.0)
+    with pytest.raises(LateError, match="the search"):
+        part.charge(3.0, "the search")
+    assert part.work_left == 2.5  # what is refused is not done
+    deadline.charge(10.0)
+    with pytest.raises(LateError):
+        deadline.charge(0.1)
+    Deadline(30.0, clock=Clock()).charge(1e9)  # by the clock alone
+
+
+def test_errors_travel():
+    with pytest.raises(LateError) as caught:
+        Deadline(-1.0).check("a stage")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, LateError)
+    assert str(again) == str(caught.value)
 
 
 def test_the_current_one_is_that_of_the_innermost_with():

@@ -196,7 +196,8 @@ def test_what_is_large_travels_once():
 def pretend_processes(pool: Executor, monkeypatch) -> Iterator[None]:
     """Treat a pool as one whose workers share no memory."""
     monkeypatch.setattr(_executor, "ProcessPoolExecutor", type(pool))
-    monkeypatch.setattr(_executor, "shares_memory", lambda executor: executor is None)
+    for module in (_executor, batches):
+        monkeypatch.setattr(module, "shares_memory", lambda executor: executor is None)
     yield
 
 
@@ -591,7 +592,7 @@ def test_a_query_that_cannot_be_sent_is_named():
 
 
 def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
-    def answer(_, k, __):
+    def answer(_, k, __, ___):
         if k == 2:
             raise KeyboardInterrupt
         return plain[0]
@@ -599,7 +600,7 @@ def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
     monkeypatch.setattr(many, "_answer", answer)
     whole = Within(1)
-    found = many.answer_some((MODEL, (), np.random.SeedSequence(1)), {k: ([k], None) for k in range(5)}, whole)
+    found = many.answer_some((MODEL, (), np.random.SeedSequence(1)), {k: ([k], None) for k in range(5)}, whole, None)
     assert sorted(found) == [0, 1]
 
 

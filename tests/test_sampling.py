@@ -385,7 +385,7 @@ def test_waves_make_the_draws_of_single_steps(name, seed):
     cycle = cycle[: n - 7] if seed % 4 == 3 else cycle  # seven variables keep their start
     scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
     kernel = choose_kernel(model, scan, 2, name)
-    fast = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(seed))
+    fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(seed))
     [wave] = kernel.arranged.values()
     assert wave is not None
     sweeps = [scan[k : k + len(cycle)] for k in range(0, len(scan), len(cycle))]

@@ -17,7 +17,7 @@ from dobrushin._kernels.levels import levels
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import distinct, frozen
 from dobrushin.errors import ArgumentError
 
 
@@ -331,13 +331,7 @@ class Scan:
 
     def updates(self, n: int) -> NDArray[np.int64]:
         """Positions, among `n`, that some step can update, sorted."""
-        parts = [segment.updates() for segment in self._segments]
-        if sum(map(len, parts)) < n // 8:
-            return np.unique(np.concatenate(parts))
-        seen = np.zeros(n, dtype=np.bool_)
-        for part in parts:
-            seen[part] = True
-        return np.flatnonzero(seen)
+        return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
     def within(self, part: Numbering) -> Scan:
         """The scan by the numbers of a part that holds all that it updates; `lift` is the way back."""

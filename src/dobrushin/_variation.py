@@ -21,8 +21,9 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53
@@ -127,10 +128,11 @@ class Problem:
         """Update b through the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
         for segment in scan.within(self.numbering).segments:
+            steps = segment.steps
             if segment.is_random:
-                forward_random(segment.vector(), segment.steps, *rows, b)
+                in_pieces(forward_random, steps, steps, segment.vector(), *rows, np.empty_like(b), b)
             else:
-                forward(segment.array(), segment.first, segment.steps, *rows, b)
+                in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b)
 
     def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of the part at positions of the model; initial values where it has none."""
@@ -154,7 +156,7 @@ def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | flo
         # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
         part, columns = Numbering(n, np.arange(n)), rows.columns
     else:
-        part = Numbering(n, np.union1d(updated, rows.columns))
+        part = Numbering(n, distinct(np.concatenate([updated, rows.columns]), n))
         columns = part.own(rows.columns).astype(rows.columns.dtype)
     own = part.own(updated)
     rows_in_part = Numbering(part.size, own)

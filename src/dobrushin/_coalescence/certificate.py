@@ -223,7 +223,7 @@ def coalescence(
     else:
         positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
     check_feasible(model, model._form_of(kernel.region), "coalescence")
-    refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs), running.deadline, _TOO_LONG)
+    refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan.updates(model.n_variables))
     labels, seed = model._labels_at(positions), kept_seed(sequence)
     if not updated.any():  # a target that is never updated never settles

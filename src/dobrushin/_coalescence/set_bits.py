@@ -30,6 +30,7 @@ class SetBits(SetKernel):
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
     rate: ClassVar[float] = 1.2e9
+    step: ClassVar[float] = 4e-7
     has_twin: ClassVar[bool] = True
 
     @classmethod
@@ -49,6 +50,10 @@ class SetBits(SetKernel):
         # Both ends of the set are drawn.
         error = np.minimum(2.0 * (error + 2.0**-52), 1.0)
         return cls(region, frozen(rows), frozen(bit_thresholds(probability)), frozen(error))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return np.full(self.region.size, 12.0 if self.neighbor.shape[1] > 8 else 1.0)
 
     def twin(self) -> Runner:
         from dobrushin._coalescence.device_set_bits import DeviceSetBits

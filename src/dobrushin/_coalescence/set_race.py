@@ -59,14 +59,19 @@ class SetRace(SetKernel):
         return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))
 
     @property
-    def cost(self) -> float:
-        """By the cells of the tables that an update looks at, when sets have shrunk to some extent."""
+    def costs(self) -> NDArray[np.float64]:
+        """By the cells of the tables that an update looks at, when sets have shrunk to some extent.
+
+        The more members a factor has, the less of its cells a single member that has settled takes away.
+        """
         f_start, m_start, member = self.factors[:3]
         labels = np.repeat(self.states, np.diff(f_start))
-        logs = np.log(self.states[member])
-        sums = prefix_sums(logs)
-        cells = labels * np.exp(0.5 * (sums[m_start[1:]] - sums[m_start[:-1]]))
-        return max(1.0, float(cells.sum()) / max(1, len(self.region.updated)) / _ORDINARY_CELLS)
+        members, sums = np.diff(m_start), prefix_sums(np.log(self.states[member]))
+        with np.errstate(over="ignore"):
+            cells = labels * np.exp(members / (members + 1.0) * (sums[m_start[1:]] - sums[m_start[:-1]]))
+        row = np.repeat(np.arange(self.region.size), np.diff(f_start))
+        total = np.bincount(row, weights=cells, minlength=self.region.size)
+        return np.maximum(1.0, total / _ORDINARY_CELLS)
 
     def begin(self, runs: int) -> NDArray[np.bool_]:
         return np.ones((int(self.states.sum()), runs), dtype=np.bool_)

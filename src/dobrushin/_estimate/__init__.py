@@ -8,11 +8,12 @@ from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
 from dobrushin._estimate.many import Estimates, estimate_many
 from dobrushin._estimate.method import Plan, register
+from dobrushin._estimate.parts import Parts
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._estimate.uncertified import Uncertified
 
 __all__ = ["Estimate", "Estimates", "Joint", "Plan", "Statistic", "estimate", "estimate_many", "plan"]
 
 # The methods, in the order in which "auto" asks them.
-for _method in (Dobrushin, Local, Exact, Coalescence, Uncertified):
+for _method in (Dobrushin, Local, Exact, Parts, Coalescence, Uncertified):
     register(_method)

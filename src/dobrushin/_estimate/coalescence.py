@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar, cast
 
 import numpy as np
@@ -29,8 +30,9 @@ from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
 from dobrushin._scan import Scan
+from dobrushin._shared.deadline import LateError, current
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.running import Running
+from dobrushin._shared.running import PLAIN, Running
 from dobrushin._shared.text import percent
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -40,6 +42,8 @@ _PATIENCE = 30.0
 _SOON = 2.0
 _TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)
+# States of targets that a pilot holds at once, where that is enough for the fewest runs.
+_PILOT_STATES = 2**27
 # Pilots are the same whatever seed the answer is drawn with, and share no random bits with it.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
 # Chains per interval for the random part of the half-width: the rest is for what the pilot did not see.
@@ -135,13 +139,13 @@ class Coalescence(Method):
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
         """From runs made for this picture, if they are quick."""
         scan = estimate.plan.scan
-        if model is None or scan is None:
+        if model is None or scan is None or estimate.plan.relevance:  # the scan is not one of the whole model
             return None
         known = set(model.labels)
         labels = list(dict.fromkeys(v for target in estimate.targets for v in variables_of(target) if v in known))
         kernel = choose_sets(model, scan)
         for runs in _CURVE_RUNS:  # each run is made twice: once to know the end, once for the curve
-            if kernel.seconds(2.0 * runs * len(scan)) < _CURVE_SECONDS:
+            if kernel.seconds(2.0 * runs * len(scan), scan) < _CURVE_SECONDS:
                 certificate = coalescence(model, scan, labels, runs=runs, seed=_CURVE_SEED)
                 return Curve(*certificate.curve(), _curve_words(len(labels), certificate.confidence))
         return None
@@ -224,13 +228,11 @@ class _Pilot:
         self.query, self.patience = query, patience
         # Half of the error probability is for the bias bounds, and a second try may need a part.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
-        self.search = BackwardGreedy(guiding_rows(query.space.rows), query.objective)
-        self.search.extend(0.0, 1)
         self.exhausted = False
-        self.spent = 0
+        self.spent, self.seconds = 0, 0.0
         self.tried: tuple[Scan, SetKernel] | None = None
-        self.kernel = choose_sets(query.model, Scan(query.objective.positions))
-        self.runs = min(_PILOT_RUNS[1], max(_PILOT_RUNS[0], self._runs(query.tolerance) // 512 * 64))
+        most = _PILOT_STATES // len(query.labels) // 64 * 64
+        self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 512 * 64))
 
     def proposal(self, why: str) -> Coalescence | None:
         """The cheapest scan; the longest one if none leaves all targets settled; None if it settles nothing."""
@@ -238,17 +240,21 @@ class _Pilot:
         best: tuple[Scan, float] | None = None
         longest: tuple[Scan, float, float] | None = None
         least = math.inf
-        for length in self._lengths():
-            for scan in self._scans(length):
-                shares = self._unsettled(scan)
-                left = query.tolerance - 0.5 * float(shares.max())
-                if left > 0 and len(scan) * (runs := self._runs(_SHARE * left)) < least:
-                    best, least = (scan, left), len(scan) * runs
-                if longest is None or (len(scan), -shares.mean()) > (len(longest[0]), -longest[2]):
-                    longest = (scan, float(shares.min()), float(shares.mean()))
-            if best is not None and 2 * length * self._runs(query.tolerance) >= least:
-                break
-        if best is not None and least <= self._most_updates():
+        try:
+            for length in self._lengths():
+                for scan in self._scans(length):
+                    shares = self._unsettled(scan)
+                    left = query.tolerance - 0.5 * float(shares.max())
+                    if left > 0 and len(scan) * (runs := self._runs(_SHARE * left)) < least:
+                        best, least = (scan, left), len(scan) * runs
+                    if longest is None or (len(scan), -shares.mean()) > (len(longest[0]), -longest[2]):
+                        longest = (scan, float(shares.min()), float(shares.mean()))
+                if best is not None and 2 * length * self._runs(query.tolerance) >= least:
+                    break
+        except LateError:
+            if longest is None:
+                raise
+        if best is not None and least <= self._most_updates(best[0]):
             scan, left = best
             reason = f"{why}; a pilot left the targets open in at most {2 * (query.tolerance - left):.2g} of the runs"
             return self._method(scan, left, reason, True)
@@ -260,13 +266,13 @@ class _Pilot:
         return None if shorter is None else self._method(shorter, left, reason, False)
 
     def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> Coalescence:
-        query, runs = self.query, self._runs(_SHARE * left)
-        seconds, kernel = self.kernel.seconds(len(scan) * runs), self._kernel_for(scan)
+        query, runs, kernel = self.query, self._runs(_SHARE * left), self._kernel_for(scan)
+        seconds = kernel.seconds(len(scan) * runs, scan)
         most = runs * sum(more for _, more in _TRIES)
-        may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates()
+        may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates(scan)
         plan = Coalescence.draft(
             query, reason, query.tolerance - left, scan=scan, chains=most if may_try_again else runs,
-            kernel=self.kernel.name, seconds=seconds, reaches_tolerance=reaches, pilot_updates=self.spent,
+            kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, pilot_updates=self.spent,
         )  # fmt: skip
         return Coalescence(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
@@ -278,7 +284,7 @@ class _Pilot:
 
     def _affordable(self, scan: Scan, left: float) -> Scan | None:
         """The end of a scan that is too long; None if too little is left of it."""
-        steps = int(self._most_updates() // self._runs(_SHARE * left))
+        steps = int(self._most_updates(scan) // self._runs(_SHARE * left))
         if steps < len(self.query.labels):
             return None
         end = self.query.complete(scan.order[max(0, len(scan) - steps) :])
@@ -290,9 +296,10 @@ class _Pilot:
         while True:
             yield length
             # Pilots of all lengths together may take half of the time.
-            late = self.kernel.seconds(2 * self.spent) > 0.5 * self.patience
-            too_long = 2 * length * self._runs(self.query.tolerance) > self._most_updates()
-            if late or self.exhausted or too_long:
+            late = 2 * self.seconds > 0.5 * self.patience
+            if late or self.exhausted or self.tried is None:
+                return
+            if 2 * length * self._runs(self.query.tolerance) > self._most_updates(self.tried[0]):
                 return
             length *= 2
 
@@ -303,27 +310,43 @@ class _Pilot:
         except BudgetError:
             return _TOO_MANY
 
-    def _most_updates(self) -> float:
-        """What is left to spend on the answer."""
+    def _most_updates(self, scan: Scan) -> float:
+        """What is left to spend on the answer, if it is drawn with this scan."""
         if self.query.budget is not None:
             return self.query.budget - self.spent
-        return self.patience / self.kernel.seconds(1e12) * 1e12
+        return self.patience / self._kernel_for(scan).seconds(1e12, scan) * 1e12
 
     def _scans(self, length: int) -> Iterator[Scan]:
         """Scans of about this length: guided by the influence and, for many targets, systematic."""
-        self.search.extend(0.0, length)
-        self.exhausted = self.search.steps < length  # the targets depend on nothing more
-        yield self.query.complete(self.search.order(min(length, self.search.steps)))
         n = self.query.model.n_variables
+        if not self.query.is_about_most:
+            self.search.extend(0.0, length)
+            self.exhausted = self.search.steps < length  # the targets depend on nothing more
+            yield self.query.complete(self.search.order(min(length, self.search.steps)))
         if len(self.query.labels) * 4 >= n:
             yield Scan.systematic(n, max(1, length // n) * n)
 
+    @cached_property
+    def search(self) -> BackwardGreedy:
+        """The search for scans that the influence guides."""
+        search = BackwardGreedy(guiding_rows(self.query.space.rows), self.query.objective)
+        search.extend(0.0, 1)
+        return search
+
     def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
         """For each interval's variables, about how often they are not settled; times the span of a statistic."""
+        kernel = self._kernel_for(scan)
+        seconds = kernel.seconds(self.runs * len(scan), scan)
+        current().charge(seconds, f"a pilot of {len(scan)} steps")
+        self.seconds += seconds
+        running = replace(PLAIN, deadline=current())
         block = run_sets(
-            self.query.model, self._kernel_for(scan), scan, self.query.labels, range(self.runs), _PILOT_SEED
+            self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED, running=running
         )
         self.spent += self.runs * len(scan)
+        if block.trouble is not None:
+            current().check(f"a pilot of {len(scan)} steps")
+            raise block.trouble
         settled = block.settled[:, -1] >= 0
         shares = []
         for question in self.query.questions:

@@ -15,14 +15,20 @@ from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
+from dobrushin._optimize.guide import quick_radius
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
-from dobrushin._variation import Variation, evaluate
+from dobrushin._shared.deadline import Deadline, LateError, current
+from dobrushin._variation import Variation, evaluate, touched_by
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
+# About how long a certificate takes besides its native calls.
+_SECONDS_PER_STEP = 1e-7
+# Sweeps before it is asked whether more of them help.
+_FEW_SWEEPS = 4
 
 
 class Dobrushin(ChainMethod):
@@ -50,7 +56,8 @@ class Dobrushin(ChainMethod):
 
     def bound_bias(self, samples: Samples) -> Bias:
         query = self.query
-        certificate = _evaluate(query, samples.scan, _with_rounding(samples.update_error, query.space.rounding))
+        with Deadline(math.inf):  # what was drawn is certified, however late it is
+            certificate = _evaluate(query, samples.scan, _with_rounding(samples.update_error, query.space.rounding))
         biases = query.biases(certificate.target_bounds)
         theorems = np.unique(query.space.rows.rows(samples.scan.updates(query.model.n_variables)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
@@ -83,6 +90,7 @@ class Dobrushin(ChainMethod):
 
 
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
+    current().charge(len(scan) * _SECONDS_PER_STEP, f"the certificate of {len(scan)} steps")
     return evaluate(query.space.rows, scan, query.objective, 1.0, error)
 
 
@@ -98,6 +106,8 @@ def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.fl
 
 def _cheapest_scan(query: Query) -> Scan | None:
     """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
+    if query.is_about_most:
+        return _cheapest_sweeps(query)
     search = BackwardGreedy(query.model, query.objective)
     length = _first_length(search, query)
     if length is None:
@@ -107,9 +117,14 @@ def _cheapest_scan(query: Query) -> Scan | None:
     if tolerance**2 == 0.0:
         return None
     while True:
-        search.extend(0.0, length)
-        scan = query.complete(search.order(min(length, search.steps)))
-        left = tolerance - _largest_bias(query, scan)
+        try:
+            search.extend(0.0, length)
+            scan = query.complete(search.order(min(length, search.steps)))
+            left = tolerance - _largest_bias(query, scan)
+        except LateError:
+            if best is None:
+                raise
+            return best
         if left > 0 and left**2 > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
         if search.steps < length or length / tolerance**2 >= least:
@@ -118,6 +133,26 @@ def _cheapest_scan(query: Query) -> Scan | None:
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
+
+
+def _cheapest_sweeps(query: Query) -> Scan | None:
+    """The same among systematic scans, where so much is asked that nothing is gained by a search."""
+    n, tolerance = query.model.n_variables, query.tolerance
+    sweep = Scan.systematic(n, n)
+    problem = touched_by(query.space.rows, sweep, 1.0, 0.0)
+    b = problem.start_values()
+    best, least, norms = None, math.inf, [math.inf]
+    while len(norms) / tolerance**2 < least and n * len(norms) <= MOST_STEPS:
+        current().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
+        problem.advance(sweep, b)
+        bounds = problem.at(b, query.objective.positions)
+        left = tolerance - max(float(part.max()) for part in query.biases(bounds))
+        if left > 0 and left**2 > 0 and len(norms) / left**2 < least:
+            best, least = len(norms), len(norms) / left**2
+        norms.append(float(bounds.sum()))
+        if best is None and len(norms) > _FEW_SWEEPS and stagnates(np.array(norms[1:])):
+            return None
+    return None if best is None else Scan.systematic(n, best * n)
 
 
 def _first_length(search: BackwardGreedy, query: Query) -> int | None:
@@ -142,7 +177,7 @@ def _why_not(query: Query) -> str:
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     worst = np.argsort(-sums, kind="stable")[:3].tolist()
     rows = ", ".join(f"{query.model.labels[i]!r} ({sums[i]:.3g})" for i in worst)
-    radius = bound.spectral_radius()
+    radius = quick_radius(bound)
     what = f"the spectral radius of the influence is {radius:.3g}, "
     what += "not below 1" if radius >= 1 else "but no scan of an affordable length was found"
     return f"{what}; the strongest rows are those of {rows}."

@@ -15,9 +15,11 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import METHODS, Method, Plan, adapt_errors, answer, choose, is_certain, read_settings
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
+from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
@@ -62,12 +64,13 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "local", "dobrushin", "coalescence", "uncertified"}
+    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
         "exact": a clique tree. "local": sums over a region around each target, with a bound on what everything else can
         do. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
         sets of states, which need no condition (see `coalescence`). "auto": the cheapest of the first three that
-        reaches the tolerance, else coalescence. "uncertified": plain sampling, with intervals that leave out the
-        unknown bias; it has to be asked for.
+        reaches the tolerance, else coalescence. "parts": "auto" for each part of the targets that depends on less than
+        all do; "auto" tries this where the first three fail. "uncertified": plain sampling, with intervals that leave
+        out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
     backend : {"auto", "cpu", "cuda"}
@@ -206,12 +209,14 @@ def _choose(
 ) -> tuple[Method, Numbering | None]:
     """The method for a query, and where the variables that it knows are in the model; None for all of them."""
     check.instance(model, Model, "estimate", "model", "a model")
-    if _is_asked_nearby(model, targets, evidence, settings.method):
-        return choose_nearby(model, targets, evidence, settings)
-    query = read_query(model, targets, evidence, settings)
-    if will_draw and not is_certain(settings.method):
-        _ = query.space.start  # before all else: the evidence may be impossible
-    return choose(query), None
+    with planning_deadline(settings.time):
+        if _is_asked_nearby(model, targets, evidence, settings.method):
+            return choose_nearby(model, targets, evidence, settings)
+        query, part = keep_relevant(read_query(model, targets, evidence, settings))
+        if will_draw and not is_certain(settings.method):
+            _ = query.space.start  # before all else: the evidence may be impossible
+        with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
+            return choose(query), part
 
 
 def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:

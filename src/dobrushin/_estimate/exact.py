@@ -16,6 +16,7 @@ from dobrushin._estimate.targets import shown
 from dobrushin._exact.clique_tree import MEMORY_LIMIT, CliqueTree, clique_tree
 from dobrushin._exact.elimination import Elimination, NoAllowedState, eliminate
 from dobrushin._models import Model
+from dobrushin._shared.deadline import LateError
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -124,6 +125,8 @@ def known_tree(space: Workspace, model: Model | None = None, group: tuple[int, .
     if group not in space.trees:
         try:
             space.trees[group] = TreeSearch(clique_tree(space.model if model is None else model, MEMORY_LIMIT))
+        except LateError:
+            raise  # of this call: another one may have more time
         except BudgetError as refusal:
             space.trees[group] = TreeSearch(None, refusal.required, refusal.limit)
     search = space.trees[group]

@@ -23,7 +23,7 @@ from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
@@ -34,6 +34,9 @@ REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
 )
+
+# Each method but the last may take this part of the time that is left for planning.
+_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ class Plan:
         Whether the estimate will come with a guarantee.
     is_certain : bool
         Whether nothing is left to chance.
+    relevance : str
+        How many variables matter to the targets, where the others were dropped. The scan is for the model of these
+        variables: in the whole one, variables that do not matter to the targets would still move their neighbours.
 
     Examples
     --------
@@ -101,6 +107,7 @@ class Plan:
     pilot_updates: int = 0
     is_certified: bool = True
     is_certain: bool = False
+    relevance: str = ""
 
     @property
     def updates(self) -> int:
@@ -130,6 +137,8 @@ class Plan:
             work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
             work += pilot if self.pilot_updates else ""
             lines.append(f"  scan      {work}, kernel {self.kernel}")
+        if self.relevance:
+            lines.append(f"  model     {self.relevance}")
         lines.append(f"  time      about {self.seconds:.2g} s")
         return "\n".join(lines)
 
@@ -241,6 +250,8 @@ class Method(ABC):
         states = [state for question in self.query.questions for state in question.states]
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
+        if plan.relevance:
+            assumptions = (*assumptions, f"{plan.relevance}; rounding in what the others sum to is included")
         return Estimate(
             targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept
         )
@@ -255,6 +266,7 @@ class Method(ABC):
         return Plan(
             cls.name, reason, query.tolerance, query.confidence, bias, interval, query.intervals,
             stops_early=averaged and not cls.is_certain, is_certified=cls.is_certified, is_certain=cls.is_certain,
+            relevance=query.relevance,
             **parts,
         )  # fmt: skip
 
@@ -408,11 +420,11 @@ def _refuse_long(method: Method, needed: int) -> None:
 def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
     choice = Choice()
-    for method in METHODS.values():
-        if not method.in_auto:
-            continue
+    asked = [method for method in METHODS.values() if method.in_auto]
+    for method in asked:
         try:
-            proposal = method.propose(query, choice)
+            with current().part(_SHARE if method is not asked[-1] else 1.0):
+                proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
         except BudgetError as refusal:

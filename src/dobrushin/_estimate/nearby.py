@@ -17,10 +17,13 @@ from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering, Part
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError
 
 _FIRST_RADIUS = 8
+# About how long it takes to make a ball, for each of its variables.
+_SECONDS_PER_VARIABLE = 2e-6
 
 
 def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering]:
@@ -35,6 +38,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     radius = _FIRST_RADIUS
     while True:
         ball = model.near(centres, radius)
+        current().charge(ball.model.n_variables * _SECONDS_PER_VARIABLE, "looking around the targets")
         log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
         near = {label: state for label, state in given.items() if ball.holds(label)}
         query = read_query(ball.model, targets, near, settings, is_part=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -21,14 +21,18 @@ from dobrushin._exact.elimination import Elimination
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
+from dobrushin._models.near import Numbering
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import distinct
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError
 
 # Cells of a joint marginal: more would need as many intervals.
 _MOST_CELLS = 2**16
+# Targets that a search for a scan would take long for.
+_VERY_MANY = 10**5
 # Models given evidence that are kept: so many, and fewer of large ones.
 _MOST_KEPT, _MOST_VARIABLES = 16, 10**6
 _MAKING = RLock()
@@ -56,6 +60,7 @@ class Query:
     budget: float | None
     time: float | None = None
     is_part: bool = False  # the model is a part of a larger one
+    relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 
     @property
     def model(self) -> Model:
@@ -75,7 +80,8 @@ class Query:
     @cached_property
     def objective(self) -> Objective:
         """The variables that any question looks at, each with its largest weight."""
-        positions = np.unique(np.concatenate([question.positions for question in self.questions]))
+        named = np.concatenate([question.positions for question in self.questions])
+        positions = distinct(named, self.model.n_variables)
         weights = np.zeros(len(positions))
         for question in self.questions:
             np.maximum.at(weights, np.searchsorted(positions, question.positions), question.weights)
@@ -85,6 +91,12 @@ class Query:
     def labels(self) -> list[Hashable]:
         """Labels of these variables."""
         return self.model._labels_at(self.objective.positions)
+
+    @property
+    def is_about_most(self) -> bool:
+        """Whether so many variables are asked for that scans need not be searched for: sweeps do as well."""
+        asked, n = len(self.objective.positions), self.model.n_variables
+        return asked >= _VERY_MANY and 4 * asked >= n
 
     def columns(self, question: Question) -> NDArray[np.int64]:
         """Places of a question's variables among those of the objective."""
@@ -96,7 +108,9 @@ class Query:
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
         """A scan; variables that count for so little that it leaves them out are updated once, at the beginning."""
-        missing = np.setdiff1d(self.objective.positions, order)
+        updated = np.zeros(self.model.n_variables, dtype=np.bool_)
+        updated[order] = True
+        missing = self.objective.positions[~updated[self.objective.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
@@ -138,7 +152,9 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
 
 def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
     """The questions behind `targets`; positions are those in `rest`, the model given the evidence."""
-    items = _read_items(model, targets, rest)
+    if isinstance(targets, str) and targets == "all" and not _is_label(model, targets):
+        return [_Reader(model, evidence, rest).read_all()]
+    items = _read_items(model, targets)
     plain = [item for item in items if not isinstance(item, Target)]
     if plain:
         check.positions(plain, model.labels, model._lookup, "estimate", "targets")  # known and distinct
@@ -152,13 +168,11 @@ def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest
     return questions
 
 
-def _read_items(model: Model, targets: Any, rest: Model) -> list[Any]:
+def _read_items(model: Model, targets: Any) -> list[Any]:
     if isinstance(targets, np.ndarray) and targets.ndim == 0:
         targets = targets.item()
     if isinstance(targets, Target) or _is_label(model, targets):
         return [targets]
-    if isinstance(targets, str) and targets == "all":
-        return list(rest.labels)
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels)
         raise ArgumentError("estimate", "targets", f"'all', Joint, Statistic or {known}", targets)
@@ -179,6 +193,11 @@ class _Reader(TargetReader):
     model: Model
     evidence: dict[Hashable, int]
     rest: Model
+
+    def read_all(self) -> Marginals:
+        """The question behind all variables that are not observed."""
+        positions = np.arange(self.rest.n_variables)
+        return Marginals(positions, list(self.rest.labels), self._states(positions))
 
     def read_labels(self, labels: list[Any]) -> Marginals:
         """The question behind some labels."""
@@ -213,7 +232,10 @@ class _Reader(TargetReader):
         return check.positions(labels, model.labels, model._lookup, "estimate", "targets")
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
-        return [self.rest.states(i) for i in positions.tolist()]
+        # Variables with as many states have the same ones: a model has spins or labels.
+        sizes = self.rest.cardinalities[positions]
+        kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
+        return [kinds[k] for k in sizes.tolist()]
 
     def _refuse_observed(self, labels: Iterable[Hashable]) -> None:
         for label in labels:
@@ -238,6 +260,8 @@ class Workspace:
     rounding : float
         Bounds how far the log-density of the model is from that of the model it was made from by evidence (up to a
         constant), which bounds the error of each of its conditional laws too.
+    place : Numbering or None
+        Where its variables are in the model that it was made from by leaving out what does not matter.
     trees : dict
         By the positions of the variables that are made one; the empty key is for the model as it is.
     elimination : Elimination or None
@@ -247,9 +271,10 @@ class Workspace:
     model: Model
     rounding: float = 0.0
     is_given: bool = False
+    place: Numbering | None = None
     trees: dict[tuple[int, ...], TreeSearch] = field(default_factory=dict)
     elimination: Elimination | None = None
-    _given: OrderedDict[frozenset[Any], Workspace] = field(default_factory=OrderedDict)
+    _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
     _lock: Any = field(default_factory=RLock)
 
     @property
@@ -283,19 +308,25 @@ class Workspace:
         if not evidence:
             return self
         key = frozenset(evidence.items())
-        with self._lock:
-            if key in self._given:
-                self._given.move_to_end(key)
-                return self._given[key]
+
+        def condition() -> Workspace:
             rest = self.model.condition(evidence)
             known = np.array([self.model.index(label) for label in evidence])
             kept = np.delete(np.arange(self.model.n_variables), known)
             rest._known_influence = KnownInfluence(rest, self.rows, kept)
-            space = Workspace(rest, self.model._form.condition_error(known), is_given=True)
-            self._given[key] = space
-            while len(self._given) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
-                self._given.popitem(last=False)
-            return space
+            return Workspace(rest, self.model._form.condition_error(known), is_given=True)
+
+        return self.derive(key, condition)
+
+    def derive(self, key: Hashable, make: Callable[[], Workspace]) -> Workspace:
+        """The workspace of a model that is made from this one; the last ones are kept."""
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+            self._derived.move_to_end(key)
+            while len(self._derived) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
+                self._derived.popitem(last=False)
+            return self._derived[key]
 
 
 def workspace(model: Model) -> Workspace:

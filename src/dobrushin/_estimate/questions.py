@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -135,7 +136,7 @@ class Marginals(Question):
     values: list[range]  # the states of each
     is_counted_by_kernels: bool = True
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Number of states of each variable."""
         return np.array([len(states) for states in self.values])

@@ -131,7 +131,7 @@ class ChainMethod(Method):
         kernel = choose_kernel(query.model, scan, cls.most_chains(query, query.tolerance - (bias or 0.0)))
         bias = cls.bias_as_drawn(query, scan, kernel)
         chains = cls.most_chains(query, query.tolerance - (bias or 0.0))
-        seconds = kernel.seconds(len(scan) * chains)
+        seconds = kernel.seconds(len(scan) * chains, scan)
         plan = cls.draft(query, cls.reason, bias, scan=scan, chains=chains, kernel=kernel.name, seconds=seconds)
         best = choice.best
         return cls(query, plan, kernel) if best is None or seconds < best.plan.seconds else best

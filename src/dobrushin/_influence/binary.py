@@ -7,9 +7,11 @@ import numpy as np
 from dobrushin._influence import budget
 from dobrushin._influence.factors import enumerate_factors
 from dobrushin._influence.rows import Bounds, Wanted, theorem_for
-from dobrushin._kernels import influence as kernels
+from dobrushin._kernels.gap import THM6, THM6_TIGHT
+from dobrushin._kernels.spin_influence import ising_rows, spin_rows
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.spins import SpinTerms
+from dobrushin._shared.pieces import in_pieces
 
 # Terms of more variables have neighbourhoods that are too large to enumerate anyway.
 _TABLE_ORDER = 12
@@ -26,9 +28,9 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
             label = wanted.labels[int(wanted.positions[int(np.argmax(degrees))])]
             raise budget.over_budget(label, 2.0 ** (degree - 1), 2.0 ** (budget.EXACT_DEGREE - 1))
     bounds, matrix = wanted.no_bounds(), form.couplings
-    kernels.ising_rows(
-        wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start, wanted.is_paper, min(limit, degree),
-        *bounds,
+    in_pieces(
+        ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start, wanted.is_paper,
+        min(limit, degree), *bounds,
     )  # fmt: skip
     return bounds
 
@@ -37,11 +39,15 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
 def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
     """Theorem 6 (tightened unless the method is "paper"), and enumeration under a budget."""
     bounds = wanted.no_bounds()
-    kernels.spin_rows(
-        wanted.positions, form.term_start, form.term_of, form.scope_start, form.scope, form.strengths,
-        form.fields, wanted.start, wanted.columns, wanted.is_paper, bounds.values, bounds.cap,
+    if wanted.method == "exact":
+        return enumerate_factors(form.tables(), wanted, bounds)
+    widest = int(np.diff(wanted.start).max(initial=0))
+    in_pieces(
+        spin_rows, len(wanted.positions), wanted.positions, form.term_start, form.term_of, form.scope_start, form.scope,
+        form.strengths, form.fields, wanted.start, wanted.columns, wanted.is_paper, np.empty(widest), np.empty(1),
+        bounds.values, bounds.cap,
     )  # fmt: skip
-    bounds.theorem[:] = kernels.THM6 if wanted.is_paper else kernels.THM6_TIGHT
-    if wanted.method == "exact" or (wanted.method == "best" and form.order <= _TABLE_ORDER):
+    bounds.theorem[:] = THM6 if wanted.is_paper else THM6_TIGHT
+    if wanted.method == "best" and form.order <= _TABLE_ORDER:
         return enumerate_factors(form.tables(), wanted, bounds)
     return bounds

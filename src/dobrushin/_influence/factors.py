@@ -9,9 +9,28 @@ from numpy.typing import NDArray
 
 from dobrushin._influence import budget
 from dobrushin._influence.rows import Bounds, Wanted, theorem_for
-from dobrushin._kernels import influence as kernels
+from dobrushin._kernels import factor_influence as kernels
+from dobrushin._kernels.gap import RANGE, RANGE_COARSE
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.pieces import in_pieces
+
+
+class Packed(NamedTuple):
+    """The factors of each row, their members as places in the row's list of neighbours."""
+
+    k_own: NDArray[np.int64]
+    unary_start: NDArray[np.int64]
+    unary: NDArray[np.float64]
+    start: NDArray[np.int64]
+    k_other: NDArray[np.int64]
+    f_start: NDArray[np.int64]
+    m_start: NDArray[np.int64]
+    m_of: NDArray[np.int64]
+    m_stride: NDArray[np.int64]
+    own_stride: NDArray[np.int64]
+    base: NDArray[np.int64]
+    table: NDArray[np.float64]
 
 
 @theorem_for(FactorTables)
@@ -21,60 +40,103 @@ def factor_rows(form: FactorTables, wanted: Wanted) -> Bounds:
     The paper has no theorem for factors: see the theory page, "Range of the factors".
     """
     packed, bounds = pack_factors(form, wanted.positions, wanted.start, wanted.columns), wanted.no_bounds()
-    kernels.factor_ranges(
-        packed.k_own, wanted.start, packed.k_other, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride,
-        packed.base, form.table, *_by_neighbor(packed, wanted.start), bounds.values, bounds.cap,
-    )  # fmt: skip
-    bounds.theorem[:] = kernels.RANGE
+    if wanted.method != "exact":
+        _find_ranges(packed, bounds)
     if wanted.is_paper:
         bounds.cap[:] = 1.0
         return bounds
-    return _enumerate(form, wanted, packed, bounds)
+    return _enumerate_neighbors(packed, wanted, bounds)
 
 
 def enumerate_factors(form: FactorTables, wanted: Wanted, bounds: Bounds) -> Bounds:
     """The bounds, with exact influences where the neighbourhood is small enough and they are smaller."""
-    return _enumerate(form, wanted, pack_factors(form, wanted.positions, wanted.start, wanted.columns), bounds)
+    packed = pack_factors(form, wanted.positions, wanted.start, wanted.columns)
+    return _enumerate_neighbors(packed, wanted, bounds)
 
 
-class Packed(NamedTuple):
-    """The factors of each row, their members as places in the row's list of neighbours."""
-
-    k_own: NDArray[np.int64]
-    k_other: NDArray[np.int64]
-    f_start: NDArray[np.int64]
-    m_start: NDArray[np.int64]
-    m_of: NDArray[np.int64]
-    m_stride: NDArray[np.int64]
-    own_stride: NDArray[np.int64]
-    base: NDArray[np.int64]
-
-
-def _enumerate(form: FactorTables, wanted: Wanted, packed: Packed, bounds: Bounds) -> Bounds:
-    rows = budget.enumerable(wanted, packed.k_own, packed.k_other)
+def _enumerate_neighbors(packed: Packed, wanted: Wanted, bounds: Bounds) -> Bounds:
+    members = packed.m_start[packed.f_start[1:]] - packed.m_start[packed.f_start[:-1]]
+    rows, room = budget.enumerable(wanted, packed.k_own, packed.k_other, members)
     bounds = wanted.before_enumeration(bounds)
-    no_unary = np.zeros(int(packed.k_own.max()))  # single-variable factors are factors here
-    kernels.enumerated_rows(
-        rows, packed.k_own, frozen(np.zeros_like(packed.k_own)), frozen(no_unary), wanted.start, *packed[1:],
-        form.table, *bounds,
-    )  # fmt: skip
+    enumerate_rows(rows, room, packed, bounds)
     return bounds
 
 
-def _by_neighbor(packed: Packed, start: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+def enumerate_rows(rows: NDArray[np.int64], room: int, packed: Packed, bounds: Bounds) -> None:
+    """Put exact influences on some rows into the bounds where they are smaller."""
+    states = int(packed.k_own[rows].max(initial=0))
+    law, defined = np.empty(room), np.empty(room // 2 + 1, dtype=np.bool_)
+    work = (law, defined, np.empty(states), np.empty(kernels.STATE))
+    in_pieces(kernels.enumerated_rows, len(rows), rows, *packed, *work, *bounds)
+
+
+def _find_ranges(packed: Packed, bounds: Bounds) -> None:
+    """Fill in the range of the factors, or distances from a centre in rows where that takes too long."""
+    by_neighbor = _by_neighbor(packed)
+    cells = _cells(packed, by_neighbor)
+    rows, coarse = budget.split_rows(packed.start, cells * packed.k_other, cells)
+    _, _, _, start, k_other, _, *rest = packed
+    bounds.theorem[:] = RANGE
+    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    room = int(np.rint(cells[entries].max(initial=0.0)))
+    work = (np.empty(room), _room_for_values(k_other[entries]), np.empty(kernels.STATE))
+    in_pieces(
+        kernels.factor_ranges, len(rows), rows, packed.k_own, start, k_other, *rest, *by_neighbor, *work,
+        bounds.values, bounds.cap,
+    )  # fmt: skip
+    find_coarse_ranges(coarse, packed, by_neighbor, RANGE_COARSE, bounds)
+
+
+def _cells(packed: Packed, by_neighbor: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+    """For each entry, how many potentials the factors have that it shares."""
+    logs = prefix_sums(np.log(packed.k_other.astype(float))[_entries_of_members(packed)])
+    by_start, _, factor = by_neighbor
+    entry = np.repeat(np.arange(len(packed.k_other)), np.diff(by_start))
+    own = np.repeat(packed.k_own, np.diff(packed.start))[entry]
+    with np.errstate(over="ignore"):
+        sizes = own * np.exp((logs[packed.m_start[1:]] - logs[packed.m_start[:-1]])[factor])
+    return np.bincount(entry, sizes, minlength=len(packed.k_other))
+
+
+def _room_for_values(k_other: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.empty((kernels.VALUES, int(k_other.max(initial=1))))
+
+
+def find_coarse_ranges(
+    rows: NDArray[np.int64], packed: Packed, by_neighbor: tuple[NDArray[Any], ...], name: int, bounds: Bounds
+) -> None:
+    """Fill in the bounds by distances from a centre on some rows."""
+    k_own, unary_start, unary, start, k_other, _, *rest = packed
+    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    bounds.theorem[entries] = name
+    work = (_room_for_values(k_other[entries]), np.empty(kernels.STATE))
+    in_pieces(
+        kernels.coarse_ranges, len(rows), rows, k_own, unary_start, unary, start, k_other, *rest, *by_neighbor,
+        *work, bounds.values, bounds.cap,
+    )  # fmt: skip
+
+
+def _by_neighbor(packed: Packed) -> tuple[NDArray[Any], ...]:
     """The members again, sorted by the neighbour that they are."""
+    entry = _entries_of_members(packed)
     factor = np.repeat(np.arange(len(packed.base)), np.diff(packed.m_start))
-    row = np.repeat(np.arange(len(packed.k_own)), np.diff(packed.f_start))[factor]
-    entry = start[row] + packed.m_of
     order = np.argsort(entry, kind="stable")
-    by_start = prefix_sums(np.bincount(entry, minlength=int(start[-1])))
+    by_start = prefix_sums(np.bincount(entry, minlength=int(packed.start[-1])))
     return frozen(by_start), frozen(order), frozen(factor[order])
+
+
+def _entries_of_members(packed: Packed) -> NDArray[np.int64]:
+    """The entry of its row that each member is."""
+    row = np.repeat(np.arange(len(packed.k_own)), np.diff(packed.f_start))
+    first = np.repeat(packed.start[row], np.diff(packed.m_start))
+    entries: NDArray[np.int64] = first + packed.m_of
+    return entries
 
 
 def pack_factors(
     form: FactorTables, positions: NDArray[np.int64], start: NDArray[np.int64], columns: NDArray[Any]
 ) -> Packed:
-    """The factors of some rows, as the kernels take them."""
+    """The factors of some rows, as the kernels take them; single-variable factors are factors here, not unaries."""
     counts = form.factor_start[positions + 1] - form.factor_start[positions]
     f_start, slot = row_entries(form.factor_start[positions], counts)
     factor = form.factor_of[slot]
@@ -88,8 +150,10 @@ def pack_factors(
     n = form.n_variables
     key = np.repeat(np.arange(len(positions)), np.diff(start)) * n + columns
     place = np.searchsorted(key, member_row[other] * n + variable[other]) - start[member_row[other]]
+    k_own = form.cardinalities[positions]
     parts = (
-        form.cardinalities[positions], form.cardinalities[columns], f_start, prefix_sums(sizes - 1), place,
-        form.stride[member][other], form.factor_stride[slot], form.table_start[factor],
+        k_own, np.zeros_like(k_own), np.zeros(int(k_own.max(initial=0))), start, form.cardinalities[columns],
+        f_start, prefix_sums(sizes - 1), place, form.stride[member][other], form.factor_stride[slot],
+        form.table_start[factor], form.table,
     )  # fmt: skip
     return Packed(*(frozen(part) for part in parts))

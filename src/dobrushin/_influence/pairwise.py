@@ -8,14 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import budget
+from dobrushin._influence.factors import Packed, enumerate_rows, find_coarse_ranges
 from dobrushin._influence.rows import Bounds, Wanted, theorem_for
-from dobrushin._kernels import influence as kernels
+from dobrushin._kernels import pair_influence as kernels
+from dobrushin._kernels.gap import THM4_COARSE
+from dobrushin._kernels.spin_influence import potts_rows
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.pieces import in_pieces
 
-# Rows of labelled pairs whose tables are written out at a time; those that are enumerated have small tables.
-_CHUNK = 4096
+# Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
+_WRITTEN = 2**18
 
 
 class _Tables(NamedTuple):
@@ -31,6 +35,15 @@ class _Tables(NamedTuple):
     other_stride: NDArray[np.int64]
     table: NDArray[np.float64]
 
+    def packed(self) -> Packed:
+        """The same as factors: each edge is one with one other member, the neighbour of the same number."""
+        place = np.arange(len(self.k_other)) - np.repeat(self.start[:-1], np.diff(self.start))
+        parts = (
+            *self[:5], self.start, np.arange(len(self.k_other) + 1), place, self.other_stride, self.own_stride,
+            self.base, self.table,
+        )  # fmt: skip
+        return Packed(*(frozen(part) for part in parts))
+
 
 @theorem_for(PairTables)
 def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
@@ -42,11 +55,38 @@ def pair_table_rows(form: PairTables, wanted: Wanted) -> Bounds:
         form.own_stride[entry], form.other_stride[entry], form.table,
     )  # fmt: skip
     tables, bounds = _Tables(*(frozen(part) for part in parts)), wanted.no_bounds()
-    kernels.pairwise_rows(*tables, wanted.is_paper, *bounds)
+    if wanted.method != "exact":
+        _find_bounds(tables, wanted, bounds)
     if wanted.is_paper:
+        bounds.cap[:] = 1.0
         return bounds
-    rows = budget.enumerable(wanted, tables.k_own, tables.k_other)
-    return _enumerate(rows, tables, wanted.before_enumeration(bounds))
+    rows, room = budget.enumerable(wanted, tables.k_own, tables.k_other)
+    bounds = wanted.before_enumeration(bounds)
+    enumerate_rows(rows, room, tables.packed(), bounds)
+    return bounds
+
+
+def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
+    """Fill in Theorem 4, or distances from a centre in rows where that takes too long."""
+    start, k_own, k_other = tables.start, tables.k_own, tables.k_other
+    own = np.repeat(k_own, np.diff(start)).astype(float)
+    rows, coarse = budget.split_rows(start, 0.5 * own * k_other.astype(float) ** 2, own * k_other)
+    _, entries = row_entries(start[rows], np.diff(start)[rows])
+    cells, states = int((own * k_other)[entries].max(initial=0.0)), int(k_own[rows].max(initial=0))
+    # Leads are kept in rows with several neighbours.
+    several = k_own[rows][np.diff(start)[rows] > 1]
+    room = 0 if wanted.is_paper else int(several[several <= budget.LEADS].max(initial=0))
+    work = (
+        np.empty(cells), np.empty(cells), np.empty((kernels.LABELS, states)),
+        np.empty((kernels.VALUES, int(k_other[entries].max(initial=0)))),
+        np.empty((room, room)), np.empty((room, room)), np.empty((2, room), dtype=np.int64), np.empty(kernels.STATE),
+    )  # fmt: skip
+    offsets = 0 if wanted.is_paper else budget.OFFSETS
+    in_pieces(kernels.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds)
+    if len(coarse):
+        single = np.arange(len(k_other) + 1)
+        by_neighbor = tuple(frozen(part) for part in (single, single[:-1], single[:-1]))
+        find_coarse_ranges(coarse, tables.packed(), by_neighbor, THM4_COARSE, bounds)
 
 
 @theorem_for(LabelPairs)
@@ -56,34 +96,28 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
     given, count = form.given_unaries, len(wanted.positions)
     unary = np.zeros((count, 0)) if given is None else given[wanted.positions]
     bounds = wanted.no_bounds()
-    kernels.potts_rows(start, frozen(strength), frozen(unary), wanted.is_paper, *bounds)
+    if wanted.method != "exact":
+        readable = unary if k <= budget.UNARIES else np.zeros((count, 0))
+        in_pieces(potts_rows, count, start, frozen(strength), frozen(readable), wanted.is_paper, *bounds)
     if wanted.is_paper:
         return bounds
     k_own, k_other = np.full(count, k), np.full(len(strength), k)
-    rows = budget.enumerable(wanted, k_own, k_other)
+    rows, room = budget.enumerable(wanted, k_own, k_other)
     values, theorem, cap = wanted.before_enumeration(bounds)
     equal = np.eye(k if len(rows) else 0).ravel()  # only where it is small
-    for lo in range(0, len(rows), _CHUNK):
-        part = rows[lo : lo + _CHUNK]
-        part_start, entry = row_entries(start[part], np.diff(start)[part])
+    sizes = np.diff(start)
+    written = np.cumsum(sizes[rows] * k * k)
+    while len(rows):
+        last = max(1, int(np.searchsorted(written, written[0] + _WRITTEN)))
+        part, rows, written = rows[:last], rows[last:], written[last:]
+        part_start, entry = row_entries(start[part], sizes[part])
         own, edges = np.arange(len(part)), np.arange(len(entry))
-        tables = _Tables(
+        parts = (
             k_own[part], own * k, np.zeros(len(part) * k) if given is None else unary[part].ravel(),
             part_start, k_other[entry], edges * k * k, np.full(len(entry), k), np.ones(len(entry), dtype=np.int64),
             np.outer(strength[entry], equal).ravel(),
         )  # fmt: skip
-        values[entry], theorem[entry], cap[part] = _enumerate(
-            own, tables, Bounds(values[entry], theorem[entry], cap[part])
-        )
+        improved = Bounds(values[entry], theorem[entry], cap[part])
+        enumerate_rows(frozen(own), room, _Tables(*(frozen(part) for part in parts)).packed(), improved)
+        values[entry], theorem[entry], cap[part] = improved
     return Bounds(values, theorem, cap)
-
-
-def _enumerate(rows: NDArray[np.int64], tables: _Tables, bounds: Bounds) -> Bounds:
-    """The bounds, with exact influences on some rows where they are smaller."""
-    k_own, unary_start, unary, start, k_other, base, own_stride, other_stride, table = tables
-    # Each edge is a factor with one other member: the neighbour of the same number.
-    place = np.arange(len(k_other)) - np.repeat(start[:-1], np.diff(start))
-    members = np.arange(len(k_other) + 1)
-    parts = (rows, k_own, unary_start, unary, start, k_other, start, members, place, other_stride, own_stride, base)
-    kernels.enumerated_rows(*(frozen(part) for part in parts), frozen(table), *bounds)
-    return bounds

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels.influence import ENUMERATED
+from dobrushin._kernels.gap import ENUMERATED
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
 from dobrushin._shared.arrays import frozen, row_entries
@@ -24,6 +24,8 @@ THEOREMS = (
     "Theorem 6, tightened",
     "enumeration",
     "range of the factors",
+    "Theorem 4, coarse",
+    "range of the factors, coarse",
 )
 
 
@@ -74,7 +76,9 @@ class Wanted(NamedTuple):
         """The bounds to improve; the trivial ones if enumeration has to stand by itself."""
         if self.method != "exact":
             return bounds
-        return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), np.ones_like(bounds.cap))
+        # Nobody moves a variable without neighbours.
+        cap = np.where(np.diff(self.start) > 0, 1.0, 0.0)
+        return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 
     def entries(self, first: NDArray[Any]) -> NDArray[np.int64]:
         """Places of the entries of these rows in arrays over all rows, which begin at `first`."""

@@ -2,6 +2,7 @@
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
+All loops can stop and go on: see `dobrushin._shared.pieces`.
 """
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from dobrushin._shared.compile import kernel
 
 TIE = 2.0**-44
-B, R, D = 0, 1, 2  # columns of the array `at`: what is known of a variable lies together in memory
+B, R, D = 0, 1, 2  # columns of the array `variable`: what is known of a variable lies together in memory
 
 
 @kernel
-def _tree(n):
-    """Room for n leaves, all -inf: the nodes, level by level, and where each level begins."""
+def tree(n):
+    """Room for n leaves, all -inf: the nodes, level by level, where each level begins, and how many there are."""
     base = np.zeros(24, dtype=np.int64)
     depth, size = 0, n
     while size > 1:
@@ -73,92 +74,116 @@ def _argmax(node, base, depth):
 
 
 @kernel
-def dogs(order, start, columns, C_bar, column_start, rows, C_column, candidate, d, tolerance):
+def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
+    """Take b, which is in `variable`, through an order, and keep the value that each step replaces. at: [steps]."""
+    spent = 0
+    while at[0] < order.size and spent < allowance:
+        i = order[at[0]]
+        old[at[0]] = variable[i, B]
+        total = 0.0
+        for e in range(start[i], start[i + 1]):
+            total += C_bar[e] * variable[columns[e], B]
+        variable[i, B] = total
+        spent += 8 + 2 * (start[i + 1] - start[i])
+        at[0] += 1
+
+
+@kernel
+def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base, depth, V):
+    """r, the gains of all variables, and their tree; V[0] becomes the variation. at: [variables]."""
+    spent, n = 0, candidate.size
+    while at[0] < n and spent < allowance:
+        i = at[0]
+        total = 0.0
+        for e in range(start[i], start[i + 1]):
+            total += C_bar[e] * variable[columns[e], B]
+        variable[i, R] = variable[i, B] - total
+        V[0] += variable[i, D] * variable[i, B]
+        if candidate[i]:
+            gain[i] = variable[i, D] * variable[i, R]
+        spent += 8 + 2 * (start[i + 1] - start[i])
+        at[0] += 1
+    if at[0] == n:
+        _build(gain, base, depth, n)
+
+
+@kernel
+def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_column, candidate, tolerance, old, variable, gain, base, depth, V):  # fmt: skip  # noqa: E501
     """Replace each step of a fixed order, from the last to the first, by the best one given all the others.
 
-    Works in place on `order`; stops early once the variation is at most `tolerance`. Returns the variation.
+    Works in place on `order`; stops early once the variation V[0] is at most `tolerance`. at: [steps].
     """
-    n = d.size
-    at = np.empty((n, 3))
-    for i in range(n):
-        at[i, B] = 1.0
-        at[i, D] = d[i]
-    old = np.empty(order.size)
-    for t in range(order.size):
-        i = order[t]
-        old[t] = at[i, B]
-        total = 0.0
-        for e in range(start[i], start[i + 1]):
-            total += C_bar[e] * at[columns[e], B]
-        at[i, B] = total
-    gain, base, depth = _tree(n)
-    V = 0.0
-    for i in range(n):
-        total = 0.0
-        for e in range(start[i], start[i + 1]):
-            total += C_bar[e] * at[columns[e], B]
-        at[i, R] = at[i, B] - total
-        V += d[i] * at[i, B]
-        if candidate[i]:
-            gain[i] = d[i] * at[i, R]
-    _build(gain, base, depth, n)
-    for t in range(order.size - 1, -1, -1):
-        if tolerance >= V:
-            break
+    spent = 0
+    while at[0] < order.size and spent < allowance:
+        if tolerance >= V[0]:
+            at[0] = order.size
+            return
+        t = order.size - 1 - at[0]
         # Back to b_{t-1}: the old value is stored, not the difference, so that b does not drift.
         i = order[t]
-        delta = old[t] - at[i, B]
-        at[i, B] = old[t]
+        delta = old[t] - variable[i, B]
+        variable[i, B] = old[t]
         if delta != 0.0:
-            at[i, R] += delta
-            if candidate[i] and at[i, D] > 0.0:
-                _set(i, at[i, D] * at[i, R], gain, base, depth)
+            variable[i, R] += delta
+            if candidate[i] and variable[i, D] > 0.0:
+                _set(i, variable[i, D] * variable[i, R], gain, base, depth)
             for e in range(column_start[i], column_start[i + 1]):
                 j = np.int64(rows[e])
-                at[j, R] -= C_column[e] * delta
-                if candidate[j] and at[j, D] > 0.0:
-                    _set(j, at[j, D] * at[j, R], gain, base, depth)
+                variable[j, R] -= C_column[e] * delta
+                if candidate[j] and variable[j, D] > 0.0:
+                    _set(j, variable[j, D] * variable[j, R], gain, base, depth)
+            spent += 16 * (column_start[i + 1] - column_start[i])
         best = _argmax(gain, base, depth)
         # On a tie the given step stays, also where rounding hides the tie.
-        if gain[best] > gain[i] + TIE * V:
-            V += at[i, D] * at[i, R] - gain[best]
+        if gain[best] > gain[i] + TIE * V[0]:
+            V[0] += variable[i, D] * variable[i, R] - gain[best]
             order[t] = best
         else:
             best = i
         # Pull the weights back through the step.
-        x = at[best, D]
+        x = variable[best, D]
         if x > 0.0:
-            at[best, D] = 0.0
+            variable[best, D] = 0.0
             if candidate[best]:
                 _set(best, 0.0, gain, base, depth)
             for e in range(start[best], start[best + 1]):
                 j = np.int64(columns[e])
-                at[j, D] += x * C_bar[e]
+                variable[j, D] += x * C_bar[e]
                 if candidate[j]:
-                    _set(j, at[j, D] * at[j, R], gain, base, depth)
-    return V
+                    _set(j, variable[j, D] * variable[j, R], gain, base, depth)
+            spent += 16 * (start[best + 1] - start[best])
+        spent += 32
+        at[0] += 1
 
 
 @kernel
-def forward_greedy(steps, start, columns, C_bar, column_start, rows):
-    """Update, step by step, the variable whose bound falls most (Gauss-Southwell)."""
-    n = start.size - 1
-    b = np.ones(n)
-    fall, base, depth = _tree(n)
-    for i in range(n):
+def falls(at, allowance, start, C_bar, fall, base, depth):
+    """How far the first step on each variable lowers its bound, and their tree. at: [variables]."""
+    spent, n = 0, start.size - 1
+    while at[0] < n and spent < allowance:
+        i = at[0]
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e]
         fall[i] = 1.0 - total
-    _build(fall, base, depth, n)
-    order = np.empty(steps, dtype=np.int64)
-    for t in range(steps):
+        spent += 4 + start[i + 1] - start[i]
+        at[0] += 1
+    if at[0] == n:
+        _build(fall, base, depth, n)
+
+
+@kernel
+def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, rows, fall, base, depth, b):
+    """Fill `order`: update, step by step, the variable whose bound falls most (Gauss-Southwell). at: [steps]."""
+    spent = 0
+    while at[0] < order.size and spent < allowance:
         i = _argmax(fall, base, depth)
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * b[columns[e]]
         b[i] = total
         _set(i, 0.0, fall, base, depth)
+        spent += 32 + 2 * (start[i + 1] - start[i])
         # Falls are summed afresh: running differences would keep the rounding of the large values at the start.
         for e in range(column_start[i], column_start[i + 1]):
             j = np.int64(rows[e])
@@ -166,13 +191,31 @@ def forward_greedy(steps, start, columns, C_bar, column_start, rows):
             for f in range(start[j], start[j + 1]):
                 total += C_bar[f] * b[columns[f]]
             _set(j, b[j] - total, fall, base, depth)
-        order[t] = i
-    return order
+            spent += 16 + 2 * (start[j + 1] - start[j])
+        order[at[0]] = i
+        at[0] += 1
+
+
+@kernel
+def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept):
+    """Take b through steps, each a variable (0 or more) or row -1 - step of Q; keep b before every so many-th of them.
+
+    at: [steps].
+    """
+    spent = 0
+    new = np.empty_like(b)
+    while at[0] < steps.size and spent < allowance:
+        if at[0] % every == 0:
+            kept[at[0] // every] = b
+        _step(steps[at[0]], Q, start, columns, C_bar, b, new)
+        b[:] = new
+        spent += 4 * b.size + (2 * C_bar.size if steps[at[0]] < 0 else 0)
+        at[0] += 1
 
 
 @kernel
 def _step(step, Q, start, columns, C_bar, b, out):
-    """out = B(q) b for one step: a variable (step >= 0) or row -1 - step of Q."""
+    """out = B(q) b for one step."""
     for i in range(b.size):
         out[i] = b[i]
     for i in range(b.size):
@@ -185,35 +228,19 @@ def _step(step, Q, start, columns, C_bar, b, out):
 
 
 @kernel
-def dogs_random(steps, Q, start, columns, C_bar, d, tolerance):
-    """The same from a scan with random steps; returns the new steps and the number that was kept as it was.
+def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, before, d, V, chosen):
+    """Replace steps by the best ones, from the last to the first; before[t] is b before step t. at: [steps].
 
-    The vectors b_t are not all kept but recomputed from every so many-th: sqrt(T) vectors at a time.
+    Stops early once the variation V[0] is at most `tolerance`; then V[1] is the number of steps that stay.
     """
-    n, T = d.size, steps.size
-    every = int(np.ceil(np.sqrt(T)))
-    marks = np.empty((T // every + 1, n))
-    inside = np.empty((every, n))
-    b = np.ones(n)
-    new = np.empty(n)
-    for t in range(T):
-        if t % every == 0:
-            marks[t // every] = b
-        _step(steps[t], Q, start, columns, C_bar, b, new)
-        b, new = new, b
-    V = 0.0
-    for i in range(n):
-        V += d[i] * b[i]
-    out = steps.copy()
-    for t in range(T - 1, -1, -1):
-        if tolerance >= V:
-            return out, t + 1, V
-        if t == T - 1 or t % every == every - 1:
-            first = t - t % every
-            inside[0] = marks[t // every]
-            for s in range(first, t):
-                _step(steps[s], Q, start, columns, C_bar, inside[s - first], inside[s - first + 1])
-        b = inside[t % every]
+    spent, n = 0, d.size
+    while at[0] < steps.size and spent < allowance:
+        t = steps.size - 1 - at[0]
+        if tolerance >= V[0]:
+            V[1] = t + 1
+            at[0] = steps.size
+            return
+        b = before[t]
         best, best_key, mean_key = 0, -np.inf, 0.0
         for i in range(n):
             total = 0.0
@@ -226,10 +253,11 @@ def dogs_random(steps, Q, start, columns, C_bar, d, tolerance):
                 mean_key += Q[-1 - steps[t], i] * key
             elif steps[t] == i:
                 mean_key = key
-        V += mean_key - best_key
-        out[t] = best
+        V[0] += mean_key - best_key
+        chosen[t] = best
         x = d[best]
         d[best] = 0.0
         for e in range(start[best], start[best + 1]):
             d[columns[e]] += x * C_bar[e]
-    return out, 0, V
+        spent += 4 * n + 2 * C_bar.size
+        at[0] += 1

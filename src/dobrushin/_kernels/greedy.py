@@ -5,22 +5,22 @@ next one to prepend is the variable with the largest d. Its L1 norm is the varia
 Only variables that were touched have a number, and only they are in the heap.
 """
 
-import numpy as np
-
 from dobrushin._shared.compile import kernel
 
-DONE, NEED_ROW, FULL = 0, 1, 2
+DONE, NEED_ROW, FULL, PAUSED = 0, 1, 2, 3
 
 
 @kernel
-def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters):
-    """Prepend steps until the norm of d is at most `tolerance` or there are `limit` steps.
+def extend(
+    allowance, tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, place, order, norms, state, counters
+):
+    """Prepend steps until the norm of d is at most `tolerance`, there are `limit` steps or the allowance is spent.
 
     counters: [entries of the heap, steps]; state: [norm of d, norm when it was last summed afresh].
     place is 1 + the place in the heap, 0 for variables that are not in it.
     """
     size, steps = counters[0], counters[1]
-    status = FULL
+    status, spent = FULL, 0
     while True:
         if state[0] < 0.5 * state[1] or state[0] <= tolerance:
             # The running norm loses digits as it shrinks.
@@ -29,10 +29,14 @@ def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, 
                 total += d[heap[p]]
             state[0] = total
             state[1] = total
+            spent += 2 * size
         if state[0] <= tolerance:
             status = DONE
             break
         if steps >= limit:
+            break
+        if spent >= allowance:
+            status = PAUSED
             break
         i = heap[0]
         if not has_row[i]:
@@ -55,6 +59,7 @@ def extend(tolerance, limit, begin, end, columns, C_bar, has_row, ids, d, heap, 
         order[steps] = i
         steps += 1
         norms[steps] = state[0]
+        spent += 64 + 32 * (end[i] - begin[i])
     counters[0] = size
     counters[1] = steps
     return status
@@ -106,12 +111,14 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 
 @kernel
-def push_all(ids, d, heap, place, count):
-    """Heap of the variables 0 to count - 1."""
-    for j in range(count):
+def push_all(at, allowance, count, ids, d, heap, place):
+    """Heap of the variables 0 to count - 1. at: [variables]."""
+    last = min(count, at[0] + allowance // 32 + 1)
+    for j in range(at[0], last):
         heap[j] = j
         place[j] = j + 1
         _sift_up(j, ids, d, heap, place)
+    at[0] = last
 
 
 @kernel
@@ -151,20 +158,25 @@ def _sift_down(p, size, ids, d, heap, place):
 
 
 @kernel
-def suffix_norms(order, begin, end, columns, C_bar, d):
-    """Norm of d pulled back through the last k steps, k = 0, ..., T: the variation of each suffix by itself."""
-    norms = np.empty(order.size + 1)
-    total = fresh = d.sum()
-    norms[0] = total
-    for k in range(order.size):
-        i = order[order.size - 1 - k]
+def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, norms):
+    """Norm of d pulled back through the last k steps, k = 0, ..., T: the variation of each suffix by itself.
+
+    at: [steps]; state: [norm of d, norm when it was last summed afresh].
+    """
+    spent = 0
+    if at[0] == 0:
+        state[0] = state[1] = norms[0] = d.sum()
+    while at[0] < order.size and spent < allowance:
+        i = order[order.size - 1 - at[0]]
         x = d[i]
         d[i] = 0.0
-        total -= x
+        state[0] -= x
         for e in range(begin[i], end[i]):
             d[columns[e]] += x * C_bar[e]
-            total += x * C_bar[e]
-        if total < 0.5 * fresh:
-            total = fresh = d.sum()
-        norms[k + 1] = total
-    return norms
+            state[0] += x * C_bar[e]
+        spent += 8 + 4 * (end[i] - begin[i])
+        if state[0] < 0.5 * state[1]:
+            state[0] = state[1] = d.sum()
+            spent += d.size
+        at[0] += 1
+        norms[at[0]] = state[0]

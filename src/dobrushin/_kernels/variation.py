@@ -1,9 +1,8 @@
 """The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; theory page, "Clamps, caps and update errors").
 
 Only additions and multiplications of non-negative numbers, so that the rounding error is known beforehand.
+Both loops can stop and go on: see `dobrushin._shared.pieces`.
 """
-
-import numpy as np
 
 from dobrushin._shared.compile import kernel
 
@@ -11,31 +10,46 @@ FLOOR = 2.0**-1000
 
 
 @kernel
-def forward(order, first, steps, start, columns, C_bar, cap, error, b):
-    """Update b through `steps` steps of the cycle `order`, from its place `first`."""
-    at = first
-    for _ in range(steps):
-        i = order[at]
-        at += 1
-        if at == order.size:
-            at = 0
+def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, error, b):
+    """Update b through `steps` steps of the cycle `order`, from its place `first`. at: [steps]."""
+    spent = 0
+    done = at[0]
+    place = (first + done) % order.size
+    while done < steps and spent < allowance:
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
         b[i] = _updated(i, start, columns, C_bar, cap, error, b)
+        spent += 8 + 2 * (start[i + 1] - start[i])
+        done += 1
+    at[0] = done
 
 
 @kernel
-def forward_random(q, steps, start, columns, C_bar, cap, error, b):
-    """Update b through steps that each update variable i with probability q_i."""
-    new = np.empty_like(b)
-    for _ in range(steps):
-        for i in range(q.size):
+def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, new, b):
+    """Update b through steps that each update variable i with probability q_i.
+
+    at: [steps, variables of the present step]; new: room for b.
+    """
+    spent = 0
+    while at[0] < steps and spent < allowance:
+        for i in range(at[1], q.size):
+            spent += 1
             if q[i] > 0.0:
                 # Never b - q (b - new), which cancels.
                 fresh = _updated(i, start, columns, C_bar, cap, error, b)
                 value = (1.0 - q[i]) * b[i] + q[i] * fresh
                 new[i] = 0.0 if b[i] == 0.0 and fresh == 0.0 else max(value, FLOOR)
+                spent += 8 + 2 * (start[i + 1] - start[i])
+            if spent >= allowance and i + 1 < q.size:
+                at[1] = i + 1
+                return
         for i in range(q.size):
             if q[i] > 0.0:
                 b[i] = new[i]
+        at[0] += 1
+        at[1] = 0
 
 
 @kernel

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dobrushin._models.barren import sum_out, sum_variation
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.forms import Form, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 
@@ -258,6 +259,33 @@ class FactorTables(Form):
             prefix_sums(arity), _join(scopes, np.int64),
             prefix_sums(size), _join(tables, np.float64),
         )  # fmt: skip
+
+    def restrict(self, variables: NDArray[np.bool_]) -> FactorTables:
+        members = np.append(variables[self.scope], True)[self.scope_start[:-1]]
+        return self._select(variables, members | (np.diff(self.scope_start) == 0))
+
+    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_], float]:
+        rest = sum_out(self, wanted)
+        return self._select(rest.variables, rest.factors), rest.variables, rest.error
+
+    def sum_variation(self, k: int, axis: int) -> float:
+        """How much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
+        if (k, axis) not in self._variations:
+            self._variations[k, axis] = sum_variation(self.factor(k)[1], axis)
+        return self._variations[k, axis]
+
+    @cached_property
+    def _variations(self) -> dict[tuple[int, int], float]:
+        return {}
+
+    def _select(self, variables: NDArray[np.bool_], factors: NDArray[np.bool_]) -> FactorTables:
+        """Some variables and some factors, which have no other variables."""
+        arity, size = (np.diff(start)[factors] for start in (self.scope_start, self.table_start))
+        scope_start, members = row_entries(self.scope_start[:-1][factors], arity)
+        table_start, cells = row_entries(self.table_start[:-1][factors], size)
+        renumber = np.cumsum(variables) - 1
+        scope, table = renumber[self.scope[members]], self.table[cells]
+        return FactorTables(self._cardinalities[variables], scope_start, scope, table_start, table)
 
     def condition_error(self, known: NDArray[np.int64]) -> float:
         """Zero: tables are cut, and nothing is added."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
@@ -126,6 +128,33 @@ class Form(ABC):
             table = graph.factor(k)[1]
             total += float(np.abs(np.where(table > -np.inf, table, 0.0)).max())
         return 2.0 * UNIT * (len(factors) + 2) * total
+
+    # -- what matters ----------------------------------------------------------------------
+
+    def components(self) -> NDArray[np.int32]:
+        """The number of the connected component that each variable is in."""
+        start, neighbor = self.adjacency
+        links = np.ones(len(neighbor), dtype=np.int8)
+        graph = sparse.csr_array((links, neighbor, start), shape=(self.n_variables, self.n_variables))
+        return np.asarray(csgraph.connected_components(graph, directed=False)[1])
+
+    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+        """The form of some of the components: variables that share no term with the others."""
+        if self.has_zeros:
+            return self.tables().restrict(variables)
+        return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
+
+    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_], float]:
+        """Leave out variables, but for those that are wanted, whose sum does not depend on the others.
+
+        Returns
+        -------
+        form, variables, error
+            What is left, which variables these are, and a bound on how far its log-density is from that of their law,
+            up to a constant.
+        """
+        del wanted
+        return self, np.ones(self.n_variables, dtype=bool), 0.0
 
     # -- models and files ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.forms import Form
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 
 if TYPE_CHECKING:
     from dobrushin._models.model import Model
@@ -126,7 +126,7 @@ def region_of(form: Form, updated: NDArray[np.int64]) -> Region:
     sizes = (start[updated + 1] - start[updated]).astype(np.int64)
     _, entry = row_entries(start[updated].astype(np.int64), sizes)
     seen = neighbor[entry]
-    positions = np.union1d(updated, seen)
+    positions = distinct(np.concatenate([updated, seen]), n)
     own = np.searchsorted(positions, updated)
     row_start = prefix_sums(Numbering(len(positions), own).spread(sizes, 0)).astype(np.int32)
     row_neighbor = np.searchsorted(positions, seen).astype(np.int32)

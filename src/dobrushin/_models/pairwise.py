@@ -206,9 +206,18 @@ class PairTables(Form):
         _, entry = row_entries(self.unary_start[kept], sizes)
         require_finite_sums(unary[entry], np.repeat(kept, sizes))
         require_possible(np.maximum.reduceat(unary, self.unary_start[:-1])[kept], kept)
-        free = np.flatnonzero(~ends.any(axis=1))
+        return self._select(~fixed, unary)
+
+    def restrict(self, variables: NDArray[np.bool_]) -> PairTables:
+        return self._select(variables, self.unary)
+
+    def _select(self, variables: NDArray[np.bool_], unary: NDArray[np.float64]) -> PairTables:
+        """Some variables with these unaries, and the edges between them."""
+        kept, free = np.flatnonzero(variables), np.flatnonzero(variables[self.edges].all(axis=1))
+        sizes = self._cardinalities[kept]
+        _, entry = row_entries(self.unary_start[kept], sizes)
         _, cells = row_entries(self.table_start[free], np.diff(self.table_start)[free])
-        renumber = np.cumsum(~fixed) - 1
+        renumber = np.cumsum(variables) - 1
         return PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
 
     def to_model(self, labels: Sequence[Hashable] | None) -> PairwiseMRF:

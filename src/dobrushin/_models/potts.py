@@ -209,6 +209,10 @@ class LabelPairs(Form):
         require_finite_sums(unaries, kept)
         return LabelPairs(sparse.csr_array(rows[:, kept]), self.states, unaries)
 
+    def restrict(self, variables: NDArray[np.bool_]) -> LabelPairs:
+        kept = np.flatnonzero(variables)
+        return LabelPairs(sparse.csr_array(self.couplings[kept][:, kept]), self.states, self.unaries[kept])
+
     def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
         return Potts._from_form(self, labels)
 

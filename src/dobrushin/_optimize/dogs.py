@@ -18,6 +18,7 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
@@ -124,8 +125,13 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
         if scan.is_random:
             return _descend_random(scan, rows, d, tolerance)
         order = scan.order
-        value = descent.dogs(order, *rows, *columns, allowed, d, tolerance)
-        return Scan(order), float(value)
+        variable, old, V = np.ones((len(d), 3)), np.empty(len(order)), np.zeros(1)
+        variable[:, descent.D] = d
+        tree = descent.tree(len(d))
+        in_pieces(descent.bounds_through, len(order), order, *rows, variable, old)
+        in_pieces(descent.gains, len(d), *rows, allowed, variable, *tree, V)
+        in_pieces(descent.dogs, len(order), order, *rows, *columns, allowed, tolerance, old, variable, *tree, V)
+        return Scan(order), float(V[0])
 
     return descend
 
@@ -142,7 +148,29 @@ def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: fl
         else:
             steps[span] = segment.order()
         t += segment.steps
-    chosen, kept, value = descent.dogs_random(steps, vectors, *rows, d.copy(), tolerance)
+    chosen, kept, value = _replace_steps(steps, vectors, rows, d.copy(), tolerance)
     if kept == len(scan):
         return scan, value
     return (scan[:kept] + Scan(chosen[kept:]) if kept else Scan(chosen)), value
+
+
+def _replace_steps(
+    steps: NDArray[np.int64], vectors: NDArray[np.float64], rows: Any, d: NDArray[np.float64], tolerance: float
+) -> tuple[NDArray[np.int64], int, float]:
+    """The new steps, how many of the first stay as they were, and the linear variation.
+
+    The vectors b_t are not all kept but recomputed from every so many-th: sqrt(T) vectors at a time.
+    """
+    every = int(np.ceil(np.sqrt(len(steps))))
+    marks, b = np.empty((len(steps) // every + 1, len(d))), np.ones(len(d))
+    in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks)
+    chosen, V = steps.copy(), np.array([np.cumsum(d * b)[-1], 0.0])
+    for k in range((len(steps) - 1) // every, -1, -1):
+        span = slice(k * every, min((k + 1) * every, len(steps)))
+        block = steps[span]
+        before = np.empty((len(block), len(d)))
+        in_pieces(descent.steps_through, len(block), block, vectors, *rows, 1, marks[k].copy(), before)
+        in_pieces(descent.replace_steps, len(block), block, vectors, *rows, tolerance, before, d, V, chosen[span])
+        if V[1] > 0.0:
+            return chosen, span.start + int(V[1]), float(V[0])
+    return chosen, 0, float(V[0])

@@ -15,9 +15,11 @@ from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import move_single_steps
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
+from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
@@ -82,8 +84,10 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
         order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
     matrix = chooser.matrix
     columns = sparse.csr_array(matrix.T)
-    rows = (matrix.indptr, matrix.indices, matrix.data)
-    forward = descent.forward_greedy(steps, *rows, frozen(columns.indptr), frozen(columns.indices))
+    rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
+    forward, tree = np.empty(steps, dtype=np.int64), descent.tree(chooser.n_variables)
+    in_pieces(descent.falls, chooser.n_variables, matrix.indptr, matrix.data, *tree)
+    in_pieces(descent.forward_greedy, steps, forward, *rows, *tree, np.ones(chooser.n_variables))
     weights = np.zeros(chooser.n_variables)
     weights[objective.positions] = objective.weights
     everyone = np.ones(chooser.n_variables, dtype=np.bool_)
@@ -118,7 +122,7 @@ class BackwardGreedy:
         self._counters = np.zeros(2, dtype=np.int64)
         self._meet(objective.positions)
         self._d[: self.size] = objective.weights
-        greedy.push_all(self.ids, self._d, self._heap, self._place, self.size)
+        in_pieces(greedy.push_all, self.size, self.size, self.ids, self._d, self._heap, self._place)
         total = float(objective.weights.sum())
         self._norms[0] = total
         self._state = np.array([total, total])
@@ -148,16 +152,21 @@ class BackwardGreedy:
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int) -> bool:
-        """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is."""
+        """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is.
+
+        `LateError` where planning has no time for it: what there is by then stays.
+        """
         while True:
             room = min(limit, len(self._order))
             status = greedy.extend(
-                tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
+                pieces.PIECE, tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
                 self._d, self._heap, self._place, self._order, self._norms, self._state, self._counters,
             )  # fmt: skip
             if status == greedy.DONE:
                 return True
-            if status == greedy.NEED_ROW:
+            if status == greedy.PAUSED:
+                pieces.charge_piece()
+            elif status == greedy.NEED_ROW:
                 # All variables met so far: the scan will soon come to most of them.
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))
             elif self.steps >= limit:
@@ -190,7 +199,7 @@ class BackwardGreedy:
         new = positions[self._number[positions] == 0]
         if not len(new):
             return
-        new = np.unique(new)
+        new = distinct(new, len(self._number))
         size = self.size + len(new)
         if size > len(self.ids):
             room = 2 * size

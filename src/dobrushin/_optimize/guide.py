@@ -15,6 +15,7 @@ from dobrushin._influence import Influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
 from dobrushin._variation import Variation
 
@@ -47,8 +48,13 @@ def guiding_rows(known: KnownInfluence) -> RowSource:
     return known if factor == 1.0 else _Scaled(known, factor)
 
 
+def quick_radius(influence: Influence) -> float:
+    """The spectral radius of a small model, and about that of a large one."""
+    return influence.spectral_radius() if influence.n_variables <= _SMALL else _rough_radius(influence.matrix)
+
+
 def _factor(influence: Influence) -> float:
-    radius = influence.spectral_radius() if influence.n_variables <= _SMALL else _rough_radius(influence.matrix)
+    radius = quick_radius(influence)
     return RADIUS / radius if radius >= 1.0 else 1.0
 
 
@@ -57,6 +63,7 @@ def _rough_radius(matrix: Any) -> float:
     x = np.ones(matrix.shape[0])
     growth = 1.0
     for _ in range(_ROUNDS):
+        current().check("the strength of the influence")
         y = x + matrix @ x
         growth = float(np.linalg.norm(y) / np.linalg.norm(x))
         x = y / np.linalg.norm(y)

@@ -18,6 +18,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -189,7 +190,7 @@ def _shorten(
     order = search.local(result.scan.order)
     while len(order) > 1:
         better = improve(order)
-        norms = suffix_norms(better, matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data, weights.copy())
+        norms = _suffix_norms(better, matrix, weights)
         fits = np.flatnonzero(norms[1:-1] <= tolerance)
         keep = int(fits[0]) + 1 if len(fits) else len(order) - 1
         trial = certify(search.ids[better[-keep:]])
@@ -199,6 +200,13 @@ def _shorten(
             break
         result, order = trial, search.local(trial.scan.order)
     return result
+
+
+def _suffix_norms(order: NDArray[np.int64], matrix: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The variation of each end of an order by itself, without clamps and rounding: by number of steps."""
+    rows, norms = (matrix.indptr[:-1], matrix.indptr[1:], matrix.indices, matrix.data), np.empty(len(order) + 1)
+    in_pieces(suffix_norms, len(order), order, *rows, weights.copy(), np.empty(2), norms)
+    return norms
 
 
 def _failure(

@@ -134,7 +134,7 @@ def _begin(job: Job, chains: range) -> Progress:
 
 def _chunk(job: Job) -> int:
     """Updates between looks at whether to stop."""
-    quick = int(_LOOK * job.runner.rate / job.runner.cost)
+    quick = int(_LOOK * job.runner.rate / job.runner.cost_of(job.scan))
     if job.scan.is_random:
         return min(CHUNK // 10, quick)  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.

@@ -39,6 +39,7 @@ class Bits(Kernel):
     error: NDArray[np.float64]
     name: ClassVar[str] = "bits"
     rate: ClassVar[float] = 3e9
+    step: ClassVar[float] = 2e-7
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
     has_twin: ClassVar[bool] = True
@@ -59,6 +60,10 @@ class Bits(Kernel):
         threshold = bit_thresholds(probability)
         threshold[certain] = np.uint64(2**64 - 1)
         return cls(region, neighbor, frozen(threshold), frozen(certain), np.minimum(error + 2.0**-52, 1.0))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return np.full(self.region.size, 3.5 if self.neighbor.shape[1] > 4 else 1.0)
 
     def twin(self) -> Runner:
         from dobrushin._sampling.cuda.bits import DeviceBits

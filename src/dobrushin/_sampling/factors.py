@@ -12,7 +12,7 @@ from dobrushin._kernels import labels
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
-from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner, Work
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -48,6 +48,13 @@ class Factors(ArrayKernel):
         k = form.cardinalities[region.place]
         error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(tables, factors) + 8.0 * (k + 4))
         return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """By the cells of the tables that an update looks at, which take longer when they are far apart."""
+        cells = self.states * self.factors.counts
+        far = self.factors.table.nbytes > IN_CACHE
+        return (28.0 + 4.0 * self.factors.counts + (4.0 if far else 1.0) * cells) / 52.0
 
     def twin(self) -> Runner:
         from dobrushin._sampling.cuda.labels import DeviceFactors

@@ -52,6 +52,10 @@ class Field(WaveKernel):
         error = UNIT * ((degree + 2) * size + 64.0)
         return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))
 
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return (14.0 + 1.5 * np.diff(self.region.start)) / 20.0
+
     def run(self, x: NDArray[Any], work: Work) -> None:
         keys = work.keys(1)
         shared = (self.region.start, self.region.neighbor, self.theta, self.fields, chain.brackets())

@@ -25,6 +25,8 @@ from dobrushin.errors import ArgumentError
 
 # A double is off by at most this share when it is rounded.
 UNIT = 2.0**-53
+# Bytes that are near at hand: what kernels read from larger arrays takes longer.
+IN_CACHE = 2**22
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Batches:
         return (self[k] for k in range(len(self)))
 
 
-# Seconds that a call takes besides its updates.
-_OVERHEAD = 0.005
+# Seconds that a call takes besides its updates; and what the start of a variable costs, in ordinary updates.
+_OVERHEAD, _START = 0.005, 0.25
 
 
 class Runner(ABC):
@@ -97,6 +99,7 @@ class Runner(ABC):
 
     name: ClassVar[str]
     rate: ClassVar[float]  # updates per second and core of an ordinary machine, to tell how long a run will take
+    step: ClassVar[float] = 0.0  # seconds that a step of a batch takes besides its updates
     lanes: ClassVar[int]  # chains that share a stream
     batch: ClassVar[int]  # chains that are run together at most
     workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
@@ -105,13 +108,31 @@ class Runner(ABC):
     error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
 
     @property
-    def cost(self) -> float:
-        """How many times as long an update takes as `rate` says."""
-        return 1.0
+    def costs(self) -> NDArray[np.float64]:
+        """How many times as long an update takes as `rate` says, by own number of its variable."""
+        return np.ones(self.region.size)
 
-    def seconds(self, updates: float) -> float:
-        """About how long so many updates take on all cores."""
-        return _OVERHEAD + self.cost * updates / (self.rate * cores())
+    @property
+    def cost(self) -> float:
+        """The same for all updated variables, on average."""
+        updated = self.region.updated
+        return float(self.costs[updated].mean()) if len(updated) else 1.0
+
+    def cost_of(self, scan: Scan) -> float:
+        """The same for the steps of a scan, on average, with what the start of a chain costs."""
+        size = self.region.size
+        visits = scan.within(self.region.numbering).counts(size)
+        return (float(self.costs @ visits) + _START * size) / max(1, len(scan))
+
+    def seconds(self, updates: float, scan: Scan | None = None) -> float:
+        """About how long so many updates take on all cores: those of a scan, or of all updated variables alike."""
+        if scan is None:
+            return _OVERHEAD + self.cost * updates / (self.rate * cores())
+        # Few chains are spread over all cores, in batches of one stream.
+        chains = updates / max(1, len(scan))
+        batches = max(chains / self.batch, min(chains / self.lanes, 2.0 * cores()))
+        besides = batches * len(scan) * self.step
+        return _OVERHEAD + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 
     def twin(self) -> Runner:
         """The runner on the GPU that makes the same draws."""

@@ -58,6 +58,11 @@ class PottsLanes(WaveKernel):
         relative = np.exp(unary - unary.max(axis=1, keepdims=True))
         return cls(region, frozen(np.exp(strength)), frozen(relative), frozen(np.minimum(error, 1.0)))
 
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        k = self.largest
+        return (5.0 + 0.9 * k + (0.1 + 0.13 * k) * np.diff(self.region.start)) / 10.0
+
     def twin(self) -> Runner:
         from dobrushin._sampling.cuda.labels import DevicePotts
 

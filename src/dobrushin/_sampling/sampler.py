@@ -193,7 +193,7 @@ def sample(
         check.choice(kernel, list(KERNELS), "sample", "kernel")
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
     keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
-    refuse_long("This run", runner.seconds(float(len(scan)) * chains), running.deadline, _TOO_LONG)
+    refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(
         model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
     )

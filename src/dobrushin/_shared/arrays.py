@@ -23,6 +23,16 @@ def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
+def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
+    """The different ones among positions below n, sorted; much faster than `np.unique` for very many."""
+    if len(positions) > n // 8:
+        seen = np.zeros(n, dtype=np.bool_)
+        seen[positions] = True
+        return np.flatnonzero(seen)
+    ordered = np.sort(positions)
+    return ordered[np.diff(ordered, prepend=-1) > 0]
+
+
 def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where some rows of a longer array begin once they are gathered, and which entries of the array they hold.
 

@@ -15,11 +15,21 @@ from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
 PLANNING, PLANNING_SHARE = 30.0, 0.25
+# Part of a limit that expected work may take.
+_WORK = 0.5
 _REMEDY = "Ask for fewer targets or a larger tolerance, or for one method by name."
+
+
+class LateError(BudgetError):
+    """Work that took longer than it may, or that is expected to."""
 
 
 class Deadline:
     """A limit in seconds that runs from the moment it is made.
+
+    Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
+    planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
+    the last guard. Others go by the clock alone.
 
     In a `with` statement it becomes the current one, which stages far below ask for (`current`); the one before it
     comes back at the end.
@@ -27,7 +37,9 @@ class Deadline:
     Attributes
     ----------
     limit : float
-        Seconds; may be infinite.
+        Seconds by the clock; may be infinite.
+    work : float
+        Seconds of expected work; may be infinite.
     what : str
         What has this limit, as an error calls it.
     """
@@ -37,11 +49,14 @@ class Deadline:
         limit: float,
         what: str = "Planning",
         *,
+        work: float = math.inf,
         remedy: str = _REMEDY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limit, self.what, self._remedy, self._clock = limit, what, remedy, clock
+        self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
+        self.expected = 0.0
         self._begin = clock()
+        self._outer: Deadline | None = None
         self._tokens: list[Token[Deadline]] = []
 
     @property
@@ -51,26 +66,50 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; 0 when it is over."""
+        """Seconds that are left by the clock; 0 when it is over."""
         return max(0.0, self.limit - self.spent)
 
     @property
+    def work_left(self) -> float:
+        """Seconds of expected work that are left: the same for the same call, whatever the clock says."""
+        return max(0.0, self.work - self.expected)
+
+    @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether nothing is left by the clock."""
         return self.spent > self.limit
 
     def check(self, stage: str = "") -> None:
-        """`BudgetError` when it is over; `stage` says in the error where the time ran out."""
+        """`LateError` when it is over; `stage` says in the error where the time ran out."""
         if self.is_over:
-            raise self.error(f"{self.what} ({stage})" if stage else self.what)
+            raise self._late(stage, self.spent, self.limit)
 
-    def error(self, what: str) -> BudgetError:
+    def charge(self, seconds: float, stage: str = "") -> None:
+        """Take so many seconds of expected work from what is left; `LateError` where they are not."""
+        self.check(stage)
+        if self.expected + seconds > self.work:
+            raise self._late(stage, self.expected + seconds, self.work)
+        self._spend(seconds)
+
+    def error(self, what: str) -> LateError:
         """What to raise for something that would need more time than there is."""
-        return BudgetError(what, self.spent, self.limit, "seconds or more", self._remedy)
+        return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
     def part(self, share: float) -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
-        return Deadline(self.left * share, self.what, remedy=self._remedy, clock=self._clock)
+        limits = {"limit": self.left * share, "work": self.work_left * share}
+        part = Deadline(**limits, what=self.what, remedy=self._remedy, clock=self._clock)
+        part._outer = self
+        return part
+
+    def _spend(self, seconds: float) -> None:
+        self.expected += seconds
+        if self._outer is not None:
+            self._outer._spend(seconds)
+
+    def _late(self, stage: str, seconds: float, limit: float) -> LateError:
+        what = f"{self.what} ({stage})" if stage else self.what
+        return LateError(what, seconds, limit, "seconds or more", self._remedy)
 
     def __enter__(self) -> Deadline:
         self._tokens.append(_CURRENT.set(self))
@@ -94,4 +133,5 @@ def current() -> Deadline:
 
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
-    return Deadline(PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds))
+    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
+    return Deadline(limit, work=_WORK * limit)

@@ -218,7 +218,11 @@ def positions(
         places = array.astype(np.int64)
         all_entries((places >= 0) & (places < len(known)), places, function, argument, expected_labels(known))
     else:
-        places = np.empty(len(items := list(labels)), dtype=np.int64)
+        items = list(labels)
+        places = np.empty(len(items), dtype=np.int64)
+        is_plain = lookup is None and items and all(type(label) is int for label in items)
+        if is_plain and min(items) >= 0 and max(items) < len(known):
+            places[:], items = items, []  # all at once, for there may be very many
         for k, label in enumerate(items):
             position = label_position(label, known, lookup)
             if position is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
-from dobrushin.io.networks import sums_to_one
+from dobrushin.io.networks import normalise, sums_to_one
 
 # Each kind of network under its names in the versions of pgmpy.
 _BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")
@@ -29,8 +30,9 @@ def from_pgmpy(network: Any) -> FactorGraph:
     Parameters
     ----------
     network : pgmpy DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph
-        Every variable must have a table. Tables are taken as they are and never normalised; those of a Bayesian network
-        must sum to 1, but for 0.01, or 0.005 times the number of states if that is more.
+        Every variable must have a table. Those of a Bayesian network must sum to 1, but for 0.01, or 0.005 times the
+        number of states if that is more. Probabilities that miss it by at most 1e-5 are divided by their sum; all other
+        tables are taken as they are.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def from_pgmpy(network: Any) -> FactorGraph:
     >>> model.labels, model.conditional(1, [0, 0])  # doctest: +SKIP
     (('rain', 'wet'), array([0.9, 0.1]))
     """
-    return _read(network, "adapters.from_pgmpy").graph(None)
+    return _read(network, "adapters.from_pgmpy").graph()
 
 
 class CertifiedInference:
@@ -96,7 +98,11 @@ class CertifiedInference:
 
     def __init__(self, network: Any) -> None:
         self._network = _read(network, "adapters.CertifiedInference")
-        self._last: tuple[frozenset[Hashable] | None, FactorGraph] | None = None
+
+    @cached_property
+    def _graph(self) -> FactorGraph:
+        """The factor graph, with all that is known of it."""
+        return self._network.graph()
 
     @property
     def state_names(self) -> dict[Hashable, list[Any]]:
@@ -144,8 +150,8 @@ class CertifiedInference:
 
         Notes
         -----
-        In a Bayesian network only the ancestors of what is asked and observed matter: the tables of the others sum to
-        1, and they are left out, as pgmpy does.
+        In a Bayesian network only what is not d-separated from the variables, and not barren, matters: the rest is left
+        out, as in `dobrushin.estimate`.
         """
         where = "adapters.CertifiedInference.query"
         discrete = require("pgmpy.factors.discrete", "pgmpy")
@@ -158,7 +164,7 @@ class CertifiedInference:
         answer = None
         if random:
             answer = estimate(
-                self._graph([*asked, *given]),
+                self._graph,
                 Joint(*random) if joint and len(random) > 1 else random,
                 tolerance=tolerance,
                 confidence=confidence,
@@ -179,13 +185,6 @@ class CertifiedInference:
         if joint:
             return factor(asked, certain if answer is None else answer.mean)
         return {v: factor([v], certain if answer is None or v not in random else answer[v].mean) for v in asked}
-
-    def _graph(self, needed: list[Hashable]) -> FactorGraph:
-        """The factor graph for these variables; that of the last query is kept, with all that is known of it."""
-        kept = self._network.ancestors(needed)
-        if self._last is None or self._last[0] != kept:
-            self._last = kept, self._network.graph(kept)
-        return self._last[1]
 
     def _read_variables(self, variables: Any, where: str) -> list[Hashable]:
         if not check.is_several(variables) or not (asked := list(variables)):
@@ -220,36 +219,20 @@ class _Network:
     """What a network is made of."""
 
     states: dict[Hashable, list[Any]]  # names, by variable in order
-    tables: list[
-        tuple[list[Hashable], NDArray[np.float64]]
-    ]  # variables and weights; if Bayesian, one for each variable
-    bayesian: bool
+    tables: list[tuple[list[Hashable], NDArray[np.float64]]]  # variables and weights
 
-    def ancestors(self, needed: list[Hashable]) -> frozenset[Hashable] | None:
-        """These variables and those that they descend from; None for all."""
-        if not self.bayesian:
-            return None
-        parents = {scope[0]: scope[1:] for scope, _ in self.tables}
-        family, todo = set(needed), list(needed)
-        while todo:
-            new = [parent for parent in parents[todo.pop()] if parent not in family]
-            family.update(new)
-            todo.extend(new)
-        return frozenset(family)
-
-    def graph(self, kept: frozenset[Hashable] | None) -> FactorGraph:
-        """The factor graph of these variables (None: all), without those of one state."""
-        random = [v for v, names in self.states.items() if len(names) > 1 and (kept is None or v in kept)]
+    def graph(self) -> FactorGraph:
+        """The factor graph, without the variables of one state."""
+        random = [v for v, names in self.states.items() if len(names) > 1]
         if not random:
             requirement = "a network with a variable of two or more states"
             raise ArgumentError("adapters.from_pgmpy", "network", requirement, list(self.states))
         position = {variable: i for i, variable in enumerate(random)}
         factors = []
         for scope, weights in self.tables:
-            if kept is None or scope[0] in kept:
-                table = weights.reshape([size for size in weights.shape if size > 1])
-                with np.errstate(divide="ignore"):
-                    factors.append((tuple(position[v] for v in scope if v in position), np.log(table)))
+            table = weights.reshape([size for size in weights.shape if size > 1])
+            with np.errstate(divide="ignore"):
+                factors.append((tuple(position[v] for v in scope if v in position), np.log(table)))
         return FactorGraph([len(self.states[v]) for v in random], factors, random)
 
 
@@ -280,14 +263,20 @@ def _read(network: Any, where: str) -> _Network:
         for axis, variable in enumerate(scope):
             names = list(table.state_names[variable])[: weights.shape[axis]]
             states[variable] = _merge_names(states[variable], names, variable, where)
-        if bayesian and not (fine := sums_to_one(weights.sum(axis=0), len(weights))).all():
-            value = weights.sum(axis=0)[~fine].flat[0]
-            requirement = "of conditional probabilities, which sum to 1"
-            raise ArgumentError(where, "network", requirement, value, f"the table of {scope[0]!r}")
-        tables.append((scope, weights))
+        tables.append((scope, _normalise(weights, scope, where) if bayesian else weights))
     if missing := [variable for variable, names in states.items() if not names]:
         raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {missing[0]!r}")
-    return _Network(states, tables, bayesian)
+    return _Network(states, tables)
+
+
+def _normalise(weights: NDArray[np.float64], scope: list[Hashable], where: str) -> NDArray[np.float64]:
+    """The probabilities of the first variable of the scope given the others."""
+    sums, states = weights.sum(axis=0), len(weights)
+    if not (fine := sums_to_one(sums, states)).all():
+        requirement = "of conditional probabilities, which sum to 1"
+        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {scope[0]!r}")
+    rows = np.moveaxis(weights, 0, -1)
+    return np.moveaxis(normalise(rows.ravel(), sums.ravel(), states).reshape(rows.shape), -1, 0)
 
 
 def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:

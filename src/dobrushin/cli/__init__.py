@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Entry point of the `dobrushin` command."""
-    from dobrushin.cli.app import app
+    try:
+        from dobrushin.cli.app import app
 
-    app()
+        app()
+    except KeyboardInterrupt:  # before the verb began, or while it ended
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)

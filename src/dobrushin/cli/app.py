@@ -101,7 +101,9 @@ def estimate(
     tolerance: Annotated[float, typer.Option(help="Half the width of every interval is at most this.")] = 0.01,
     confidence: Confidence = 0.99,
     evidence: Evidence = None,
-    method: Annotated[str, typer.Option(help="auto, exact, local, dobrushin, coalescence or uncertified.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help="auto, exact, local, dobrushin, parts, coalescence, uncertified.")
+    ] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
     time: Time = None,

@@ -3,6 +3,10 @@
 Blocks ``network``, ``variable`` (its states by name) and ``probability``: a ``table`` in which the states of the
 variable come first and those of the last parent are fastest, or a row for each state of the parents, or a ``default``
 row. Properties and comments are skipped. Commas may be left out.
+
+Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
+network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
+each state, are taken as they are: plain weights, of which nothing is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph
 from dobrushin.io.bif_tokens import Tokens
-from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
+from dobrushin.io.networks import in_a_cycle, normalise, sums_of, sums_to_one
 from dobrushin.io.numbers import quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
@@ -216,7 +220,7 @@ class _Parser(Tokens):
         if (bad := ~sums_to_one(sums, states)).any():
             sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
             self.fail(f"probabilities of {quote(child)} that sum to 1", first, sentence)
-        return rows
+        return normalise(rows.ravel(), sums, states).reshape(rows.shape)
 
     def _property(self) -> None:
         """Skip a property: anything up to a semicolon."""

@@ -1,7 +1,8 @@
 """Models of the UAI competitions: ``.uai``.
 
 A preamble (MARKOV or BAYES, the number of variables, their numbers of states, the number of tables, the scope of
-each), then the tables, each after its size: weights, the last variable of the scope fastest.
+each), then the tables, each after its size: weights, the last variable of the scope fastest. Rows of probabilities
+(BAYES) that miss 1 by at most 1e-5 are divided by their sum; those that miss it by more are taken as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
-from dobrushin.io.networks import in_a_cycle, sums_of, sums_to_one
+from dobrushin.io.networks import in_a_cycle, normalise, sums_of, sums_to_one
 from dobrushin.io.numbers import Numbers, quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
@@ -32,7 +33,7 @@ def read(source: Source) -> FactorGraph:
     start, scope, scope_at = _read_scopes(numbers, len(sizes))
     table_start, table, table_at = _read_tables(numbers, start, sizes[scope])
     if kind == b"BAYES":
-        _check_network(numbers, sizes, start, scope, scope_at, table_start, table, table_at)
+        table = _read_network(numbers, sizes, start, scope, scope_at, table_start, table, table_at)
     with np.errstate(divide="ignore"):
         logs = np.log(table)
     # A variable with one state is not random. Its axis in each table has length 1.
@@ -160,7 +161,7 @@ def _read_tables(
     return table_start, table, at
 
 
-def _check_network(
+def _read_network(
     numbers: Numbers,
     sizes: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -169,8 +170,11 @@ def _check_network(
     table_start: NDArray[np.int64],
     table: NDArray[np.float64],
     table_at: NDArray[np.int64],
-) -> None:
-    """BAYES promises one table of probabilities for each variable, given the others of the scope; it comes last."""
+) -> NDArray[np.float64]:
+    """BAYES promises one table of probabilities for each variable, given the others of the scope; it comes last.
+
+    Returns the tables with rows that sum to 1 where the file's miss it slightly.
+    """
     n, source = len(sizes), numbers.source
     if len(start) - 1 != n or (np.diff(start) == 0).any():
         raise source.error(f"BAYES to have a table for each of {n} variables", f"{len(start) - 1} tables", 0)
@@ -194,3 +198,4 @@ def _check_network(
         k = int(np.argmax(bad))
         place = numbers.offset(int(table_at[first[k]]))
         raise source.error("probabilities that sum to 1 (BAYES)", f"the sum {sums[k]:.6g}", place)
+    return normalise(table, sums, width)

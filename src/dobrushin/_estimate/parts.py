@@ -1,0 +1,262 @@
+"""Each part of a query by its own best method, so that an easy part is not lost to a hard one. [trusted]
+
+A part has the targets of a component, or all targets among what matters to one of them: in a Bayesian network they may
+have a narrow clique tree where the whole has none. Each part has its share of the error probability, by its number of
+intervals: all intervals hold at once as they would in one run (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, choose
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.questions import Marginals, Question
+from dobrushin._estimate.relevance import find_relevant, restrict_query
+from dobrushin._estimate.targets import shown
+from dobrushin._shared.running import Running
+from dobrushin.errors import BudgetError, CertificateError
+
+# Components of so many joint states (as a power of 2) have a clique tree for sure, and are answered together.
+_SMALL = 16
+# Variables times targets up to which what matters is found for each target.
+_MOST_PAIRS = 4_000_000
+# A certain answer that is expected within this time is taken for the whole.
+_SOON = 2.0
+# Marks the random bits of parts after the first.
+_OWN = (1990, 4)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Questions about one part, and which rows of the whole answer they are."""
+
+    query: Query
+    rows: NDArray[np.int64]
+    method: Method | None = None
+    reason: str = ""  # why there is no method
+
+    @property
+    def words(self) -> str:
+        """What it is about, for people."""
+        first = self.query.questions[0].targets[0]
+        return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
+
+    def plan(self, budget: float | None) -> _Piece:
+        """The same with its best method; `budget` is what others have left of the updates."""
+        try:
+            return replace(self, method=choose(replace(self.query, budget=budget)))
+        except (CertificateError, BudgetError) as refusal:
+            return replace(self, reason=refusal.message)
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> tuple[Estimate | None, str]:
+        """What is known, and why it is not all that was asked for."""
+        if self.method is None:
+            return None, self.reason
+        try:
+            return self.method.answer(sequence, running), ""
+        except (CertificateError, BudgetError) as failure:
+            return failure.estimate, failure.message
+
+
+class Parts(Method):
+    """One method for each part."""
+
+    name: ClassVar[str] = "parts"
+    bias_is_proven: ClassVar[bool] = False
+
+    def __init__(self, query: Query, plan: Plan, pieces: list[_Piece]) -> None:
+        super().__init__(query, plan)
+        self.pieces = pieces
+
+    @classmethod
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        best = choice.best
+        # Looking for parts takes time too.
+        if query.is_part or (best is not None and (not best.plan.is_certain or best.plan.seconds <= _SOON)):
+            return best
+        pieces = _split(query)
+        if len(pieces) < 2:
+            if choice.by_name:
+                raise cls.refuse("what matters to one target matters to all.")
+            return best
+        planned: list[_Piece] = []
+        budget = query.budget
+        for piece in pieces:
+            planned.append(piece.plan(budget))
+            if budget is not None and (method := planned[-1].method) is not None:
+                budget = max(budget - method.needed_updates(), 1.0)
+        choice.can_sample = True  # whoever comes next was asked about each part
+        if not any(piece.method for piece in planned):
+            largest = max(planned, key=lambda piece: piece.query.model.n_variables)
+            raise cls.refuse(f"{largest.words}: {largest.reason}")
+        own = cls(query, cls._draft(query, planned), planned)
+        is_better = best is None or (own.plan.reaches_tolerance and own.plan.seconds < best.plan.seconds)
+        return own if is_better else best
+
+    @classmethod
+    def _draft(cls, query: Query, pieces: list[_Piece]) -> Plan:
+        plans = [piece.method.plan for piece in pieces if piece.method is not None]
+        counts = Counter(plan.method for plan in plans)
+        counts["no certificate"] = len(pieces) - len(plans)
+        words = ", ".join(f"{name} for {count}" for name, count in counts.items() if count)
+        plan = cls.draft(
+            query, f"{len(pieces)} parts, each by itself: {words}", max(plan.bias or 0.0 for plan in plans),
+            seconds=sum(plan.seconds for plan in plans),
+            reaches_tolerance=not counts["no certificate"] and all(plan.reaches_tolerance for plan in plans),
+        )  # fmt: skip
+        is_certain = len(plans) == len(pieces) and all(plan.is_certain for plan in plans)
+        return replace(plan, is_certain=is_certain, interval="none needed" if is_certain else plan.interval)
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        """`CertificateError` when some part has no answer, or a wide one; it carries those of the others."""
+        columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
+        assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
+        for piece in self.pieces:
+            samples = piece.method is not None and not piece.method.plan.is_certain
+            estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+            drawn += samples
+            if reason:
+                reasons.append(f"{piece.words}: {reason}")
+            if estimate is not None:
+                is_certain &= estimate.confidence == 1.0
+                assumptions += [words for words in estimate.assumptions if words not in assumptions]
+                known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
+                for column, values in zip(columns, known, strict=True):
+                    column[piece.rows] = values
+        confidence = 1.0 if is_certain else self.query.confidence
+        whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
+        if reasons:
+            remedy = f"The other intervals hold and are narrow enough. {REMEDY}"
+            raise CertificateError({self.name: " ".join(reasons)}, remedy, whole)
+        return whole
+
+    def needed_updates(self) -> int:
+        return sum(piece.method.needed_updates() for piece in self.pieces if piece.method is not None)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            "Not all of the model matters to each target. Targets that depend on the same variables make a part, and "
+            f"each part was answered by the method that is best for it ({estimate.plan.reason}).",
+            f"All intervals hold at once with probability {estimate.confidence_text} or more: each part has its share "
+            "of the error probability.",
+        ]
+
+
+_BY_PARTS = "targets that depend on the same variables make a part, and each part was answered by itself"
+
+
+def _unknown(question: Question) -> Rows:
+    """What holds for any model."""
+    least, most = (np.full(len(question), float(end)) for end in question.bounds)
+    return Rows(least + (most - least) / question.choices, least, most, most - least)
+
+
+def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) -> tuple[np.random.SeedSequence, Running]:
+    """Random bits and file of a part; the first one has those of the call, so that it can be resumed from them."""
+    if not number:
+        return sequence, running
+    child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
+    if running.checkpoint is None:
+        return child, running
+    return child, replace(running, checkpoint=Path(f"{os.fspath(running.checkpoint)}.part{number}"))
+
+
+def _split(query: Query) -> list[_Piece]:
+    """The questions by parts; none where all of it is one part."""
+    homes = _by_relevance(query) or _by_component(query)
+    pieces: dict[int, tuple[list[Question], list[NDArray[np.int64]]]] = {}
+    first = 0
+    for question, home in zip(query.questions, homes, strict=True):
+        rows = first + np.arange(len(question))
+        first += len(question)
+        for number, part, own in _cut(question, home):
+            questions, places = pieces.setdefault(number, ([], []))
+            questions.append(part)
+            places.append(rows[own])
+    if len(pieces) < 2:
+        return []
+    return [_Piece(_share(query, questions), np.concatenate(places)) for questions, places in pieces.values()]
+
+
+def _share(query: Query, questions: list[Question]) -> Query:
+    """The query about one part, with its share of the error probability."""
+    share = sum(question.intervals for question in questions) / query.intervals
+    confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
+    own, _ = restrict_query(replace(query, questions=questions, method="auto"))
+    return replace(own, confidence=confidence, relevance=query.relevance)
+
+
+def _cut(question: Question, home: NDArray[np.int64]) -> list[tuple[int, Question, NDArray[np.bool_]]]:
+    """A question by the parts that its variables are in: number, question, and which of the rows it has."""
+    if not isinstance(question, Marginals):
+        return [(int(home[0]), question, np.ones(len(question), dtype=bool))]
+    cuts: list[tuple[int, Question, NDArray[np.bool_]]] = []
+    for number in dict.fromkeys(home.tolist()):
+        own = home == number
+        chosen = np.flatnonzero(own).tolist()
+        labels, values = [question.labels[k] for k in chosen], [question.values[k] for k in chosen]
+        cuts.append((number, Marginals(question.positions[own], labels, values), np.repeat(own, question.sizes)))
+    return cuts
+
+
+def _by_component(query: Query) -> list[NDArray[np.int64]]:
+    """For each variable of each question, the number of its component; a question may join several.
+
+    Small components have the number -1.
+    """
+    component = query.model._form.components().astype(np.int64)
+    count = int(component.max()) + 1
+    chains = [component[question.positions] for question in query.questions if not isinstance(question, Marginals)]
+    ends = [np.concatenate([np.empty(0, dtype=np.int64), *(c[cut] for c in chains)]) for cut in (np.s_[:-1], np.s_[1:])]
+    joined = sparse.coo_array((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(count, count))
+    group = csgraph.connected_components(joined, directed=False)[1].astype(np.int64)[component]
+    size = np.bincount(group, weights=np.log2(query.model.cardinalities))
+    group = np.where(size[group] <= _SMALL, -1, group)
+    return [group[question.positions] for question in query.questions]
+
+
+def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
+    """The same by what matters to each target, the largest first: it takes all targets that are in it.
+
+    None where no variable is barren, so that only components differ, or where there are too many targets.
+    """
+    form, units = query.model._form, _units(query)
+    n = form.n_variables
+    if n * len(units) > _MOST_PAIRS or all(form.sum_out(np.arange(n) == v)[1].all() for v in (0, n - 1)):
+        return None
+    matters = np.stack([find_relevant(form, unit)[1] for _, unit in units])
+    homes = [np.full(len(question.positions), -1, dtype=np.int64) for question in query.questions]
+    waiting = np.ones(len(units), dtype=bool)
+    for number in np.argsort(-matters.sum(axis=1), kind="stable").tolist():
+        if waiting[number]:
+            for k in np.flatnonzero(waiting).tolist():
+                places, positions = units[k]
+                if matters[number, positions].all():
+                    homes[places[0]][places[1]] = number
+                    waiting[k] = False
+    return homes
+
+
+def _units(query: Query) -> list[tuple[tuple[int, slice], NDArray[np.int64]]]:
+    """What is answered together: number of the question and places of the variables in it, and their positions."""
+    units = []
+    for number, question in enumerate(query.questions):
+        size = len(question.positions)
+        width = 1 if isinstance(question, Marginals) else size
+        for first in range(0, size, width):
+            places = slice(first, first + width)
+            units.append(((number, places), question.positions[places]))
+    return units

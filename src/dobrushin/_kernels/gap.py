@@ -1,0 +1,31 @@
+"""What all influence bounds end in (paper Section 4.1; theory page, "Rounding of influence bounds").
+
+A file that the kernels of influence share: after a change here, theirs must be compiled again.
+"""
+
+import numpy as np
+
+from dobrushin._shared.compile import kernel
+
+U = 2.0**-53  # unit roundoff
+FLOOR = 2.0**-1000  # stands for positive numbers too small to be told from 0
+COST = 64  # elementary operations of one gap
+
+# Which bound an entry came from; the order of `THEOREMS` in dobrushin._influence.
+THM4, THM4_UNARY, THM5, THM5_EXACT, THM6, THM6_TIGHT, ENUMERATED, RANGE, THM4_COARSE, RANGE_COARSE = range(1, 11)
+
+
+@kernel
+def gap(D, h):
+    """sigma(h + D/2) - sigma(h - D/2) = sinh(D/2) / (cosh h + cosh(D/2)), from above, without cancellation."""
+    if D <= 0.0:
+        return 0.0
+    x = 0.5 * D
+    if not (x < np.inf and h < np.inf):
+        return 1.0
+    M = max(x, h)
+    top = np.exp(x - M) * -np.expm1(-2.0 * x)
+    bottom = np.exp(h - M) + np.exp(-h - M) + np.exp(x - M) + np.exp(-x - M)
+    # exp turns the rounding of its argument, at most |x - h| U, into a relative error.
+    value = top / bottom * (1.0 + (32.0 + 4.0 * abs(x - h)) * U)
+    return min(1.0, max(value, FLOOR))

@@ -1,0 +1,34 @@
+"""Long native calls in pieces, so that Ctrl-C and the limit on planning act between two of them.
+
+A kernel that can take long has `at` and `allowance` as its first arguments. It works from the place `at`, counts
+elementary operations, and returns when it has spent the allowance, with `at` where it must go on. What it computes does
+not depend on where it stops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dobrushin._shared.deadline import current
+
+# Elementary operations in one native call, and about how long one takes.
+PIECE = 10**8
+_SECONDS = 2.5e-9
+# More numbers than any kernel needs to say where it is.
+_PLACES = 6
+
+
+def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
+    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done."""
+    at = np.zeros(_PLACES, dtype=np.int64)
+    while at[0] < count:
+        if at.any():
+            charge_piece()
+        kernel(at, PIECE, *arguments)
+
+
+def charge_piece() -> None:
+    """Count one piece as work of planning; `LateError` where there is no time for it."""
+    current().charge(PIECE * _SECONDS, "native calls")

@@ -1,0 +1,134 @@
+"""Models that fall apart: each component by its own best method, and an easy part is not lost to a hard one."""
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin._estimate.method import METHODS, read_settings
+from dobrushin._estimate.parts import _split
+from dobrushin._estimate.query import read_query
+
+SETTINGS = read_settings(0.05, 0.99, "auto", None, "estimate")
+
+
+def shifted(model, first):
+    """Couplings and fields of an Ising model on positions from `first`."""
+    couplings = model.couplings.tocoo()
+    pairs = {
+        (int(i) + first, int(j) + first): float(w)
+        for i, j, w in zip(*couplings.coords, couplings.data, strict=True)
+        if i < j
+    }
+    return pairs, {first + i: float(f) for i, f in enumerate(model.fields)}
+
+
+def together(*parts):
+    """One Ising model of several that do not know of each other."""
+    pairs, fields, first = {}, {}, 0
+    for part in parts:
+        own_pairs, own_fields = shifted(part, first)
+        pairs |= own_pairs
+        fields |= own_fields
+        first += part.n_variables
+    return db.Ising(pairs, fields)
+
+
+CHAIN = db.Ising({(k, k + 1): 2.0 for k in range(19)}, fields=np.linspace(-0.3, 0.5, 20))
+TINY = db.Ising({(0, 1): 3.0, (1, 2): -2.0}, fields=[0.4, 0.0, 0.1])
+WEAK = db.Ising.grid(30, 30, couplings=0.15)
+HARD = db.Ising.grid(30, 30, couplings=1.0, periodic=True)
+
+
+def test_an_easy_part_is_not_lost_to_one_that_is_sampled():
+    model = together(CHAIN, WEAK, TINY)
+    with pytest.raises(db.CertificateError):
+        db.estimate(model, "all", tolerance=0.1, method="dobrushin")
+    answer = db.estimate(model, "all", tolerance=0.1, seed=1)
+    assert answer.plan.method == "parts"
+    assert answer.plan.reason == "3 parts, each by itself: exact for 2, dobrushin for 1"
+    assert answer.is_certified
+    assert answer.confidence == 0.99
+    assert answer.targets == [i for i in range(923) for _ in range(2)]
+    assert answer.half_width.max() <= 0.1
+    exact = np.concatenate(db.exact.marginals(CHAIN) + db.exact.marginals(TINY))
+    rows = np.r_[0:40, 2 * 920 : 2 * 923]
+    np.testing.assert_allclose(answer.mean[rows], exact, atol=1e-9)
+    assert answer.half_width[rows].max() < 1e-9
+    assert (answer.lower[40:1840] <= 0.5).all()  # no fields: both states are as likely
+    assert (answer.upper[40:1840] >= 0.5).all()
+    assert answer.half_width[40:1840].min() > 0.01
+    again = db.estimate(model, "all", tolerance=0.1, seed=1)
+    np.testing.assert_array_equal(answer.mean, again.mean)
+
+
+def test_a_part_that_fails_leaves_the_others(monkeypatch):
+    monkeypatch.delitem(METHODS, "coalescence")
+    model = together(TINY, HARD, CHAIN)
+    with pytest.raises(db.CertificateError, match=r"parts: the part of 3 \(900 variables\)") as caught:
+        db.estimate(model, "all", tolerance=0.05)
+    answer = caught.value.estimate
+    truth = np.concatenate(db.exact.marginals(TINY) + [np.full(2, 0.5)] * 900 + db.exact.marginals(CHAIN))
+    failed = np.zeros(len(truth), dtype=bool)
+    failed[6:1806] = True
+    assert (answer.lower[failed] == 0).all()
+    assert (answer.upper[failed] == 1).all()
+    assert (answer.bias_bound[failed] == 1).all()
+    np.testing.assert_allclose(answer.mean, truth, atol=1e-9)
+    assert answer.half_width[~failed].max() < 1e-9
+    assert not answer.plan.reaches_tolerance
+    # Without the hard part all is as it was.
+    assert db.estimate(model, [0, 920], tolerance=0.05).plan.method == "exact"
+    with pytest.raises(db.CertificateError) as caught:
+        db.estimate(together(HARD, HARD), "all")
+    assert set(caught.value.reasons) == {"dobrushin", "exact", "parts"}
+    assert caught.value.estimate is None or caught.value.estimate.half_width.min() == 0.5
+
+
+def test_shares_of_the_error_add_up_and_rows_are_all_there():
+    model = together(CHAIN, TINY, CHAIN, TINY)
+    targets = [25, db.Joint(0, 21), 3, 1, 44, 22, db.Statistic.event([45], lambda x: x[..., 0] == 1)]
+    query = read_query(model, targets, None, SETTINGS)
+    pieces = _split(query)
+    # The second question joins the first chain and the first small part; the other small part is by itself.
+    assert sorted(sorted(piece.query.model.labels) for piece in pieces) == [
+        [*range(23)], [*range(23, 43)], [43, 44, 45],
+    ]  # fmt: skip
+    assert sorted(np.concatenate([piece.rows for piece in pieces])) == list(range(sum(map(len, query.questions))))
+    error = sum((1 - piece.query.confidence) for piece in pieces)
+    assert 0.0099 < error <= 0.01 + 1e-15
+    assert sum(piece.query.intervals for piece in pieces) == query.intervals
+    answer = db.estimate(model, targets, method="parts")
+    wanted = db.estimate(model, targets, method="exact")
+    np.testing.assert_allclose(answer.mean, wanted.mean, atol=1e-9)
+    assert answer.targets == wanted.targets
+    assert answer.states == wanted.states
+    assert answer.confidence == 1
+    assert answer.plan.is_certain
+
+
+def test_one_component_is_no_case_for_it():
+    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+        db.estimate(CHAIN, "all", method="parts")
+    assert db.estimate(together(CHAIN, TINY), "all").plan.method == "exact"
+    # Small components are answered together.
+    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+        db.estimate(together(TINY, TINY), "all", method="parts")
+
+
+def test_a_budget_is_shared():
+    model = together(db.Ising.grid(30, 30, couplings=0.15), db.Ising.grid(30, 31, couplings=0.15))
+    plan = db.plan(model, "all", tolerance=0.1, method="parts")
+    assert plan.reason == "2 parts, each by itself: dobrushin for 2"
+    with pytest.raises((db.CertificateError, db.BudgetError)):
+        db.estimate(model, "all", tolerance=0.1, method="parts", budget=1000)
+
+
+def test_the_report_and_the_file(tmp_path):
+    model = together(CHAIN, WEAK)
+    path = tmp_path / "run"
+    first = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path, seed=7)
+    again = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path)
+    np.testing.assert_array_equal(first.mean, again.mean)
+    assert again.seed == 7
+    first.report(tmp_path / "page.html", model=model, diagnosis=False)
+    assert "Targets that depend on the same variables make a part" in (tmp_path / "page.html").read_text()
