@@ -102,7 +102,7 @@ def estimate(
     confidence: Confidence = 0.99,
     evidence: Evidence = None,
     method: Annotated[
-        str, typer.Option(help="auto, exact, local, dobrushin, parts, coalescence, uncertified.")
+        str, typer.Option(help="auto, exact, local, dobrushin, parts, coalescence or uncertified.")
     ] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
