@@ -8,7 +8,7 @@ from dobrushin._estimate.method import METHODS, read_settings
 from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import read_query
 
-SETTINGS = read_settings(0.05, 0.99, "auto", None, "estimate")
+SETTINGS = read_settings(0.05, 0.99, "auto", None, None, "estimate")
 
 
 def shifted(model, first):
