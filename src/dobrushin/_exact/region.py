@@ -19,6 +19,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Numbering
+from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 
@@ -191,20 +192,45 @@ def _label_blocks(form: LabelPairs, inside: NDArray[np.int64]) -> list[Block]:
     return blocks if form.given_unaries is None else [(inside[:, None], form.given_unaries[inside]), *blocks]
 
 
+def _pair_blocks(form: PairTables, inside: NDArray[np.int64]) -> list[Block]:
+    first = form.start[inside]
+    _, entry = row_entries(first, form.start[inside + 1] - first)
+    edges = np.unique(form.edge_of[entry])
+    unaries = _by_size(inside[:, None], form.unary_start, inside, form.unary)
+    return [*unaries, *_by_size(form.edges[edges], form.table_start, edges, form.table)]
+
+
+def _by_size(
+    scopes: NDArray[np.int64], start: NDArray[np.int64], chosen: NDArray[np.int64], table: NDArray[np.float64]
+) -> list[Block]:
+    """Blocks of tables of one size each: those of some rows that begin at `start`."""
+    sizes = start[chosen + 1] - start[chosen]
+    blocks = []
+    for size in np.unique(sizes).tolist():
+        same = sizes == size
+        blocks.append((scopes[same], table[start[chosen[same], None] + np.arange(size)]))
+    return blocks
+
+
 def _factor_blocks(form: FactorTables, inside: NDArray[np.int64]) -> list[Block]:
     first = form.factor_start[inside]
     _, entry = row_entries(first, form.factor_start[inside + 1] - first)
     chosen = np.unique(form.factor_of[entry])
-    arity, sizes = np.diff(form.scope_start)[chosen], np.diff(form.table_start)[chosen]
+    arity = form.scope_start[chosen + 1] - form.scope_start[chosen]
     blocks = []
-    for shape in np.unique(np.stack([arity, sizes], axis=1), axis=0):
-        same = chosen[(arity == shape[0]) & (sizes == shape[1])]
-        scopes = form.scope[form.scope_start[same, None] + np.arange(shape[0])]
-        blocks.append((scopes, form.table[form.table_start[same, None] + np.arange(shape[1])]))
+    for order in np.unique(arity).tolist():
+        same = chosen[arity == order]
+        scopes = form.scope[form.scope_start[same, None] + np.arange(order)]
+        blocks += _by_size(scopes, form.table_start, same, form.table)
     return blocks
 
 
-_BLOCKS: dict[type[Form], Any] = {SpinPairs: _spin_blocks, LabelPairs: _label_blocks, FactorTables: _factor_blocks}
+_BLOCKS: dict[type[Form], Any] = {
+    SpinPairs: _spin_blocks,
+    LabelPairs: _label_blocks,
+    PairTables: _pair_blocks,
+    FactorTables: _factor_blocks,
+}
 
 
 @dataclass(frozen=True)
