@@ -15,6 +15,7 @@ from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, Growth, Region, Wanted
+from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
@@ -23,6 +24,8 @@ from dobrushin.errors import CertificateError
 
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
+# Cells of a sum that there is always time for.
+_LEAST_CELLS = 2.0**10
 # An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.
 _PREFERRED, _QUICK = 1.5, 0.03
 # An answer may take so many times as long as was planned, before it gives up.
@@ -59,7 +62,7 @@ class Local(Method):
         reaches = True
         try:
             seconds = cls._look(query, growths, worth)
-        except CertificateError:
+        except (CertificateError, LateError):
             if not choice.by_name:
                 raise
             reaches, seconds = False, _PATIENCE
@@ -129,7 +132,7 @@ class Local(Method):
     def _finish(self, growth: Growth, seconds: float) -> None:
         """Sum as planned, and further where that is not enough and there is time."""
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
-        most = min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL)
+        most = max(_LEAST_CELLS, min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL))
         with suppress(LateError):
             growth.look(most)
         growth.settle(most)
@@ -152,7 +155,7 @@ class Local(Method):
             )
         if False in ways:
             words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
-        return self.assemble(rows, 1.0, tuple(words))
+        return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
     def _rows(self, question: Question, regions: list[Region]) -> tuple[Rows, float]:
         """The rows of a question from the regions of its laws."""
@@ -160,7 +163,7 @@ class Local(Method):
         rounding = self.query.space.rounding
         error = max((law.error for pair in laws for law in pair), default=math.inf)
         ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if all(laws) else []
-        if not ends:
+        if not ends or error == math.inf:
             least, most = question.bounds
             middle, half = np.full(len(question), 0.5 * (least + most)), np.full(len(question), 0.5 * (most - least))
             return Rows(middle, middle - half, middle + half, half), 1.0
