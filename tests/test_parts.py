@@ -1,5 +1,9 @@
 """Models that fall apart: each component by its own best method, and an easy part is not lost to a hard one."""
 
+import os
+from concurrent.futures import Executor
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ from dobrushin._estimate.method import METHODS, read_settings
 from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import read_query
 
+DATA = os.environ.get("DOBRUSHIN_DATA")
 SETTINGS = read_settings(0.05, 0.99, "auto", None, None, "estimate")
 
 
@@ -62,7 +67,7 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled():
 
 
 def test_a_part_that_fails_leaves_the_others(monkeypatch):
-    monkeypatch.delitem(METHODS, "coalescence")
+    monkeypatch.setattr(METHODS["coalescence"], "in_auto", False)
     model = together(TINY, HARD, CHAIN)
     with pytest.raises(db.CertificateError, match=r"parts: the part of 3 \(900 variables\)") as caught:
         db.estimate(model, "all", tolerance=0.05)
@@ -80,7 +85,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     assert db.estimate(model, [0, 920], tolerance=0.05).plan.method == "exact"
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
-    assert set(caught.value.reasons) == {"dobrushin", "exact", "parts"}
+    assert set(caught.value.reasons) == {"dobrushin", "local", "exact", "parts"}
     assert caught.value.estimate is None or caught.value.estimate.half_width.min() == 0.5
 
 
@@ -132,3 +137,34 @@ def test_the_report_and_the_file(tmp_path):
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
     assert "Targets that depend on the same variables make a part" in (tmp_path / "page.html").read_text()
+
+
+def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
+    class Ended(Executor):
+        """Interrupts the first run of chains."""
+
+        def submit(self, *_, **__):
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(METHODS, "local")
+    rng = np.random.default_rng(1)
+    tangle = db.Ising({(i, int(j)): 0.05 for i in range(400) for j in rng.choice(400, 4) if i < j})
+    model = together(TINY, tangle)
+    with pytest.raises(db.EstimateInterrupted) as caught:
+        db.estimate(model, "all", tolerance=0.1, executor=Ended(), method="parts")
+    answer = caught.value.estimate
+    truth = np.concatenate(db.exact.marginals(TINY))
+    assert answer.stopped_by == "Ctrl-C"
+    np.testing.assert_allclose(answer.mean[: len(truth)], truth, atol=1e-9)
+    assert answer.half_width[: len(truth)].max() < 1e-9
+    assert answer.half_width[len(truth) :].max() == 0.5
+
+
+@pytest.mark.skipif(not DATA, reason="DOBRUSHIN_DATA, the folder of real files, is not set")
+def test_all_marginals_of_munin1_are_exact_in_parts():
+    model = db.read(Path(DATA) / "bif" / "munin1.bif.gz")
+    answer = db.estimate(model, "all", method="parts")
+    assert answer.plan.is_certain
+    assert answer.half_width.max() < 1e-8
+    for label in model.labels[::40]:
+        np.testing.assert_allclose(answer[label].mean, db.estimate(model, [label], method="exact").mean, atol=1e-12)

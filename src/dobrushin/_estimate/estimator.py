@@ -41,6 +41,7 @@ def estimate(
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
+    memory_limit: float | str | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
@@ -73,6 +74,8 @@ def estimate(
         out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
+    memory_limit : number or str, optional
+        Bytes that exact sums may take, as a number or as in "2GiB". Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
         Where to draw; see `sample`. The answer is the same.
     executor : concurrent.futures.Executor, optional
@@ -121,7 +124,7 @@ def estimate(
       ... steps x ... chains, kernel bits, seed 1
     """
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 
@@ -135,12 +138,13 @@ def plan(
     evidence: Mapping[Any, int] | None = None,
     method: str = "auto",
     budget: float | None = None,
+    memory_limit: float | str | None = None,
 ) -> Plan:
     """Say what `estimate` would do with the same arguments, without doing it.
 
     Parameters
     ----------
-    model, targets, tolerance, confidence, evidence, method, budget
+    model, targets, tolerance, confidence, evidence, method, budget, memory_limit
         As for `estimate`.
 
     Returns
@@ -167,7 +171,7 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 

@@ -25,6 +25,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
+from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
@@ -346,13 +347,16 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str) -> Settings:
+def read_settings(
+    tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None
+) -> Settings:
     """Check what does not depend on the model."""
     tolerance = check.fraction(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
-    return Settings(tolerance, confidence, method, most, None if time is None else float(time))
+    memory = None if memory_limit is None else read_memory(memory_limit, function)
+    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
 
 
 def is_certain(name: str) -> bool:

@@ -20,20 +20,23 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, choose
+from dobrushin._estimate.exact import Exact
+from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, choose
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.relevance import find_relevant, restrict_query
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
 # Components of so many joint states (as a power of 2) have a clique tree for sure, and are answered together.
 _SMALL = 16
 # Variables times targets up to which what matters is found for each target.
 _MOST_PAIRS = 4_000_000
 # A certain answer that is expected within this time is taken for the whole.
-_SOON = 2.0
+_SOON = 5.0
+# Parts that may be simulated though they will not reach the tolerance: each takes half a minute or more.
+_MOST_HARD = 1
 # Marks the random bits of parts after the first.
 _OWN = (1990, 4)
 
@@ -53,10 +56,10 @@ class _Piece:
         first = self.query.questions[0].targets[0]
         return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
 
-    def plan(self, budget: float | None) -> _Piece:
+    def plan(self, method: str, budget: float | None) -> _Piece:
         """The same with its best method; `budget` is what others have left of the updates."""
         try:
-            return replace(self, method=choose(replace(self.query, budget=budget)))
+            return replace(self, method=choose(replace(self.query, method=method, budget=budget)))
         except (CertificateError, BudgetError) as refusal:
             return replace(self, reason=refusal.message)
 
@@ -65,7 +68,7 @@ class _Piece:
         if self.method is None:
             return None, self.reason
         try:
-            return self.method.answer(sequence, running), ""
+            return answer(self.method, sequence, running), ""
         except (CertificateError, BudgetError) as failure:
             return failure.estimate, failure.message
 
@@ -91,12 +94,7 @@ class Parts(Method):
             if choice.by_name:
                 raise cls.refuse("what matters to one target matters to all.")
             return best
-        planned: list[_Piece] = []
-        budget = query.budget
-        for piece in pieces:
-            planned.append(piece.plan(budget))
-            if budget is not None and (method := planned[-1].method) is not None:
-                budget = max(budget - method.needed_updates(), 1.0)
+        planned = _plan_all(pieces, query.budget)
         choice.can_sample = True  # whoever comes next was asked about each part
         if not any(piece.method for piece in planned):
             largest = max(planned, key=lambda piece: piece.query.model.n_variables)
@@ -123,9 +121,15 @@ class Parts(Method):
         """`CertificateError` when some part has no answer, or a wide one; it carries those of the others."""
         columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
+        stopped_by: str | None = None
+        ended: EstimateInterrupted | WorkerError | None = None
         for piece in self.pieces:
             samples = piece.method is not None and not piece.method.plan.is_certain
-            estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+            estimate: Estimate | None
+            try:
+                estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
+            except (EstimateInterrupted, WorkerError) as trouble:
+                ended, estimate, reason = trouble, trouble.estimate, ""
             drawn += samples
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
@@ -135,8 +139,14 @@ class Parts(Method):
                 known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
                 for column, values in zip(columns, known, strict=True):
                     column[piece.rows] = values
+                stopped_by = stopped_by or estimate.stopped_by
+            if ended is not None:
+                break
         confidence = 1.0 if is_certain else self.query.confidence
         whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
+        whole = replace(whole, stopped_by=stopped_by)
+        if ended is not None:
+            raise ended.carrying(whole)
         if reasons:
             remedy = f"The other intervals hold and are narrow enough. {REMEDY}"
             raise CertificateError({self.name: " ".join(reasons)}, remedy, whole)
@@ -156,6 +166,19 @@ class Parts(Method):
 
 
 _BY_PARTS = "targets that depend on the same variables make a part, and each part was answered by itself"
+
+
+def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
+    """All pieces with their methods; after some that are hard, the others are not simulated."""
+    planned: list[_Piece] = []
+    hard = 0
+    for piece in pieces:
+        planned.append(piece.plan("auto" if hard < _MOST_HARD else Exact.name, budget))
+        method = planned[-1].method
+        hard += method is None or not method.plan.reaches_tolerance
+        if budget is not None and method is not None:
+            budget = max(budget - method.needed_updates(), 1.0)
+    return planned
 
 
 def _unknown(question: Question) -> Rows:
@@ -195,7 +218,7 @@ def _share(query: Query, questions: list[Question]) -> Query:
     """The query about one part, with its share of the error probability."""
     share = sum(question.intervals for question in questions) / query.intervals
     confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
-    own, _ = restrict_query(replace(query, questions=questions, method="auto"))
+    own, _ = restrict_query(replace(query, questions=questions))
     return replace(own, confidence=confidence, relevance=query.relevance)
 
 
