@@ -65,12 +65,13 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "parts", "coalescence", "uncertified"}
-        "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
-        "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
-        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "parts": "auto"
-        for each part of the targets that depends on less than all do; "auto" tries this where the first two fail.
-        "uncertified": plain sampling, with intervals that leave out the unknown bias; it has to be asked for.
+    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
+        "exact": a clique tree. "local": sums over a region around each target, with a bound on what everything else can
+        do. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
+        sets of states, which need no condition (see `coalescence`). "auto": the cheapest of the first three that
+        reaches the tolerance, else coalescence. "parts": "auto" for each part of the targets that depends on less than
+        all do; "auto" tries this where the first three fail. "uncertified": plain sampling, with intervals that leave
+        out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
     memory_limit : number or str, optional
@@ -115,7 +116,7 @@ def estimate(
     --------
     >>> import dobrushin as db
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> db.estimate(million, targets=[0], evidence={1: 1}, tolerance=0.01, seed=1)
+    >>> db.estimate(million, targets=[0], evidence={1: 1}, method="dobrushin", seed=1)
     Estimate (dobrushin, certified) within 0.01 at confidence 0.99
       target  state  mean  lower  upper  bias bound
            0     -1  0.39...
@@ -166,7 +167,7 @@ def plan(
     Examples
     --------
     >>> import dobrushin as db
-    >>> plan = db.plan(db.Ising.grid(300, 300, couplings=0.2), targets=[0, 1], tolerance=0.02)
+    >>> plan = db.plan(db.Ising.grid(300, 300, couplings=0.2), targets=[0, 1], tolerance=0.02, method="dobrushin")
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """

@@ -84,11 +84,11 @@ class Plan:
     Examples
     --------
     >>> import dobrushin as db
-    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
+    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], method="dobrushin"))
     Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
       tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
       interval  Clopper-Pearson, 1 at once
-      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
+      scan      175 steps x 24704 chains = 4.32e+06 updates, kernel bits
       time      about ... s
     """
 
