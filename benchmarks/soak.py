@@ -33,8 +33,6 @@ from typing import Any
 # Threads of linear algebra take address space that trials with little of it would miss.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np
-
 from soak_faults import run_trial
 from soak_warmup import warm_up
 
@@ -145,5 +143,4 @@ def summarise(found: list[dict[str, Any]], seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    np.seterr(all="warn")
     sys.exit(main())

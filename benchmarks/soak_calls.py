@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
+from dobrushin._estimate.targets import variables_of
 from soak_models import Case
 
 # So high that an interval that misses is a fault of the library and not bad luck.
@@ -37,6 +38,8 @@ class Work:
     takes : set of str
     may_refuse : bool
         Whether the arguments may be refused.
+    carries_parts : bool
+        Whether errors carry what the judge knows.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Work:
     facts: Callable[[Any], list[Any]] = lambda result: []  # noqa: ARG005
     takes: set[str] = field(default_factory=set)
     may_refuse: bool = False
+    carries_parts: bool = True
 
 
 def carried(error: BaseException) -> Any:
@@ -82,13 +86,20 @@ def _targets(rng: np.random.Generator, case: Case) -> Any:
     return some
 
 
-def _evidence(rng: np.random.Generator, case: Case) -> dict[Any, Any] | None:
-    """Some variables of an allowed state."""
+def _query(rng: np.random.Generator, case: Case) -> tuple[Any, dict[Any, Any] | None]:
+    """Targets, and sometimes evidence on others: some variables of an allowed state."""
+    targets = _targets(rng, case)
     state = case.allowed_state(rng) if rng.random() < 0.3 else None
-    if state is None:
-        return None
+    if state is None or targets == "all":
+        return targets, None
+    asked = {label for target in targets for label in variables_of(target)}
     kept = np.flatnonzero(rng.random(len(state)) < 0.4)
-    return {case.labels[k]: int(state[k]) for k in kept.tolist()}
+    return targets, {case.labels[k]: int(state[k]) for k in kept.tolist() if case.labels[k] not in asked}
+
+
+def _is_refused(case: Case, method: str) -> bool:
+    """Whether a method does not answer for models that are never made."""
+    return method in ("exact", "uncertified") and not case.model.is_whole
 
 
 def _tolerance(rng: np.random.Generator, is_heavy: bool) -> float:
@@ -115,8 +126,8 @@ def _judge_width(answer: Any, tolerance: float) -> list[str]:
 
 def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate`, by any method."""
-    evidence = _evidence(rng, case)
-    targets, method, tolerance = _targets(rng, case), str(rng.choice(METHODS)), _tolerance(rng, is_heavy)
+    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
     if rng.random() < 0.2:
         options["budget"] = float(10 ** rng.uniform(0, 9))
@@ -135,13 +146,13 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         return [answer.mean, answer.lower, answer.upper]
 
     takes = {"time", "checkpoint", "executor"}
-    return Work(f"estimate ({method})", run, judge_all, facts, takes, method == "exact" and not case.model.is_whole)
+    return Work(f"estimate ({method})", run, judge_all, facts, takes, _is_refused(case, method))
 
 
 def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`plan`, and its promise: an estimate with the plan as budget is within it."""
-    evidence, targets, tolerance = _evidence(rng, case), _targets(rng, case), _tolerance(rng, is_heavy)
-    method = str(rng.choice(METHODS))
+    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
 
     def judge(plan: Any) -> list[str]:
@@ -155,13 +166,15 @@ def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
             return judge_estimate(case, error.estimate, evidence)
         return judge_estimate(case, answer, evidence)
 
-    refusable = method == "exact" and not case.model.is_whole
-    return Work(f"plan ({method})", lambda: db.plan(case.model, targets, **options), judge, may_refuse=refusable)
+    def run() -> Any:
+        return db.plan(case.model, targets, **options)
+
+    return Work(f"plan ({method})", run, judge, may_refuse=_is_refused(case, method), carries_parts=False)
 
 
 def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate_many`."""
-    queries = [(_targets(rng, case), _evidence(rng, case)) for _ in range(int(rng.integers(1, 8)))]
+    queries = [_query(rng, case) for _ in range(int(rng.integers(1, 8)))]
     method, tolerance, seed = str(rng.choice(METHODS)), _tolerance(rng, is_heavy), int(rng.integers(2**31))
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "method": method, "seed": seed}
 
@@ -172,10 +185,9 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
         faults = []
         for k, answer in many.answers.items():
             faults += judge_estimate(case, answer, queries[k][1])
-        refusable = method == "exact" and not case.model.is_whole
         for error in many.errors.values():
             if not isinstance(error, db.BudgetError | db.CertificateError) and not (
-                refusable and isinstance(error, db.ArgumentError)
+                _is_refused(case, method) and isinstance(error, db.ArgumentError)
             ):
                 faults.append(f"bare: query ended in {type(error).__name__}: {error}")
         return faults
@@ -189,10 +201,10 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
 # -- samples and sets -------------------------------------------------------------------------------------------------
 
 
-def _scan(rng: np.random.Generator, case: Case, steps: int | None = None) -> db.Scan:
+def _scan(rng: np.random.Generator, case: Case, steps: int | None = None, is_random: bool = True) -> db.Scan:
     n = case.model.n_variables
     steps = int(rng.integers(1, 5 * min(n, 100) + 2)) if steps is None else steps
-    kind = rng.integers(3) if case.model.is_whole else 0
+    kind = rng.integers(3 if is_random else 2) if case.model.is_whole else 0
     if kind == 0:
         return db.Scan(rng.integers(n, size=steps))
     return db.Scan.systematic(n, steps) if kind == 1 else db.Scan.uniform(n, steps)
@@ -235,7 +247,8 @@ def _distances(case: Case, scan: db.Scan, start: Any, columns: list[int]) -> tup
 
 def make_coalescence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`coalescence`, and the exact laws that it bounds."""
-    scan, seed = _scan(rng, case, int(rng.integers(1, 40)) if case.is_small else None), int(rng.integers(2**31))
+    steps, seed = (int(rng.integers(1, 40)) if case.is_small else None), int(rng.integers(2**31))
+    scan = _scan(rng, case, steps, is_random=False)
     columns = sorted(rng.choice(len(case.labels), size=min(len(case.labels), 2), replace=False).tolist())
     targets, start = [case.labels[k] for k in columns], case.allowed_state(rng)
     runs = int(10 ** rng.uniform(5, 12) if is_heavy else 10 ** rng.uniform(0, 4))

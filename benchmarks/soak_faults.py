@@ -34,6 +34,8 @@ _TOLD = (
 GRACE = 2.0
 # Seconds that calls of trials with a signal may take at most, should the signal come too late for them.
 _LONGEST = 5.0
+# Calls of trials that make them several times are shorter.
+_SHORT = 2.0
 _NEW_NAMESPACE, _PRIVATE, _READ_ONLY = 0x00020000, (1 << 18) | (1 << 14), 1
 # Written again as often as possible, so that there is something to go on from.
 state_file.SECONDS = 0.0
@@ -94,9 +96,9 @@ def judge(
         trial.notes.append("interrupted" if carried(error) is not None else "interrupted with nothing to show")
     if not expected:
         trial.add([f"bare: {work.name}: " + "".join(traceback.format_exception(error))])
-    if carried(error) is not None:
+    if carried(error) is not None and work.carries_parts:
         trial.add(work.judge(carried(error)))
-    elif isinstance(error, db.CertificateError | db.BudgetError) and work.name.startswith("estimate"):
+    elif isinstance(error, db.CertificateError | db.BudgetError) and work.name.startswith("estimate ("):
         trial.add([f"promise: {type(error).__name__} of {work.name} without an estimate: {error}"])
 
 
@@ -228,7 +230,7 @@ def plain(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     else:
         work, about = _make(rng, MAKERS, is_heavy=False)
     trial.about = f"{work.name}, {about}"
-    observe(trial, work)
+    observe(trial, work, **({"time": _LONGEST} if "time" in work.takes else {}))
 
 
 def in_time(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
@@ -272,7 +274,9 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     work, about = _make(rng, RESUMABLE, is_heavy=False)
     end = str(rng.choice(["Ctrl-C", "kill -9", "the death of a worker", "its time"]))
     trial.about = f"{about}, ended by {end}"
-    whole = observe(trial, work)
+    whole = _reference(trial, work)
+    if whole is None:
+        return
     delay = 1.2 * min(whole.seconds, 3.0) * rng.random()
     where: dict[str, Any] = {"checkpoint": folder / "run"} if "checkpoint" in work.takes else {}
     if end == "kill -9":
@@ -295,6 +299,14 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         damage(rng, files[rng.integers(len(files))])
     again = observe(trial, work, refusable=damaged, **where)
     _compare(trial, work, whole, again, damaged)
+
+
+def _reference(trial: Trial, work: Work) -> Outcome | None:
+    """The result of a call that nothing is done to; None if it takes too long for a trial."""
+    if observe(trial, work, time=_LONGEST).seconds > _SHORT:
+        trial.notes.append("too long")
+        return None
+    return observe(trial, work)
 
 
 def _finished(first: Outcome, work: Work) -> dict[str, Any]:
@@ -323,7 +335,9 @@ def on_a_bad_disk(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         observe(trial, work, **({"checkpoint": bad / "run"} if "checkpoint" in work.takes else {}))
         return
     work, about = _make(rng, RESUMABLE, is_heavy=False)
-    whole = observe(trial, work)
+    whole = _reference(trial, work)
+    if whole is None:
+        return
     trial.about = f"{about} on {unwritable(rng, bad)}"
     how: dict[str, Any] = {"checkpoint": bad / "run"} if "checkpoint" in work.takes and rng.random() < 0.7 else {}
     if "executor" in work.takes:
