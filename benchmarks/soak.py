@@ -110,6 +110,7 @@ def _be_a_trial(seed: int, number: int, folder: Path, hangs: float) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     trace = open(folder / "trace", "w")
+    os.dup2(trace.fileno(), 2)  # Python says there how its own workers end
     faulthandler.enable(trace)
     faulthandler.dump_traceback_later(max(1.0, hangs - 2.0), file=trace)
     code = 1

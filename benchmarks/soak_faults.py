@@ -83,9 +83,7 @@ def observe(trial: Trial, work: Work, *, refusable: bool = False, signalled: boo
     return Outcome(value, error, seconds)
 
 
-def judge(
-    trial: Trial, work: Work, value: Any, error: BaseException | None, refusable: bool, signalled: bool
-) -> None:
+def judge(trial: Trial, work: Work, value: Any, error: BaseException | None, refusable: bool, signalled: bool) -> None:
     """Note what is wrong with how a call ended."""
     if error is None:
         trial.add(work.judge(value))

@@ -3,6 +3,7 @@
 import itertools
 import math
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -210,6 +211,32 @@ def test_no_time_at_all_gives_limits_that_hold_for_every_model():
     assert all(isinstance(error, db.BudgetError | db.CertificateError) for error in many.errors.values())
     data = db.sample(SPINS, scan, chains=100, seed=1).states
     assert len(db.fit(SPINS, data, time=NOW).history) == 0
+
+
+def test_queries_that_are_begun_when_no_time_is_left_say_so():
+    from dobrushin._estimate.many import answer_some
+    from dobrushin._estimate.method import read_settings
+    from dobrushin._shared.executors import Within
+
+    settings = read_settings(1e-3, 0.99, "dobrushin", None, None, "estimate_many")
+    content = (SPINS, settings, np.random.SeedSequence(1))
+    for seconds in (0.0, -1.0):
+        for outcome in answer_some(content, {0: ([0], None)}, Within(1), seconds).values():
+            assert isinstance(outcome, db.Estimate | db.BudgetError | db.CertificateError)
+
+
+def test_queries_that_the_time_ended_are_begun_again():
+    queries = [([0], None), ([1], None)]
+    options = {"tolerance": 0.01, "method": "dobrushin", "seed": 2}
+    whole = db.estimate_many(SPINS, queries, **options)
+    cut = db.estimate_many(SPINS, queries, **options)
+    stopped = replace(cut.answers[1], lower=np.zeros(2), upper=np.ones(2), stopped_by="the time limit")
+    cut.answers[1] = stopped
+    again = db.estimate_many(SPINS, queries, **options, finished=cut)
+    np.testing.assert_array_equal(again[1].lower, whole[1].lower)
+    assert again[0] is cut[0]
+    late = db.estimate_many(SPINS, queries, **options, finished=cut, time=NOW)
+    assert late[1] is stopped  # there is nothing better
 
 
 @pytest.mark.parametrize("time", [0, -1.0, math.nan, "soon", True])
