@@ -1,7 +1,7 @@
 """Everything public against everything that can go wrong: `python benchmarks/soak.py --minutes 10 --seed 0`.
 
 Each trial is a random call on a random model in a process of its own, to which something is done: Ctrl-C, a limit in
-seconds, the death of a worker or of the whole run, a full disk, a read-only folder, little memory, a checkpoint that was
+seconds, the death of a worker or of the whole run, a full disk, a read-only folder, little memory, a checkpoint that is
 cut. Counted are
 
 wrong      intervals and bounds that miss the exact value
@@ -27,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def main() -> int:
     parser.add_argument("--trial", type=int, nargs="+", help="run only these trials, and say what was found")
     parser.add_argument("--hangs", type=float, default=_HANGS, help="seconds after which a trial is killed")
     arguments = parser.parse_args()
-    warm_up()
+    if not arguments.trial:
+        warm_up()
     begin, found, number = time.monotonic(), [], arguments.first
     if arguments.trial:
         found = [isolate(arguments.seed, k, arguments.hangs) for k in arguments.trial]
@@ -74,22 +76,20 @@ def isolate(seed: int, number: int, hangs: float = _HANGS) -> dict[str, Any]:
     child = os.fork()
     if child == 0:
         _be_a_trial(seed, number, folder, hangs)
-    has_ended = _wait(child, hangs)
+    ending = _wait(child, hangs)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # it, or what it left
-    status = 0 if has_ended == "ended" else 1
-    if has_ended != "ended":
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+    if ending == "running":
+        os.waitpid(child, 0)
     seconds = time.monotonic() - begin
     report: dict[str, Any] = {"number": number, "seconds": seconds, "about": "", "notes": [], "faults": []}
     with contextlib.suppress(OSError, ValueError):
         report |= json.loads((folder / "report").read_text())
     trace = (folder / "trace").read_text() if (folder / "trace").exists() else ""
-    if has_ended == "running":
+    if ending == "running":
         report["faults"].append(f"hang: killed after {hangs} s\n{trace}")
-    elif status or not (folder / "report").exists():
-        report["faults"].append(f"bare: the process died ({has_ended})\n{trace}")
+    elif ending != "ended":
+        report["faults"].append(f"bare: the process died ({ending})\n{trace}")
     shutil.rmtree(folder, ignore_errors=True)
     return report
 
@@ -109,7 +109,7 @@ def _be_a_trial(seed: int, number: int, folder: Path, hangs: float) -> None:
     """Run a trial, leave a report, and end."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    trace = open(folder / "trace", "w")
+    trace = os.fdopen(os.open(folder / "trace", os.O_WRONLY | os.O_CREAT), "w")
     os.dup2(trace.fileno(), 2)  # Python says there how its own workers end
     faulthandler.enable(trace)
     faulthandler.dump_traceback_later(max(1.0, hangs - 2.0), file=trace)
@@ -120,8 +120,6 @@ def _be_a_trial(seed: int, number: int, folder: Path, hangs: float) -> None:
         (folder / "report").write_text(json.dumps(report))
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc(file=trace)
         trace.flush()
     finally:

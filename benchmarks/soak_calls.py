@@ -30,7 +30,7 @@ class Work:
     ----------
     name : str
     run : function
-        Takes the options that `takes` names: time, checkpoint, executor.
+        Takes the options that `takes` names, and with a checkpoint a seed instead of its own.
     judge : function
         From what was returned, or what an error carries, to a list of faults.
     facts : function
@@ -134,7 +134,7 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     seed = int(rng.integers(2**31))
 
     def run(**how: Any) -> Any:
-        return db.estimate(case.model, targets, seed=seed, **options, **how)
+        return db.estimate(case.model, targets, **options, **{"seed": seed, **how})
 
     def judge(answer: Any) -> list[str]:
         return judge_estimate(case, answer, evidence)
@@ -218,7 +218,7 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     initial = "uniform" if rng.random() < 0.7 else "mode"
 
     def run(**how: Any) -> Any:
-        return db.sample(case.model, scan, chains=chains, seed=seed, record=record, initial=initial, **how)
+        return db.sample(case.model, scan, chains=chains, record=record, initial=initial, **{"seed": seed, **how})
 
     def judge(samples: Any) -> list[str]:
         if samples.chains > chains:
@@ -254,7 +254,7 @@ def make_coalescence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Wo
     runs = int(10 ** rng.uniform(5, 12) if is_heavy else 10 ** rng.uniform(0, 4))
 
     def run(**how: Any) -> Any:
-        return db.coalescence(case.model, scan, targets, confidence=CONFIDENCE, runs=runs, seed=seed, **how)
+        return db.coalescence(case.model, scan, targets, confidence=CONFIDENCE, runs=runs, **{"seed": seed, **how})
 
     def judge(certificate: Any) -> list[str]:
         if start is None:
@@ -367,11 +367,11 @@ def make_fit(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     data = case.states[rng.choice(case.joint.size, size=200, p=case.joint.ravel())]
     method, scan = str(rng.choice(["gibbs", "gibbs", "exact"])), str(rng.choice(["certified", "systematic", "uniform"]))
     iterations, seed = (10**6 if is_heavy else int(rng.integers(1, 30))), int(rng.integers(2**31))
-    options = {"method": method, "scan": scan, "chains": int(rng.integers(1, 3000)), "ridge": 0.1, "seed": seed}
+    options = {"method": method, "scan": scan, "chains": int(rng.integers(1, 3000)), "ridge": 0.1}
     options |= {"learn": str(rng.choice(["all", "edges", "unaries"])), "box": 2.0}
 
     def run(**how: Any) -> Any:
-        return db.fit(model, data, iterations=iterations, **options, **how)
+        return db.fit(model, data, iterations=iterations, **options, **{"seed": seed, **how})
 
     def judge(result: Any) -> list[str]:
         return [] if np.isfinite(result.parameters).all() else ["wrong: a parameter that is no number"]

@@ -37,8 +37,6 @@ _LONGEST = 5.0
 # Calls of trials that make them several times are shorter.
 _SHORT = 2.0
 _NEW_NAMESPACE, _PRIVATE, _READ_ONLY = 0x00020000, (1 << 18) | (1 << 14), 1
-# Written again as often as possible, so that there is something to go on from.
-state_file.SECONDS = 0.0
 
 
 @dataclass
@@ -275,6 +273,9 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     whole = _reference(trial, work)
     if whole is None:
         return
+    if "checkpoint" in work.takes and rng.random() < 0.3:
+        _resume_without_a_seed(rng, trial, work, folder, whole.seconds)
+        return
     delay = 1.2 * min(whole.seconds, 3.0) * rng.random()
     where: dict[str, Any] = {"checkpoint": folder / "run"} if "checkpoint" in work.takes else {}
     if end == "kill -9":
@@ -297,6 +298,18 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         damage(rng, files[rng.integers(len(files))])
     again = observe(trial, work, refusable=damaged, **where)
     _compare(trial, work, whole, again, damaged)
+
+
+def _resume_without_a_seed(rng: np.random.Generator, trial: Trial, work: Work, folder: Path, seconds: float) -> None:
+    """A run that goes on with the seed of its file, and a whole one with the seed that the result names."""
+    trial.about += ", without a seed"
+    how: dict[str, Any] = {"checkpoint": folder / "run", "seed": None}
+    with interruption(rng, max(1.2 * seconds, 1e-3)):
+        observe(trial, work, signalled=True, **how)
+    again = observe(trial, work, **how)
+    if again.error is None:
+        whole = observe(trial, work, seed=again.value.seed)
+        _compare(trial, work, whole, again, may_refuse=False)
 
 
 def _reference(trial: Trial, work: Work) -> Outcome | None:
@@ -367,6 +380,7 @@ def run_trial(seed: int, number: int, folder: Path) -> Trial:
     rng = np.random.default_rng([seed, number])
     scenario = SCENARIOS[rng.integers(len(SCENARIOS))]
     trial = Trial()
+    state_file.SECONDS = 0.0  # written again as often as possible, so that there is something to go on from
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)  # NumPy's, of numbers that went wrong
