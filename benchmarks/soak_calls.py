@@ -40,6 +40,8 @@ class Work:
         Whether the arguments may be refused.
     carries_parts : bool
         Whether errors carry what the judge knows.
+    begins : function
+        Whether the result of a run that was ended is the beginning of the whole result.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Work:
     takes: set[str] = field(default_factory=set)
     may_refuse: bool = False
     carries_parts: bool = True
+    begins: Callable[[Any, Any], bool] = lambda part, whole: True  # noqa: ARG005
 
 
 def carried(error: BaseException) -> Any:
@@ -233,9 +236,12 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     def facts(samples: Any) -> list[Any]:
         return [samples.chains, samples.states if record is None else samples.counts]
 
+    def begins(part: Any, whole: Any) -> bool:
+        return record is not None or np.array_equal(part.states, whole.states[: part.chains])
+
     # "mode" may be forbidden in models with zeros.
     may_refuse = initial == "mode"
-    return Work("sample", run, judge, facts, {"time", "checkpoint", "executor"}, may_refuse)
+    return Work("sample", run, judge, facts, {"time", "checkpoint", "executor"}, may_refuse, begins=begins)
 
 
 def _distances(case: Case, scan: db.Scan, start: Any, columns: list[int]) -> tuple[float, list[float]]:
@@ -379,8 +385,12 @@ def make_fit(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     def facts(result: Any) -> list[Any]:
         return [result.parameters, len(result.history)]
 
+    def begins(part: Any, whole: Any) -> bool:
+        done = len(part.history)
+        return np.array_equal(part.history.gradient_norm, whole.history.gradient_norm[:done])
+
     # There may be nothing to learn: a model without edges, or without states to choose from.
-    return Work(f"fit ({method})", run, judge, facts, {"time", "checkpoint"}, may_refuse=True)
+    return Work(f"fit ({method})", run, judge, facts, {"time", "checkpoint"}, may_refuse=True, begins=begins)
 
 
 MAKERS = (

@@ -278,19 +278,7 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         return
     delay = 1.2 * min(whole.seconds, 3.0) * rng.random()
     where: dict[str, Any] = {"checkpoint": folder / "run"} if "checkpoint" in work.takes else {}
-    if end == "kill -9":
-        run_and_kill(lambda: work.run(**where), delay)
-    elif end == "the death of a worker" and "executor" in work.takes:
-        with_pool = ProcessPoolExecutor(2)
-        kill_a_worker(with_pool, delay)
-        where |= _finished(observe(trial, work, executor=with_pool, **where), work)
-        with_pool.shutdown(wait=False, cancel_futures=True)
-    elif end == "its time":
-        where |= _finished(observe(trial, work, time=max(delay, 1e-6), **where), work)
-    else:
-        with interruption(rng, max(delay, 1e-3)):
-            first = observe(trial, work, signalled=True, **where)
-        where |= _finished(first, work)
+    where |= _end_early(rng, trial, work, whole, end, delay, where)
     files = [file for file in folder.glob("run*") if file.stat().st_size]
     damaged = bool(files) and rng.random() < 0.4
     if damaged:
@@ -298,6 +286,31 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         damage(rng, files[rng.integers(len(files))])
     again = observe(trial, work, refusable=damaged, **where)
     _compare(trial, work, whole, again, damaged)
+
+
+def _end_early(
+    rng: np.random.Generator, trial: Trial, work: Work, whole: Outcome, end: str, delay: float, where: dict[str, Any]
+) -> dict[str, Any]:
+    """Make a call that does not come to its end, most of the time; what it goes on from."""
+    if end == "kill -9":
+        run_and_kill(lambda: work.run(**where), delay)
+        return {}
+    if end == "the death of a worker" and "executor" in work.takes:
+        pool = ProcessPoolExecutor(2)
+        kill_a_worker(pool, delay)
+        first = observe(trial, work, executor=pool, **where)
+        pool.shutdown(wait=False, cancel_futures=True)
+    elif end == "its time":
+        first = observe(trial, work, time=max(delay, 1e-6), **where)
+    else:
+        with interruption(rng, max(delay, 1e-3)):
+            first = observe(trial, work, signalled=True, **where)
+    part = first.value if first.error is None else carried(first.error)
+    if part is None:
+        return {}
+    if whole.error is None and not work.begins(part, whole.value):
+        trial.add([f"lost: {work.name} had another beginning"])
+    return {"finished": part} if "finished" in work.takes else {}
 
 
 def _resume_without_a_seed(rng: np.random.Generator, trial: Trial, work: Work, folder: Path, seconds: float) -> None:
@@ -318,12 +331,6 @@ def _reference(trial: Trial, work: Work) -> Outcome | None:
         trial.notes.append("too long")
         return None
     return observe(trial, work)
-
-
-def _finished(first: Outcome, work: Work) -> dict[str, Any]:
-    """What `estimate_many` goes on from."""
-    estimates = first.value if first.error is None else carried(first.error)
-    return {"finished": estimates} if "finished" in work.takes and estimates is not None else {}
 
 
 def _compare(trial: Trial, work: Work, whole: Outcome, again: Outcome, may_refuse: bool) -> None:
