@@ -213,6 +213,14 @@ def test_no_time_at_all_gives_limits_that_hold_for_every_model():
     assert len(db.fit(SPINS, data, time=NOW).history) == 0
 
 
+def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
+    grid = db.Ising.grid(3, 3, couplings=lambda k: 0.1 + 0.0 * k)
+    with pytest.raises((db.BudgetError, db.CertificateError)) as caught:
+        db.estimate(grid, [4], method="coalescence", time=NOW)
+    assert caught.value.estimate.targets == [4, 4]
+    assert (caught.value.estimate.upper - caught.value.estimate.lower == 1.0).all()
+
+
 def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._estimate.many import answer_some
     from dobrushin._estimate.method import read_settings
