@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -372,3 +374,20 @@ def test_hoeffding_takes_over_at_the_last_chain_and_holds():
         assert high[0] - low[0] <= 2 * aim + 1e-12
         missed += not low[0] <= p <= high[0]
     assert missed <= stats.binom.isf(1e-6, runs, error)
+
+
+def test_where_threads_cannot_begin_the_work_is_done_all_the_same():
+    code = """
+import resource, threading
+import dobrushin as db
+spins = db.Ising({(0, 1): 0.3, (1, 2): -0.2})
+scan = db.Scan.systematic(3, 30)
+before = db.sample(spins, scan, chains=6400, seed=1).states
+draws = db.exact_sample(spins, [0], 640, seed=1).states
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 12 * 2**20, resource.RLIM_INFINITY))
+threading.Thread.start = None
+assert (db.sample(spins, scan, chains=6400, seed=1).states == before).all()
+assert (db.exact_sample(spins, [0], 640, seed=1).states == draws).all()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
