@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import METHODS, Method, Plan, adapt_errors, answer, choose, is_certain, read_settings
+from dobrushin._estimate.method import (
+    METHODS,
+    Method,
+    Plan,
+    adapt_errors,
+    answer,
+    carry_estimate,
+    choose,
+    is_certain,
+    read_settings,
+)
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._estimate.relevance import keep_relevant
@@ -216,9 +226,11 @@ def _choose(
     with planning_deadline(settings.time):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
-        query, part = keep_relevant(read_query(model, targets, evidence, settings))
-        if will_draw and not is_certain(settings.method):
-            _ = query.space.start  # before all else: the evidence may be impossible
+        asked = read_query(model, targets, evidence, settings)
+        with carry_estimate(asked):
+            query, part = keep_relevant(asked)
+            if will_draw and not is_certain(settings.method):
+                _ = query.space.start  # before all else: the evidence may be impossible
         with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
             return choose(query), part
 

@@ -369,8 +369,17 @@ def choose(query: Query) -> Method:
 
     What goes wrong carries an estimate, at worst one that says nothing.
     """
-    try:
+    with carry_estimate(query):
         return guard_memory(_choose)(query)
+
+
+@contextmanager
+def carry_estimate(query: Query) -> Iterator[None]:
+    """What goes wrong on the way to a method carries an estimate, at worst one that says nothing."""
+    try:
+        yield
+    except EstimateInterrupted:
+        raise
     except CertificateError as error:
         raise error.carrying(error.estimate or nothing_known(query)) from None
     except BudgetError as error:
