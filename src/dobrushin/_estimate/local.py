@@ -15,7 +15,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, Growth, Region, Wanted
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
@@ -56,6 +56,9 @@ class Local(Method):
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
         for question in query.questions:
             cls._refuse_large(query, question)
+        least = _SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
+        if least > worth:
+            raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
         reaches = True
         try:
@@ -70,8 +73,10 @@ class Local(Method):
 
     @classmethod
     def _refuse_large(cls, query: Query, question: Question) -> None:
+        if not question.needs_joint_law:
+            return
         cells = math.prod(query.model.cardinalities[question.positions].tolist())
-        if question.needs_joint_law and cells > MOST_CELLS:
+        if cells > MOST_CELLS:
             size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
             raise cls.refuse(f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up.")
 
@@ -84,6 +89,7 @@ class Local(Method):
         seconds = 0.0
         for done, k in enumerate([*spread, *(set(range(len(every))) - set(spread))], start=1):
             growth = every[k]
+            current().charge(_SECONDS_PER_REGION, "a region around a target")
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
@@ -189,6 +195,11 @@ class Local(Method):
             f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
             "the intervals, which therefore hold for certain.",
         ]
+
+
+def _count_laws(question: Question) -> int:
+    """How many laws a question needs."""
+    return 1 if question.needs_joint_law else len(question.positions)
 
 
 def _laws_of(question: Question) -> list[Wanted]:

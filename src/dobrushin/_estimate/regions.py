@@ -19,6 +19,7 @@ from dobrushin._exact.region import Factors, Law, Order, RegionSum, Surroundings
 from dobrushin._optimize.reach import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.deadline import current
 from dobrushin._variation import Objective, evaluate
 
 # Larger cliques are not tried.
@@ -204,6 +205,7 @@ class Growth:
         """Grow as long as sums take at most so many cells; then `next` is the region that is expected to do."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
+            current().check("a region around a target")
             region = self._region(x)
             if region is None:
                 break
