@@ -110,10 +110,10 @@ class Deadline:
         """What to raise for something that would need more time than there is."""
         return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
-    def part(self, share: float) -> Deadline:
+    def part(self, share: float, what: str = "A stage of planning") -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
         limits = {"limit": self.left * share, "work": self.work_left * share}
-        part = Deadline(**limits, what=self.what, remedy=self._remedy, clock=self._clock)
+        part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
         part._outer = self
         return part
 
