@@ -8,7 +8,6 @@ import functools
 import os
 import shutil
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,32 +16,26 @@ import numba
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
-from dobrushin._shared.deadline import add_compilation
+from dobrushin._shared.clock import PAUSES
 from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
 
+
+class _Compilation(event.Listener):
+    """Stops the clock of limits in time while code is compiled, or read from the cache."""
+
+    def on_start(self, event: Any) -> None:
+        del event
+        PAUSES.begin()
+
+    def on_end(self, event: Any) -> None:
+        del event
+        PAUSES.end()
+
+
+event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
-
-
-class _Stopwatch(event.Listener):
-    """Notes how long compilation takes; kernels that are compiled for another one are a part of it."""
-
-    def __init__(self) -> None:
-        self._depth, self._begin = 0, 0.0
-
-    def on_start(self, _: event.Event) -> None:
-        if self._depth == 0:
-            self._begin = time.monotonic()
-        self._depth += 1
-
-    def on_end(self, _: event.Event) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            add_compilation(time.monotonic() - self._begin)
-
-
-event.register("numba:compile", _Stopwatch())
 
 
 def kernel(function: Callable[..., Any]) -> Any:
