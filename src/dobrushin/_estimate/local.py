@@ -17,7 +17,7 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.deadline import NO_DEADLINE, LateError
+from dobrushin._shared.deadline import NO_DEADLINE, LateError, current
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
@@ -58,6 +58,9 @@ class Local(Method):
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
         for question in query.questions:
             cls._refuse_large(query, question)
+        least = _SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
+        if least > worth:
+            raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
         reaches = True
         try:
@@ -89,6 +92,7 @@ class Local(Method):
         seconds = 0.0
         for done, k in enumerate([*some, *others], start=1):
             growth = every[k]
+            current().charge(_SECONDS_PER_REGION, "a region around a target")
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
@@ -196,6 +200,11 @@ class Local(Method):
             f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
             "the intervals, which therefore hold for certain.",
         ]
+
+
+def _count_laws(question: Question) -> int:
+    """How many laws a question needs."""
+    return 1 if question.needs_joint_law else len(question.positions)
 
 
 def _laws_of(question: Question) -> list[Wanted]:

@@ -165,7 +165,7 @@ class BackwardGreedy:
             if status == greedy.DONE:
                 return True
             if status == greedy.PAUSED:
-                pieces.charge_piece()
+                pieces.charge_piece("the search for a scan")
             elif status == greedy.NEED_ROW:
                 # All variables met so far: the scan will soon come to most of them.
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))

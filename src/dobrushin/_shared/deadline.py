@@ -20,6 +20,21 @@ _WORK = 0.5
 _REMEDY = "Ask for fewer targets or a larger tolerance, or for one method by name."
 
 
+# Seconds in which this process has compiled kernels.
+_compiled = 0.0
+
+
+def add_compilation(seconds: float) -> None:
+    """Note that a kernel was compiled: that happens once, and is no work of the call that happens to need it."""
+    global _compiled
+    _compiled += seconds
+
+
+def working_clock() -> float:
+    """A clock that stands still while kernels are compiled."""
+    return time.monotonic() - _compiled
+
+
 class LateError(BudgetError):
     """Work that took longer than it may, or that is expected to."""
 
@@ -95,10 +110,10 @@ class Deadline:
         """What to raise for something that would need more time than there is."""
         return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
-    def part(self, share: float) -> Deadline:
+    def part(self, share: float, what: str = "A stage of planning") -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
         limits = {"limit": self.left * share, "work": self.work_left * share}
-        part = Deadline(**limits, what=self.what, remedy=self._remedy, clock=self._clock)
+        part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
         part._outer = self
         return part
 
@@ -133,5 +148,7 @@ def current() -> Deadline:
 
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
-    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
+    if seconds is None or PLANNING_SHARE * seconds >= PLANNING:
+        return Deadline(PLANNING, work=_WORK * PLANNING, clock=working_clock)
+    limit = PLANNING_SHARE * seconds
     return Deadline(limit, work=_WORK * limit)
