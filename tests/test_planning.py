@@ -12,7 +12,6 @@ from dobrushin._models.couplings import symmetric
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._shared import deadline, pieces
 from dobrushin._shared.arrays import distinct
-from dobrushin._shared.deadline import planning_deadline, working_clock
 
 
 def star(leaves, strength=0.5):
@@ -128,18 +127,6 @@ class TestLimits:
             with contextlib.suppress(db.BudgetError):
                 db.plan(model, [0], method="exact")
         assert db.plan(model, [0], method="exact").method == "exact"
-
-    def test_a_call_with_little_time_goes_by_the_wall_clock(self):
-        assert planning_deadline(None)._clock is working_clock
-        assert planning_deadline(2.0)._clock is not working_clock
-        assert planning_deadline(2.0).work == 0.25
-
-    def test_compilation_does_not_count(self):
-        limit = planning_deadline(None)
-        before = limit.spent
-        deadline.add_compilation(5.0)
-        assert limit.spent < before - 4.0
-        deadline.add_compilation(-5.0)
 
 
 class TestVeryManyTargets:

@@ -24,6 +24,8 @@ from dobrushin.errors import CertificateError
 
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
+# About how long a region takes to find, in seconds.
+_SECONDS_PER_REGION = 1e-3
 # Cells of a sum that there is always time for.
 _LEAST_CELLS = 2.0**10
 # An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.

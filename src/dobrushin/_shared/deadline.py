@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 
-from dobrushin._shared import clock
+from dobrushin._shared.clock import seconds as working_clock
 from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
@@ -18,21 +18,6 @@ PLANNING, PLANNING_SHARE = 30.0, 0.25
 # Part of a limit that expected work may take.
 _WORK = 0.5
 _REMEDY = "Ask for fewer targets or a larger tolerance, or for one method by name."
-
-
-# Seconds in which this process has compiled kernels.
-_compiled = 0.0
-
-
-def add_compilation(seconds: float) -> None:
-    """Note that a kernel was compiled: that happens once, and is no work of the call that happens to need it."""
-    global _compiled
-    _compiled += seconds
-
-
-def working_clock() -> float:
-    """A clock that stands still while kernels are compiled."""
-    return time.monotonic() - _compiled
 
 
 class LateError(BudgetError):
@@ -66,11 +51,12 @@ class Deadline:
         *,
         work: float = math.inf,
         remedy: str = _REMEDY,
-        clock: Callable[[], float] = clock.seconds,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
+        self.limit, self.work, self.what, self._remedy = limit, work, what, remedy
+        self._clock = clock or working_clock
         self.expected = 0.0
-        self._begin = clock()
+        self._begin = self._clock()
         self._outer: Deadline | None = None
         self._tokens: list[Token[Deadline]] = []
 
@@ -148,7 +134,5 @@ def current() -> Deadline:
 
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
-    if seconds is None or PLANNING_SHARE * seconds >= PLANNING:
-        return Deadline(PLANNING, work=_WORK * PLANNING, clock=working_clock)
-    limit = PLANNING_SHARE * seconds
+    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
     return Deadline(limit, work=_WORK * limit)
