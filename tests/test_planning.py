@@ -116,7 +116,7 @@ class TestLimits:
     def test_the_clock_is_the_last_guard(self, monkeypatch):
         times = iter(np.arange(0.0, 1e9, 20.0).tolist())
         monkeypatch.setattr(deadline, "working_clock", lambda: next(times))
-        with pytest.raises(db.BudgetError, match="over the limit of 7.5"):
+        with pytest.raises(db.BudgetError, match=r"over the limit of 7.5"):
             db.plan(db.Ising.grid(30, 30, couplings=0.2), [0], tolerance=0.01, method="dobrushin")
 
     def test_an_exact_search_that_ran_out_of_time_is_made_again(self, monkeypatch):
