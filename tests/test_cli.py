@@ -299,6 +299,8 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (["estimate", "{grid}", "--output", "{dir}/no/a.json"], 1, "no"),
         (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Allow more with --budget"),
         (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "--method uncertified"),
+        (["estimate", "{grid}", "--method", "exact", "--memory", "100B"], 1, "Allow more with --memory"),
+        (["estimate", "{grid}", "--memory", "much"], 2, "--memory must be a number of bytes, such as 500MB or 2GiB"),
         (["estimate", "{grid}", "--beta", "2"], 2, "--beta must be 1.0 for .npz files"),
         (["inspect", "{dir}/none.uai"], 1, "There is no file"),
         (["influence", "{grid}", "--method", "x"], 2, "--method must be one of"),
