@@ -6,11 +6,11 @@ The clock is the last guard. Stages decide by the work that they expect, so that
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 
+from dobrushin._shared import clock
 from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
@@ -20,27 +20,12 @@ _WORK = 0.5
 _REMEDY = "Ask for fewer targets or a larger tolerance, or for one method by name."
 
 
-# Seconds in which this process has compiled kernels.
-_compiled = 0.0
-
-
-def add_compilation(seconds: float) -> None:
-    """Note that a kernel was compiled: that happens once, and is no work of the call that happens to need it."""
-    global _compiled
-    _compiled += seconds
-
-
-def working_clock() -> float:
-    """A clock that stands still while kernels are compiled."""
-    return time.monotonic() - _compiled
-
-
 class LateError(BudgetError):
     """Work that took longer than it may, or that is expected to."""
 
 
 class Deadline:
-    """A limit in seconds that runs from the moment it is made.
+    """A limit in seconds that runs from the moment it is made; it stands still while code is compiled.
 
     Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
     planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
@@ -66,7 +51,7 @@ class Deadline:
         *,
         work: float = math.inf,
         remedy: str = _REMEDY,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.seconds,
     ) -> None:
         self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
         self.expected = 0.0
@@ -148,7 +133,5 @@ def current() -> Deadline:
 
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
-    if seconds is None or PLANNING_SHARE * seconds >= PLANNING:
-        return Deadline(PLANNING, work=_WORK * PLANNING, clock=working_clock)
-    limit = PLANNING_SHARE * seconds
+    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
     return Deadline(limit, work=_WORK * limit)
