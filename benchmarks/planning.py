@@ -3,8 +3,9 @@
 usage: python benchmarks/planning.py [--quick] [--only TEXT] [--interrupt SECONDS]
 
 For each shape, targets and method: seconds of `plan` (without those in which kernels were compiled), what it said, and
-whether it kept to its limit (and two seconds for the last step). Every case has a process of its own; one that is far over its limit is ended, with its stack.
-`--interrupt` sends Ctrl-C after so many seconds instead, and prints how long the process took to end.
+whether it kept to its limit (and two seconds for the last step). Every case has a process of its own; one that is far
+over its limit is ended, with its stack. `--interrupt` sends Ctrl-C after so many seconds instead, and prints how long
+the process took to end.
 """
 
 from __future__ import annotations
