@@ -39,12 +39,14 @@ def cases():
     seen = {45000: 1, 3: -1}
     return {
         "dobrushin": (
-            db.estimate(million, [45150, 0], evidence=seen, seed=1), {"model": million, "evidence": seen}
+            db.estimate(million, [45150, 0], evidence=seen, method="dobrushin", seed=1),
+            {"model": million, "evidence": seen},
         ),
         "coalescence": (
             db.estimate(torus, [0, db.Joint(3, 4)], method="coalescence", tolerance=0.05, seed=1), {"model": torus}
         ),
         "statistic": (db.estimate(torus, statistic, method="coalescence", tolerance=0.1, seed=1), {}),
+        "local": (db.estimate(million, [45150], method="local", tolerance=0.001), {"model": million}),
         "exact": (
             db.estimate(names, [*HOSTILE, db.Joint(*HOSTILE[:2])], method="exact"),
             {"model": names, "title": HOSTILE[0], "command": HOSTILE[3]},
@@ -57,4 +59,4 @@ def cases():
     }  # fmt: skip
 
 
-CASES = ["dobrushin", "coalescence", "statistic", "exact", "uncertified", "observed"]
+CASES = ["dobrushin", "coalescence", "statistic", "local", "exact", "uncertified", "observed"]

@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -212,6 +215,40 @@ def test_no_time_at_all_gives_limits_that_hold_for_every_model():
     assert len(db.fit(SPINS, data, time=NOW).history) == 0
 
 
+def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
+    grid = db.Ising.grid(3, 3, couplings=lambda k: 0.1 + 0.0 * k)
+    with pytest.raises((db.BudgetError, db.CertificateError)) as caught:
+        db.estimate(grid, [4], method="coalescence", time=NOW)
+    assert caught.value.estimate.targets == [4, 4]
+    assert (caught.value.estimate.upper - caught.value.estimate.lower == 1.0).all()
+
+
+def test_queries_that_are_begun_when_no_time_is_left_say_so():
+    from dobrushin._estimate.many import answer_some
+    from dobrushin._estimate.method import read_settings
+    from dobrushin._shared.executors import Within
+
+    settings = read_settings(1e-3, 0.99, "dobrushin", None, None, "estimate_many")
+    content = (SPINS, settings, np.random.SeedSequence(1))
+    for seconds in (0.0, -1.0):
+        for outcome in answer_some(content, {0: ([0], None)}, Within(1), seconds).values():
+            assert isinstance(outcome, db.Estimate | db.BudgetError | db.CertificateError)
+
+
+def test_queries_that_the_time_ended_are_begun_again():
+    queries = [([0], None), ([1], None)]
+    options = {"tolerance": 0.01, "method": "dobrushin", "seed": 2}
+    whole = db.estimate_many(SPINS, queries, **options)
+    cut = db.estimate_many(SPINS, queries, **options)
+    stopped = replace(cut.answers[1], lower=np.zeros(2), upper=np.ones(2), stopped_by="the time limit")
+    cut.answers[1] = stopped
+    again = db.estimate_many(SPINS, queries, **options, finished=cut)
+    np.testing.assert_array_equal(again[1].lower, whole[1].lower)
+    assert again[0] is cut[0]
+    late = db.estimate_many(SPINS, queries, **options, finished=cut, time=NOW)
+    assert late[1] is stopped  # there is nothing better
+
+
 @pytest.mark.parametrize("time", [0, -1.0, math.nan, "soon", True])
 def test_a_time_that_is_none_is_refused(time):
     scan = db.Scan.systematic(3, 30)
@@ -337,3 +374,20 @@ def test_hoeffding_takes_over_at_the_last_chain_and_holds():
         assert high[0] - low[0] <= 2 * aim + 1e-12
         missed += not low[0] <= p <= high[0]
     assert missed <= stats.binom.isf(1e-6, runs, error)
+
+
+def test_where_threads_cannot_begin_the_work_is_done_all_the_same():
+    code = """
+import resource, threading
+import dobrushin as db
+spins = db.Ising({(0, 1): 0.3, (1, 2): -0.2})
+scan = db.Scan.systematic(3, 30)
+before = db.sample(spins, scan, chains=6400, seed=1).states
+draws = db.exact_sample(spins, [0], 640, seed=1).states
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 12 * 2**20, resource.RLIM_INFINITY))
+threading.Thread.start = None
+assert (db.sample(spins, scan, chains=6400, seed=1).states == before).all()
+assert (db.exact_sample(spins, [0], 640, seed=1).states == draws).all()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

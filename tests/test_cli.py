@@ -84,7 +84,7 @@ def test_estimate_without_a_file_runs_the_example():
     code, out, _ = call("estimate", "--seed", 1)
     assert code == 0
     assert "million spins" in out
-    assert "dobrushin, certified" in out
+    assert "local, certified" in out
 
 
 def test_the_plan_can_be_seen_first(grid):

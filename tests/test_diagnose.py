@@ -62,7 +62,7 @@ def test_diagnosis_says_what_holds():
     assert not weak.hard_zeros
     assert weak.dobrushin[10] == 1.0
     assert weak.coalescence[10] == 1.0
-    assert weak.width == 8
+    assert weak.width in (8, 9)
     assert len(str(weak).splitlines()) <= 12
     cold = db.diagnose(db.Ising.grid(30, 30, couplings=1.5, periodic=True))
     assert not cold.satisfies_dobrushin

@@ -136,3 +136,14 @@ def test_descriptions_stand_without_quotes_and_values_with_them():
     assert str(db.ArgumentError("fit", "data", "a matrix", "shape")).endswith("Got 'shape'.")
     again = pickle.loads(pickle.dumps(described))
     assert (str(again), again.argument, again.value) == (str(described), "data", None)
+
+
+@pytest.mark.parametrize(("cause", "expected"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, db.BudgetError)])
+def test_what_compiled_code_is_interrupted_by_comes_out_as_itself(cause, expected):
+    from dobrushin._shared.memory_guard import guard_memory
+
+    def call():
+        raise SystemError("returned a result with an exception set") from cause()
+
+    with pytest.raises(expected):
+        guard_memory(call)()

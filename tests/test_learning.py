@@ -495,7 +495,9 @@ def test_noise_alone_does_not_move_a_settled_fit():
 
 def test_wide_models_have_no_exact_gradient():
     grid = db.Ising.grid(40, 40, couplings=0.1)
-    with pytest.raises(db.BudgetError, match=r"exact gradient needs .* bytes, over the limit of .* Use method='gibbs'"):
+    with pytest.raises(
+        db.BudgetError, match=r"exact gradient needs .* entries, over the limit of .* Use method='gibbs'"
+    ):
         db.fit(grid, np.ones((1, 1600)), method="exact")
 
 

@@ -76,7 +76,9 @@ def test_a_billion_variables():
     strong = db.Ising.grid(side, side, couplings=0.3)
     assert isinstance(strong, LocalModel)
     found = db.estimate(strong, [centre], tolerance=0.1, seed=1)
-    assert found.plan.method == "coalescence"
+    assert found.plan.method == "local"
+    found = db.estimate(strong, [centre], tolerance=0.1, seed=1, method="coalescence")
+    assert found.half_width.max() <= 0.1
     labels = db.Potts.grid(side, side, states=3, couplings=0.2, unaries=lambda i: np.tile([0.0, 0.5, 0.0], (len(i), 1)))
     found = db.estimate(labels, [centre], tolerance=0.05, evidence={centre + 1: 2, 0: 1}, seed=1)
     assert found[centre].mean[1] > found[centre].mean[0]
@@ -175,10 +177,9 @@ def test_evidence_does_not_rebuild_a_large_model(monkeypatch):
     monkeypatch.setattr(
         db.Ising, "condition", lambda self, e: refuse() if self.n_variables > 30_000 else whole(self, e)
     )
-    found = db.estimate(model, [20_100], evidence=given, seed=1)
-    assert found.plan.method == "dobrushin"
+    found = db.estimate(model, [20_100], evidence=given, seed=1, method="dobrushin")
     assert (np.abs(found.mean - exact.mean) <= 0.014).all()
-    near = db.plan(model, [20_100], evidence=given, tolerance=0.006)
+    near = db.plan(model, [20_100], evidence=given, tolerance=0.006, method="dobrushin")
     assert near.bias < 0.006
     # The scan is by positions in the model given the evidence, and has there the bound that was planned with.
     monkeypatch.undo()
@@ -644,7 +645,7 @@ def test_what_errors_carry_is_of_the_whole_model():
     bound = db.variation(small, db.Scan(order), targets=[100 * 201 + 100])
     assert bound.value == pytest.approx(best.variation.value, rel=1e-12)
     with pytest.raises(db.BudgetError) as short:
-        db.estimate(model, [centre], budget=1000)
+        db.estimate(model, [centre], budget=1000, method="dobrushin")
     assert centre in short.value.plan.scan.order
 
 

@@ -456,3 +456,29 @@ def test_a_plan_that_was_too_hopeful_gives_way_to_its_rival(monkeypatch):
     monkeypatch.setattr(regions.Growth, "look", look)
     answer = db.estimate(grid, [5050], tolerance=0.02, seed=1)
     assert answer.plan.method == "dobrushin"
+
+
+def test_a_time_limit_gives_what_was_reached():
+    grid = db.Ising.grid(60, 60, couplings=0.42)
+    answer = db.estimate(grid, [1830], method="local", tolerance=1e-3, time=1e-3)
+    assert answer.stopped_by == "the time limit"
+    assert answer.lower[0] <= 0.5 <= answer.upper[0]
+
+
+def test_very_many_targets_are_planned_from_some_of_them():
+    grid = db.Ising.grid(12, 12, couplings=0.15, fields=0.1)
+    answer = db.estimate(grid, "all", method="local", tolerance=0.02)
+    exact = np.concatenate(db.exact.marginals(grid))
+    assert (np.abs(answer.mean - exact) <= answer.bias_bound + 1e-12).all()
+    assert answer.half_width.max() <= 0.02
+
+
+def test_what_an_answer_rests_on_is_said(tmp_path):
+    answer = db.estimate(db.Ising.grid(60, 60, couplings=0.2), [1830], method="local", tolerance=1e-3)
+    assert "extreme states outside" in answer.assumptions[1]
+    answer.report(tmp_path / "page.html")
+    assert "with all others fixed" in (tmp_path / "page.html").read_text()
+    mixed = db.Ising.grid(60, 60, couplings=np.where(np.arange(7080) % 3, 0.15, -0.15))
+    answer = db.estimate(mixed, [1830], method="local", tolerance=1e-3)
+    assert "Dobrushin's bound" in answer.assumptions[1]
+    assert "bounded by Dobrushin's bound" in str(answer.plan)

@@ -327,7 +327,7 @@ def test_bands_add_up_to_all_updates(made, tmp_path):
 
 def test_models_that_are_never_made_as_a_whole(tmp_path):
     model = db.Ising.grid(10**6, 10**6, couplings=lambda edges: np.full(len(edges), 0.1))
-    found = data_of(written(tmp_path, db.estimate(model, [5 * 10**11], tolerance=0.05, seed=1)))
+    found = data_of(written(tmp_path, db.estimate(model, [5 * 10**11], tolerance=0.05, method="dobrushin", seed=1)))
     assert found["scan"]["bands"]["kind"] == "distance"
 
 

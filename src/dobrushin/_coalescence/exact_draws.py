@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.executors import own_threads
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._variation import Objective
@@ -178,7 +178,7 @@ class _Runner:
             kernel.steps(x, local, 0, len(order), len(order) - 1, -1, kernel.keys(self.master, block))
             return kernel.read(x, rows, len(block)).T.astype(np.int64)
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with own_threads(os.cpu_count() or 1) as pool:
             return list(pool.map(one, blocks)), kernel.run_error(scan)
 
 

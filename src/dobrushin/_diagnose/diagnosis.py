@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._diagnose.groups import suggest_groups
-from dobrushin._estimate.exact import known_tree
+from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import Workspace, workspace
 from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
@@ -188,10 +189,10 @@ def _tree(space: Workspace) -> tuple[int | None, int | None]:
     if space.model.n_variables > _MOST_FOR_TREE:
         return None, None
     try:
-        tree = known_tree(space)
+        plan = known_plan(space, memory_limit(None, "diagnose"))
     except BudgetError:
         return None, None
-    return tree.width, tree.memory
+    return plan.width, plan.bytes
 
 
 def _bounded_shares(space: Workspace) -> dict[int, float]:

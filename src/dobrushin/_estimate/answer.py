@@ -77,7 +77,7 @@ class Estimate:
     Examples
     --------
     >>> import dobrushin as db
-    >>> answer = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0, 1], seed=1)
+    >>> answer = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0, 1], method="dobrushin", seed=1)
     >>> answer.confidence, bool((answer.upper - answer.lower).max() / 2 <= 0.01)
     (0.99, True)
     >>> answer[0].states

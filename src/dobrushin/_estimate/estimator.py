@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import METHODS, Method, Plan, adapt_errors, answer, choose, is_certain, read_settings
+from dobrushin._estimate.method import (
+    METHODS,
+    Method,
+    Plan,
+    adapt_errors,
+    answer,
+    carry_estimate,
+    choose,
+    is_certain,
+    read_settings,
+)
 from dobrushin._estimate.nearby import choose_nearby
 from dobrushin._estimate.query import Settings, read_query
 from dobrushin._estimate.relevance import keep_relevant
@@ -41,6 +51,7 @@ def estimate(
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
+    memory_limit: float | str | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
@@ -64,14 +75,17 @@ def estimate(
     evidence : dict from label to state, optional
         Observed variables.
     seed : int, SeedSequence or None
-    method : {"auto", "exact", "dobrushin", "parts", "coalescence", "uncertified"}
-        "exact": a clique tree. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation.
-        "coalescence": simulated sets of states, which need no condition (see `coalescence`). "auto": the clique
-        tree if it is cheap, else Dobrushin's bound if it reaches the tolerance, else coalescence. "parts": "auto"
-        for each part of the targets that depends on less than all do; "auto" tries this where the first two fail.
-        "uncertified": plain sampling, with intervals that leave out the unknown bias; it has to be asked for.
+    method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
+        "exact": a clique tree. "local": sums over a region around each target, with a bound on what everything else can
+        do. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
+        sets of states, which need no condition (see `coalescence`). "auto": the cheapest of the first three that
+        reaches the tolerance, else coalescence. "parts": "auto" for each part of the targets that depends on less than
+        all do; "auto" tries this where the first three fail. "uncertified": plain sampling, with intervals that leave
+        out the unknown bias; it has to be asked for.
     budget : number, optional
         Most Gibbs updates to spend.
+    memory_limit : number or str, optional
+        Bytes that exact sums may take, as a number or as in "2GiB". Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
         Where to draw; see `sample`. The answer is the same.
     executor : concurrent.futures.Executor, optional
@@ -112,7 +126,7 @@ def estimate(
     --------
     >>> import dobrushin as db
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> db.estimate(million, targets=[0], evidence={1: 1}, tolerance=0.01, seed=1)
+    >>> db.estimate(million, targets=[0], evidence={1: 1}, method="dobrushin", seed=1)
     Estimate (dobrushin, certified) within 0.01 at confidence 0.99
       target  state  mean  lower  upper  bias bound
            0     -1  0.39...
@@ -120,7 +134,7 @@ def estimate(
       ... steps x ... chains, kernel bits, seed 1
     """
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 
@@ -134,12 +148,13 @@ def plan(
     evidence: Mapping[Any, int] | None = None,
     method: str = "auto",
     budget: float | None = None,
+    memory_limit: float | str | None = None,
 ) -> Plan:
     """Say what `estimate` would do with the same arguments, without doing it.
 
     Parameters
     ----------
-    model, targets, tolerance, confidence, evidence, method, budget
+    model, targets, tolerance, confidence, evidence, method, budget, memory_limit
         As for `estimate`.
 
     Returns
@@ -162,11 +177,11 @@ def plan(
     Examples
     --------
     >>> import dobrushin as db
-    >>> plan = db.plan(db.Ising.grid(300, 300, couplings=0.2), targets=[0, 1], tolerance=0.02)
+    >>> plan = db.plan(db.Ising.grid(300, 300, couplings=0.2), targets=[0, 1], tolerance=0.02, method="dobrushin")
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate")
+    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
@@ -211,9 +226,11 @@ def _choose(
     with planning_deadline(settings.time):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
-        query, part = keep_relevant(read_query(model, targets, evidence, settings))
-        if will_draw and not is_certain(settings.method):
-            _ = query.space.start  # before all else: the evidence may be impossible
+        asked = read_query(model, targets, evidence, settings)
+        with carry_estimate(asked):
+            query, part = keep_relevant(asked)
+            if will_draw and not is_certain(settings.method):
+                _ = query.space.start  # before all else: the evidence may be impossible
         with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
             return choose(query), part
 

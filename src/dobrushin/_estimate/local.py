@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,17 +14,18 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
-from dobrushin._estimate.regions import MOST_CELLS, Growth, Region, Wanted
+from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, Growth, Region, Wanted
+from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.deadline import NO_DEADLINE, current
+from dobrushin._shared.deadline import NO_DEADLINE, LateError, current
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
 
-# About how long a cell and a region take.
-_SECONDS_PER_CELL, _SECONDS_PER_REGION = 5e-9, 4e-3
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
+# Cells of a sum that there is always time for.
+_LEAST_CELLS = 2.0**10
 # An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.
 _PREFERRED, _QUICK = 1.5, 0.03
 # An answer may take so many times as long as was planned, before it gives up.
@@ -32,8 +34,8 @@ _OVERRUN = 16.0
 _SHARE = 0.999
 # The part of the time that is left to a target for its last sum: those before it take the rest.
 _SHARE_OF_TIME = 0.5
-# With more targets than this, some of them tell what all will take.
-_FEW = 4
+# Of many targets some are planned, from all over, and tell what all will take.
+_SOME, _MANY = 8, 64
 
 
 class Local(Method):
@@ -62,12 +64,13 @@ class Local(Method):
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
         reaches = True
         try:
-            seconds = cls._look(growths, worth)
-        except CertificateError:
+            seconds = cls._look(query, growths, worth)
+        except (CertificateError, LateError):
             if not choice.by_name:
                 raise
             reaches, seconds = False, _PATIENCE
-        bias = min(query.tolerance, max(growth.reached for group in growths for growth in group))
+        looked = [growth.reached for group in growths for growth in group if growth.best is not None]
+        bias = min(query.tolerance, max(looked, default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
         return cls(query, plan, growths, best)
 
@@ -81,24 +84,25 @@ class Local(Method):
             raise cls.refuse(f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up.")
 
     @classmethod
-    def _look(cls, growths: list[list[Growth]], worth: float) -> float:
-        """Plan each target; about how long all of them take. A refusal where that is longer than they are worth."""
+    def _look(cls, query: Query, growths: list[list[Growth]], worth: float) -> float:
+        """Plan the targets; about how long all of them take. A refusal where that is longer than they are worth."""
         every = [growth for group in growths for growth in group]
-        # Some of many first, from all over: if they are too dear, so are all.
-        spread = list(dict.fromkeys(np.linspace(0, len(every) - 1, _FEW).astype(int).tolist()))
+        some = list(dict.fromkeys(np.linspace(0, len(every) - 1, _SOME).astype(int).tolist()))
+        others = [] if len(every) > _MANY and not query.is_part else sorted(set(range(len(every))) - set(some))
         seconds = 0.0
-        for done, k in enumerate([*spread, *(set(range(len(every))) - set(spread))], start=1):
+        for done, k in enumerate([*some, *others], start=1):
             growth = every[k]
             current().charge(_SECONDS_PER_REGION, "a region around a target")
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
-            seconds += _SECONDS_PER_REGION
-            if "laws" not in vars(growth.next):
-                seconds += growth.next.cells * _SECONDS_PER_CELL
-            if done >= min(len(spread), len(every)) and seconds * len(every) / done > worth:
+            region = growth.next
+            seconds += region.seconds
+            if "laws" not in vars(region) and region.tells(0.0):
+                seconds += region.cells * SECONDS_PER_CELL
+            if done >= len(some) and seconds * len(every) / done > worth:
                 raise cls.refuse(_too_dear(growth, seconds * len(every) / done, worth))
-        return seconds
+        return seconds * len(every) / (len(some) + len(others))
 
     def updated(self) -> NDArray[np.int64]:
         """All variables that are summed over, and a few more in case they are not enough."""
@@ -132,8 +136,9 @@ class Local(Method):
     def _finish(self, growth: Growth, seconds: float) -> None:
         """Sum as planned, and further where that is not enough and there is time."""
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
-        most = min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / _SECONDS_PER_CELL)
-        growth.look(most)
+        most = max(_LEAST_CELLS, min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL))
+        with suppress(LateError):
+            growth.look(most)
         growth.settle(most)
 
     def _assemble(self) -> Estimate:
@@ -154,7 +159,7 @@ class Local(Method):
             )
         if False in ways:
             words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
-        return self.assemble(rows, 1.0, tuple(words))
+        return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
     def _rows(self, question: Question, regions: list[Region]) -> tuple[Rows, float]:
         """The rows of a question from the regions of its laws."""
@@ -162,7 +167,7 @@ class Local(Method):
         rounding = self.query.space.rounding
         error = max((law.error for pair in laws for law in pair), default=math.inf)
         ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if all(laws) else []
-        if not ends:
+        if not ends or error == math.inf:
             least, most = question.bounds
             middle, half = np.full(len(question), 0.5 * (least + most)), np.full(len(question), 0.5 * (most - least))
             return Rows(middle, middle - half, middle + half, half), 1.0
@@ -217,10 +222,10 @@ def _describe(growths: list[list[Growth]]) -> str:
     if not known:
         return "sums over regions around the targets"
     largest = max(known, key=lambda region: region.size)
-    words = f"sums over {largest.size} variables around a target"
+    words = f"sums over {largest.size} variables"
     if largest.order is not None:
         words += f" (width {largest.order.width})"
-    by = {True: "the two extreme states outside", False: "Dobrushin's bound"}
+    by = {True: "its two extremes", False: "Dobrushin's bound"}
     ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
     return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
 
@@ -229,7 +234,7 @@ def _why_not(growth: Growth) -> str:
     """Why no region is good enough."""
     if growth.best is None:
         return "no region around the targets is small enough to be summed."
-    what = "the two extreme states outside" if growth.by_extremes else "Dobrushin's bound"
+    what = "its two extremes" if growth.by_extremes else "Dobrushin's bound"
     return (
         f"a region of {growth.best.size} variables leaves {growth.reached:.3g} to what is outside (by {what}), and "
         "larger ones hardly less."

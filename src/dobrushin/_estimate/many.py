@@ -46,6 +46,8 @@ from dobrushin.errors import ArgumentError, BudgetError, CertificateError, Estim
 # with it.
 _MOST_AT_ONCE = 64
 _PIECE_SECONDS = 2.0
+# Seconds of a query that is begun when no time is left.
+_NO_TIME = 1e-9
 # Failed queries that are named.
 _NAMED = 3
 _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
@@ -175,7 +177,7 @@ def estimate_many(
         Show a bar.
     finished : Estimates, optional
         What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
-        are tried again.
+        or that the time ended are tried again.
     time : number, optional
         Seconds for all of them. A query that is under way then has the intervals that it has reached; those that were
         not begun have a `BudgetError` in ``errors``.
@@ -212,8 +214,11 @@ def estimate_many(
     settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
     answers: dict[int, Estimate] = {}
+    cut_short: dict[int, Estimate] = {}  # what was reached of queries that are begun again
     if finished is not None:
-        answers = _take_over(finished, name, seed)
+        known = _take_over(finished, name, seed)
+        answers = {k: answer for k, answer in known.items() if answer.stopped_by is None}
+        cut_short = {k: answer for k, answer in known.items() if answer.stopped_by is not None}
         seed = finished.seed
     sequence = seed_sequence(seed, "estimate_many")
     errors = _find_unsendable(asked, executor)
@@ -223,8 +228,11 @@ def estimate_many(
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)
-    if isinstance(trouble, TimeUp):
-        errors |= {k: deadline.error("The query") for k in work.left()}
+    errors |= {k: deadline.error("The query") for k in work.left()} if isinstance(trouble, TimeUp) else {}
+    for k, answer in cut_short.items():
+        if k not in answers:
+            answers[k] = answer
+            errors.pop(k, None)
     return _raise_if_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
@@ -326,8 +334,8 @@ def _answer(
     targets, evidence = query
     # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
     own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
-    deadline = NO_DEADLINE if seconds is None else Deadline(max(0.0, seconds), "The query")
-    settings = settings._replace(time=seconds)
+    deadline = NO_DEADLINE if seconds is None else Deadline(max(_NO_TIME, seconds), "The query")
+    settings = settings._replace(time=None if seconds is None else max(_NO_TIME, seconds))
     try:
         return _light(answer_query(model, targets, evidence, settings, own, Running(deadline=deadline)))
     except Exception as error:

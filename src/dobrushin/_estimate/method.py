@@ -25,6 +25,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, current
 from dobrushin._shared.log import log
+from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
@@ -83,11 +84,11 @@ class Plan:
     Examples
     --------
     >>> import dobrushin as db
-    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], tolerance=0.01))
+    >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], method="dobrushin"))
     Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
       tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
       interval  Clopper-Pearson, 1 at once
-      scan      175 steps x 24640 chains = 4.31e+06 updates, kernel bits
+      scan      175 steps x 24704 chains = 4.32e+06 updates, kernel bits
       time      about ... s
     """
 
@@ -346,13 +347,16 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def read_settings(tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str) -> Settings:
+def read_settings(
+    tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None
+) -> Settings:
     """Check what does not depend on the model."""
     tolerance = check.fraction(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
-    return Settings(tolerance, confidence, method, most, None if time is None else float(time))
+    memory = None if memory_limit is None else read_memory(memory_limit, function)
+    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
 
 
 def is_certain(name: str) -> bool:
@@ -365,8 +369,17 @@ def choose(query: Query) -> Method:
 
     What goes wrong carries an estimate, at worst one that says nothing.
     """
-    try:
+    with carry_estimate(query):
         return guard_memory(_choose)(query)
+
+
+@contextmanager
+def carry_estimate(query: Query) -> Iterator[None]:
+    """What goes wrong on the way to a method carries an estimate, at worst one that says nothing."""
+    try:
+        yield
+    except EstimateInterrupted:
+        raise
     except CertificateError as error:
         raise error.carrying(error.estimate or nothing_known(query)) from None
     except BudgetError as error:

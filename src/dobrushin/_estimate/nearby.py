@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Method, adapt_errors, choose
+from dobrushin._estimate.method import METHODS, Method, adapt_errors, carry_estimate, choose
 from dobrushin._estimate.query import Query, Settings, read_evidence, read_query
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
@@ -38,12 +38,12 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     radius = _FIRST_RADIUS
     while True:
         ball = model.near(centres, radius)
-        current().charge(ball.model.n_variables * _SECONDS_PER_VARIABLE, "looking around the targets")
         log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
         near = {label: state for label, state in given.items() if ball.holds(label)}
         query = read_query(ball.model, targets, near, settings, is_part=True)
         place = _place_in_the_whole(query, given, model.n_variables)
-        with adapt_errors(lambda estimate, place=place: estimate.lift(place), place):  # type: ignore[misc]
+        with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
+            current().charge(ball.model.n_variables * _SECONDS_PER_VARIABLE, "looking around the targets")
             method = choose(query)
         if not _reaches_border(query, method.updated(), ball):
             _ = query.space.start  # the evidence may be impossible

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
-from dobrushin._exact.clique_tree import CliqueTree
-from dobrushin._exact.elimination import Elimination
+from dobrushin._exact.engine import SumPlan, Sums
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
@@ -27,7 +26,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
 from dobrushin._variation import Objective
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, BudgetError
 
 # Cells of a joint marginal: more would need as many intervals.
 _MOST_CELLS = 2**16
@@ -46,6 +45,7 @@ class Settings(NamedTuple):
     method: str
     budget: float | None
     time: float | None = None  # seconds for the whole call
+    memory_limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Query:
     method: str
     budget: float | None
     time: float | None = None
+    memory_limit: float | None = None
     is_part: bool = False  # the model is a part of a larger one
     relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 
@@ -243,12 +244,12 @@ class _Reader(TargetReader):
                 raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
 
 
-class TreeSearch(NamedTuple):
-    """What the search for a clique tree gave: the tree, or the bytes that it would need and may have."""
+class PlanSearch(NamedTuple):
+    """What the search for sums over all states gave: the plan, or why there is none within a limit in bytes."""
 
-    tree: CliqueTree | None
-    required: float = 0.0
+    plan: SumPlan | None
     limit: float = 0.0
+    refusal: BudgetError | None = None
 
 
 @dataclass(eq=False)
@@ -262,18 +263,18 @@ class Workspace:
         constant), which bounds the error of each of its conditional laws too.
     place : Numbering or None
         Where its variables are in the model that it was made from by leaving out what does not matter.
-    trees : dict
-        By the positions of the variables that are made one; the empty key is for the model as it is.
-    elimination : Elimination or None
-        The calibrated tree of the model as it is.
+    sum_plans : dict
+        By the positions of the variables whose joint law is asked for; the empty key is for all single variables.
+    sums : Sums or None
+        The marginals of all single variables.
     """
 
     model: Model
     rounding: float = 0.0
     is_given: bool = False
     place: Numbering | None = None
-    trees: dict[tuple[int, ...], TreeSearch] = field(default_factory=dict)
-    elimination: Elimination | None = None
+    sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
+    sums: Sums | None = None
     _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
     _lock: Any = field(default_factory=RLock)
 

@@ -22,6 +22,8 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import current
 from dobrushin._variation import Objective, evaluate
 
+# About how long a cell, a region and each of its variables take.
+SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 5e-9, 2e-3, 2e-5
 # Larger cliques are not tried.
 _MOST_CLIQUE = 2.0**27
 # Sweeps of Dobrushin's bound over a region, as long as more of them help.
@@ -66,8 +68,8 @@ class Region:
         return self._find_order(_MOST_CLIQUE)
 
     def _find_order(self, clique: float) -> Order | None:
-        ball = self.ball
-        states = frozen(self.query.model.cardinalities[ball.positions])
+        ball, form = self.ball, self.query.model._form
+        states = frozen(np.full(self.size, 2) if form.spins else form.cardinalities[ball.positions])
         kept = np.searchsorted(ball.positions, self.wanted.positions)
         return find_order(ball.start, ball.neighbor, states, kept, clique)
 
@@ -81,6 +83,12 @@ class Region:
         """Entries of all cliques, of all sums that are needed."""
         return math.inf if self.order is None else self.sums * self.order.cells
 
+    @property
+    def seconds(self) -> float:
+        """About how long it takes to look at the region, with its sums where they tell the bias."""
+        sums = 0.0 if self.tells(0.0) else self.cells
+        return SECONDS_PER_REGION + self.size * _SECONDS_PER_VARIABLE + sums * SECONDS_PER_CELL
+
     def fits(self, cells: float) -> bool:
         """Whether the sums that are needed take at most so many cells. The search gives up where they do not."""
         if "order" not in vars(self):
@@ -92,7 +100,7 @@ class Region:
 
     def tells(self, cells: float) -> bool:
         """Whether the bias can be known in so many cells; Dobrushin's bound needs no sum."""
-        return (not self.by_extremes and not self.is_closed) or self.fits(cells)
+        return (not self.by_extremes and not self.is_closed) or (cells > 0.0 and self.fits(cells))
 
     @cached_property
     def around(self) -> Surroundings:
@@ -184,12 +192,16 @@ class Growth:
 
     def __init__(self, query: Query, wanted: Wanted, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
-        self.reach = Reach(query.space.rows, wanted.positions)
         self.limit = MOST_VARIABLES
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # minus the logarithms of influence left out and of bias
         self.best: Region | None = None  # the one with the smallest bias so far
         self.next: Region | None = None  # the one to sum next
+
+    @cached_property
+    def reach(self) -> Reach:
+        """The variables around the targets, the strongest first."""
+        return Reach(self.query.space.rows, self.wanted.positions)
 
     @property
     def is_done(self) -> bool:
@@ -210,6 +222,7 @@ class Growth:
             if region is None:
                 break
             if region.tells(cells):
+                current().charge(region.seconds, f"a region of {region.size} variables")
                 x = self._step() if self._take(region) else x
                 continue
             # Too dear for now. What a smaller one shows makes a better prediction.

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._exact.clique_tree import MEMORY_LIMIT, clique_tree
-from dobrushin._exact.elimination import NoAllowedState, collect, eliminate
+from dobrushin._exact.engine import NoAllowedState
 from dobrushin._models import FactorGraph, Model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
@@ -68,73 +67,6 @@ def distribution(model: Model) -> NDArray[np.float64]:
     log_weights -= top
     weights = np.exp(log_weights, out=log_weights).reshape(shape)
     return weights / weights.sum()
-
-
-def marginals(model: Model, *, memory_limit: float = MEMORY_LIMIT) -> list[NDArray[np.float64]]:
-    """Exact marginals of all variables, by variable elimination.
-
-    Parameters
-    ----------
-    model : Model
-        Any number of variables, if the graph is narrow: chains, trees, strips, binary grids up to 20 x 20.
-    memory_limit : float
-        Bytes that the tables may take; if they would need more, `BudgetError` is raised before any is made.
-
-    Returns
-    -------
-    list of arrays
-        By position of the variable: the probabilities of its states in increasing order.
-
-    Notes
-    -----
-    p_i(a) = sum over x with x_i = a of pi(x), from a calibrated clique tree: with messages
-    m_cp(x_s) = sum over x_{c minus s} of psi_c(x_c) prod over the other neighbours c' of c of m_c'c, every clique has
-    pi(x_c) ∝ psi_c(x_c) prod over neighbours c' of m_c'c.
-
-    Examples
-    --------
-    >>> import dobrushin as db
-    >>> model = db.Ising.grid(16, 16, couplings=0.3, fields=0.1)
-    >>> p = db.exact.marginals(model)
-    >>> len(p), p[0].round(4)
-    (256, array([0.3736, 0.6264]))
-    """
-    _check_model(model, "exact.marginals")
-    limit = check.positive(memory_limit, "exact.marginals", "memory_limit")
-    return eliminate(model, clique_tree(model, limit), "exact.marginals").marginals
-
-
-def log_partition(model: Model, *, memory_limit: float = MEMORY_LIMIT) -> float:
-    """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
-
-    Parameters
-    ----------
-    model : Model
-    memory_limit : float
-        As for `marginals`.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    log Z = log( sum over x of exp(log_density(x)) ). `Model.condition` drops constants, so this is not the evidence of
-    what a model was conditioned on.
-
-    Examples
-    --------
-    The chain of n spins has Z = 2 (2 cosh theta)^(n - 1).
-
-    >>> import dobrushin as db, numpy as np
-    >>> chain = db.Ising.grid(1, 100, couplings=0.5)
-    >>> z = db.exact.log_partition(chain)
-    >>> bool(np.isclose(z, np.log(2) + 99 * np.log(2 * np.cosh(0.5)), rtol=1e-13))
-    True
-    """
-    _check_model(model, "exact.log_partition")
-    limit = check.positive(memory_limit, "exact.log_partition", "memory_limit")
-    return collect(model, clique_tree(model, limit), "exact.log_partition")[2]
 
 
 def influence(model: Model) -> NDArray[np.float64]:

@@ -15,8 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import elimination
-from dobrushin._models.forms import Form
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form, widen
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Numbering
+from dobrushin._models.pairwise import PairTables
+from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 
 UNIT = 2.0**-53
@@ -64,9 +68,7 @@ class Surroundings:
             which = np.flatnonzero(arity == size)
             members = scope[start[which, None] + np.arange(size)]
             kinds = 2 * states[members] + inside[members]
-            _, code = np.unique(kinds, axis=0, return_inverse=True)
-            for kind in range(int(code.max()) + 1):
-                same = np.flatnonzero(code.ravel() == kind)
+            for same in _groups(kinds):
                 own, is_free = members[same], inside[members[same[0]]]
                 shape = states[own[0]]
                 stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
@@ -97,6 +99,16 @@ class Surroundings:
             return None
         outside = high[~self.inside]
         return 1 - outside, outside, high[self.inside]
+
+
+def _groups(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Numbers of equal rows of a matrix, together."""
+    base = float(rows.max()) + 1.0
+    if base ** rows.shape[1] < 2.0**62:
+        _, code = np.unique(rows @ int(base) ** np.arange(rows.shape[1]), return_inverse=True)
+    else:
+        _, code = np.unique(rows, axis=0, return_inverse=True)
+    return [np.flatnonzero(code.ravel() == kind) for kind in range(int(code.max()) + 1)]
 
 
 def _join(states: NDArray[np.int64], scopes: list[NDArray[Any]], tables: list[NDArray[Any]]) -> Factors:
@@ -142,28 +154,83 @@ def _two_colour(ends: NDArray[np.int64], signs: NDArray[np.int64], n: int) -> ND
     return None if high[0] < 0 else high
 
 
+Block = tuple[NDArray[np.int64], NDArray[np.float64]]  # scopes (F, arity) by position, and flat tables (F, size)
+
+
 def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
-    """The factors that touch the variables at increasing positions."""
-    n, local = form.n_variables, form.local()
-    if local is not None:  # without a look at the rest of the model
-        part = local.near(inside, 1)
-        form, inside = part.model._form, part.numbering.own(inside)
-        outer = part.numbering
-    else:
-        outer = Numbering(n, np.arange(n))
-    tables = form.tables()
-    first = tables.factor_start[inside]
-    _, entry = row_entries(first, tables.factor_start[inside + 1] - first)
-    chosen = np.unique(tables.factor_of[entry])
-    scope_start, scopes = row_entries(tables.scope_start[chosen], np.diff(tables.scope_start)[chosen])
-    table_start, cells = row_entries(tables.table_start[chosen], np.diff(tables.table_start)[chosen])
-    scope = tables.scope[scopes]
-    own = np.union1d(inside, scope)
-    numbering = Numbering(form.n_variables, own)
-    factors = Factors(
-        tables.cardinalities[own], scope_start, np.searchsorted(own, scope), table_start, tables.table[cells]
-    )
-    return Surroundings(numbering.within(outer), np.isin(own, inside, assume_unique=True), factors)
+    """The factors that touch the variables at increasing positions; nothing else of the form is looked at."""
+    form, blocks_of = widen(form, _BLOCKS)
+    blocks = blocks_of(form, inside)
+    own = np.unique(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]))
+    scopes, tables = [np.searchsorted(own, scope) for scope, _ in blocks], [table for _, table in blocks]
+    is_inside = np.isin(own, inside, assume_unique=True)
+    states = np.full(len(own), 2) if form.spins else form.cardinalities[own]
+    return Surroundings(Numbering(form.n_variables, own), is_inside, _join(states, scopes, tables))
+
+
+def _edges(couplings: Any, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Edges at some variables, each once, and what couples their ends."""
+    first = couplings.indptr[inside].astype(np.int64)
+    start, entry = row_entries(first, couplings.indptr[inside + 1] - first)
+    owner, other = np.repeat(inside, np.diff(start)), couplings.indices[entry].astype(np.int64)
+    place = np.minimum(np.searchsorted(inside, other), len(inside) - 1)
+    once = (owner < other) | (inside[place] != other)
+    return np.stack([owner[once], other[once]], axis=1), couplings.data[entry[once]]
+
+
+def _spin_blocks(form: SpinPairs, inside: NDArray[np.int64]) -> list[Block]:
+    edges, values = _edges(form.couplings, inside)
+    biased = inside[form.fields[inside] != 0]
+    fields = form.fields[biased]
+    pairs = np.stack([values, -values, -values, values], axis=1)
+    return [(biased[:, None], np.stack([-fields, fields], axis=1)), (edges, pairs)]
+
+
+def _label_blocks(form: LabelPairs, inside: NDArray[np.int64]) -> list[Block]:
+    edges, values = _edges(form.couplings, inside)
+    blocks = [(edges, values[:, None] * np.eye(form.states).ravel())]
+    return blocks if form.given_unaries is None else [(inside[:, None], form.given_unaries[inside]), *blocks]
+
+
+def _pair_blocks(form: PairTables, inside: NDArray[np.int64]) -> list[Block]:
+    first = form.start[inside]
+    _, entry = row_entries(first, form.start[inside + 1] - first)
+    edges = np.unique(form.edge_of[entry])
+    unaries = _by_size(inside[:, None], form.unary_start, inside, form.unary)
+    return [*unaries, *_by_size(form.edges[edges], form.table_start, edges, form.table)]
+
+
+def _by_size(
+    scopes: NDArray[np.int64], start: NDArray[np.int64], chosen: NDArray[np.int64], table: NDArray[np.float64]
+) -> list[Block]:
+    """Blocks of tables of one size each: those of some rows that begin at `start`."""
+    sizes = start[chosen + 1] - start[chosen]
+    blocks = []
+    for size in np.unique(sizes).tolist():
+        same = sizes == size
+        blocks.append((scopes[same], table[start[chosen[same], None] + np.arange(size)]))
+    return blocks
+
+
+def _factor_blocks(form: FactorTables, inside: NDArray[np.int64]) -> list[Block]:
+    first = form.factor_start[inside]
+    _, entry = row_entries(first, form.factor_start[inside + 1] - first)
+    chosen = np.unique(form.factor_of[entry])
+    arity = form.scope_start[chosen + 1] - form.scope_start[chosen]
+    blocks = []
+    for order in np.unique(arity).tolist():
+        same = chosen[arity == order]
+        scopes = form.scope[form.scope_start[same, None] + np.arange(order)]
+        blocks += _by_size(scopes, form.table_start, same, form.table)
+    return blocks
+
+
+_BLOCKS: dict[type[Form], Any] = {
+    SpinPairs: _spin_blocks,
+    LabelPairs: _label_blocks,
+    PairTables: _pair_blocks,
+    FactorTables: _factor_blocks,
+}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from dobrushin._shared.executors import (
     TimeUp,
     Trouble,
     own_executor,
+    own_threads,
     receive,
     run_pieces,
     share,
@@ -277,7 +278,7 @@ def _run_all(
     # Executors that do not share memory with us get batches that cannot be asked or told anything.
     told = control if shares_memory(executor) else None
     workers = job.runner.workers or os.cpu_count() or 1
-    pool = ThreadPoolExecutor(max_workers=min(len(batches), workers)) if executor is None else executor
+    pool = own_threads(min(len(batches), workers)) if executor is None else executor
 
     def save() -> None:
         if checkpoint:

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
+from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError
 
 # Pieces that are handed to the executor before the first of them is done.
@@ -109,6 +110,11 @@ class Inline(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+def own_threads(count: int) -> Executor:
+    """Threads for one call, or this thread alone where memory is short: one that cannot begin is waited for forever."""
+    return ThreadPoolExecutor(count) if has_room_for_threads(count) else Inline(Within(cores()))
 
 
 def read_executor(executor: Any, function: str) -> Executor | None:

@@ -14,6 +14,8 @@ from dobrushin.errors import ArgumentError
 
 # Part of the free memory that is taken where nobody says how much; and what is taken to be free where nothing is known.
 _SHARE, _UNKNOWN = 0.8, 2.0**31
+# Address space of a thread: its stack, and what it needs to begin.
+_THREAD = 2.0**24
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 
@@ -45,6 +47,11 @@ def bytes_text(number: float) -> str:
 def free_memory() -> float:
     """Bytes that can still be taken: the least of what the machine, the control group and the process allow."""
     return max(1.0, min([*_machine(), *_groups(), *_process()], default=_UNKNOWN))
+
+
+def has_room_for_threads(count: int) -> bool:
+    """Whether this process may take the address space that so many threads need to begin."""
+    return all(room >= count * _THREAD for room in _process())
 
 
 def _machine() -> Iterator[float]:

@@ -21,12 +21,22 @@ def guard_memory(function: Callable[_Arguments, _Result]) -> Callable[_Arguments
     @wraps(function)
     def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
-            return function(*args, **kwargs)
+            return _unwrapped(function, *args, **kwargs)
         except MemoryError as error:
             what, required, free = f"dobrushin.{function.__name__}", _size_of(error), free_memory()
             raise BudgetError(what, max(required, free), free, "bytes or more", _REMEDY) from None
 
     return guarded
+
+
+def _unwrapped(function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+    """Call a function; what reaches compiled code while it is entered or left comes as a `SystemError` around it."""
+    try:
+        return function(*args, **kwargs)
+    except SystemError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt | MemoryError):
+            raise error.__cause__ from None
+        raise
 
 
 def _size_of(error: Any) -> float:

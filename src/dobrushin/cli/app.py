@@ -108,6 +108,9 @@ def estimate(
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
     time: Time = None,
     checkpoint: Checkpoint = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most memory for exact sums, as in 2GiB. Default: what is free.")
+    ] = None,
     beta: Beta = None,
     report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answer to a .json, .csv or .mar file.")] = None,
@@ -121,6 +124,7 @@ def estimate(
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
     query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
+    query["memory_limit"] = memory
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
     query |= {"seed": seed, "time": time, "checkpoint": checkpoint}

@@ -18,6 +18,7 @@ _OPTION_OF = {
     ("report.write", "path"): "report",
     "targets": "target",
     "max_steps": "steps",
+    "memory_limit": "memory",
 }
 _UNCERTIFIED_STEP = (
     "Keep the parameters smaller with --box or --ridge, raise --tolerance, or use --scan systematic, which needs no "
@@ -42,6 +43,8 @@ _INTERRUPTIONS = (
     db.CoalescenceInterrupted,
     db.FitInterrupted,
 )
+
+_TOO_LARGE = "Allow more with --memory, fix some variables with --evidence, or try another --method."
 
 
 class Usage(Exception):
@@ -79,6 +82,8 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
     except db.BudgetError as error:
         if error.plan is not None:
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
+        if error.unit == "bytes" and "memory" in options():
+            return _say(f"{error.message} {_TOO_LARGE}", FAILED)
         return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
     except FileNotFoundError as error:
         return _say(f"There is no file {error.filename}.", FAILED)

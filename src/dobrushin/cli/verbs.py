@@ -159,7 +159,7 @@ def warmup(out: Output) -> int:
         db.greedy_scan(model, [model.labels[0]], steps=4)
         db.shortest_scan(model, [model.labels[0]], tolerance=0.1)
         db.coalescence(model, db.Scan.systematic(n, n), runs=64)
-        for method in ("exact", "dobrushin", "coalescence"):
+        for method in ("exact", "local", "dobrushin", "coalescence"):
             db.estimate(model, [model.labels[0]], tolerance=0.2, method=method, seed=1)
     if not all(result.ok for result in db.self_check(chains=20_000)):
         print("Error: the sampler gives wrong frequencies on this machine.", file=sys.stderr)

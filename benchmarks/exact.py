@@ -1,0 +1,211 @@
+"""Exact answers: the UAI instances in full, large grids and images, and Bayesian networks against pyAgrum.
+
+    python benchmarks/exact.py [uai] [networks] [--only NAME ...] [--seconds 60]
+
+Needs the data folder that DOBRUSHIN_DATA names. Each model is answered in a process of its own, so that its memory and
+its time are its own; kernels are compiled before. pyAgrum is left out where it is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import dobrushin as db
+from peers import is_installed
+
+# Published marginals that are off by more than their last digit.
+_UNRELIABLE = {"relational_2", "relational_3", "relational_4", "relational_5"}
+_TOLERANCE, _CONFIDENCE = 0.05, 0.99
+# Below this a network is too small to compare.
+_SMALL = 0.05
+
+
+def main() -> None:
+    """Read what is asked for, and print a table for each part."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["uai", "networks"])
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    chosen = parser.parse_args()
+    folder = Path(os.environ.get("DOBRUSHIN_DATA", ""))
+    if not (folder / "uai").is_dir():
+        sys.exit("DOBRUSHIN_DATA names no data folder.")
+    _warm_up()
+    console = Console(width=150)
+    for part in chosen.parts:
+        console.print({"uai": _uai, "networks": _networks}[part](folder, chosen.only, chosen.seconds))
+
+
+def _warm_up() -> None:
+    db.exact.marginals(db.Ising.grid(12, 12, couplings=0.1, fields=0.1))
+    db.estimate(db.Ising.grid(5, 5, couplings=0.3), "all", tolerance=0.1)
+
+
+def _alone(function: Any, *arguments: Any, seconds: float) -> dict[str, Any]:
+    """Call a function in a process of its own, for so many seconds at most."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def call() -> None:
+        try:
+            result = function(*arguments)
+        except Exception as error:
+            result = {"error": f"{type(error).__name__}: {error}"}
+        result["memory"] = 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        there.send(result)
+
+    process = context.Process(target=call)
+    process.start()
+    there.close()
+    result: dict[str, Any] = {"error": f"more than {seconds:g} s"}
+    try:
+        if here.poll(seconds):
+            result = here.recv()
+    except EOFError:
+        result = {"error": "out of memory"}
+    process.kill()
+    process.join()
+    return result
+
+
+# -- UAI instances -----------------------------------------------------------------------------
+
+
+def _uai(folder: Path, only: list[str], seconds: float) -> Table:
+    table = Table(title=f"UAI instances in full: all variables, {_TOLERANCE} at {_CONFIDENCE}, {seconds:g} s each")
+    for heading in ("instance", "variables", "answer", "seconds", "MB", "worst miss", "beyond its interval"):
+        table.add_column(heading)
+    answered = total = 0
+    for path in sorted((folder / "uai").glob("*.uai")):
+        if only and path.stem not in only:
+            continue
+        total += 1
+        result = _alone(_answer, path, seconds=seconds)
+        if "error" in result:
+            table.add_row(path.stem, "", result["error"][:70], "", "", "", "")
+            continue
+        answered += result["half_width"] <= _TOLERANCE
+        beyond = "reference unreliable" if path.stem in _UNRELIABLE else str(result["violations"])
+        numbers = f"{result['seconds']:.2f}", f"{result['memory'] / 1e6:.0f}", f"{result['miss']:.1e}"
+        table.add_row(path.stem, str(result["variables"]), result["method"], *numbers, beyond)
+    table.caption = f"{answered} of {total} in full"
+    return table
+
+
+def _answer(path: Path) -> dict[str, Any]:
+    model = db.read(path)
+    evidence = db.io.read_evidence(f"{path}.evid")
+    begin = time.perf_counter()
+    estimate = db.estimate(
+        model, "all", evidence=evidence, tolerance=_TOLERANCE, confidence=_CONFIDENCE, seed=1, progress=False
+    )
+    elapsed = time.perf_counter() - begin
+    reference = db.io.read_marginals(f"{path}.MAR")
+    exact = path.with_suffix(".exact").exists()
+    expected = np.concatenate([p for v, p in enumerate(reference) if v not in evidence])
+    slack = 1e-12 if exact else 6e-7
+    outside = (expected < estimate.lower - slack) | (expected > estimate.upper + slack)
+    return {
+        "seconds": elapsed,
+        "variables": len(reference) - len(evidence),
+        "method": estimate.plan.method,
+        "half_width": float(estimate.half_width.max()),
+        "miss": float(np.abs(expected - estimate.mean).max()),
+        "violations": int(outside.sum()),
+    }
+
+
+# -- Bayesian networks -------------------------------------------------------------------------
+
+
+def _networks(folder: Path, only: list[str], seconds: float) -> Table:
+    table = Table(title="All posteriors of a Bayesian network, from the model in memory; best of three")
+    for heading in ("network", "ours", "pyAgrum", "ratio", "MB", "MB pyAgrum", "worst difference"):
+        table.add_column(heading)
+    ratios = {}
+    for path in sorted((folder / "bif").glob("*.bif.gz")):
+        name = path.name.removesuffix(".bif.gz")
+        if only and name not in only:
+            continue
+        ours = _alone(_posteriors, path, seconds=10 * seconds)
+        theirs = {"error": "not installed"}
+        if is_installed("pyagrum"):
+            theirs = _alone(_posteriors_by_pyagrum, path, seconds=10 * seconds)
+        row = [name, _time(ours), _time(theirs), "", _megabytes(ours), _megabytes(theirs), ""]
+        if "seconds" in ours and "seconds" in theirs:
+            ratio = theirs["seconds"] / ours["seconds"]
+            if max(ours["seconds"], theirs["seconds"]) > _SMALL:
+                ratios[name] = ratio
+            common = ours["marginals"].keys() & theirs["marginals"].keys()
+            worst = max(np.abs(ours["marginals"][v] - theirs["marginals"][v]).max() for v in common)
+            row[3], row[6] = f"{ratio:.2f}", f"{worst:.1e}"
+        table.add_row(*row)
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        worst_name = min(ratios, key=ratios.__getitem__)
+        table.caption = (
+            f"geometric mean of the ratios over {_SMALL} s: {mean:.2f} (required 1.5); "
+            f"smallest {ratios[worst_name]:.2f}, {worst_name} (required 0.67)"
+        )
+    return table
+
+
+def _time(result: dict[str, Any]) -> str:
+    return f"{result['seconds']:.3f} s" if "seconds" in result else result["error"][:40]
+
+
+def _megabytes(result: dict[str, Any]) -> str:
+    return f"{result['memory'] / 1e6:.0f}" if "seconds" in result else ""
+
+
+def _best_of_three(call: Any) -> tuple[float, Any]:
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        result = call()
+        times.append(time.perf_counter() - begin)
+        if sum(times) > 30.0:
+            break
+    return min(times), result
+
+
+def _posteriors(path: Path) -> dict[str, Any]:
+    model = db.read(path)
+    elapsed, marginals = _best_of_three(lambda: db.exact.marginals(model))
+    return {"seconds": elapsed, "marginals": dict(zip(model.labels, marginals, strict=True))}
+
+
+def _posteriors_by_pyagrum(path: Path) -> dict[str, Any]:
+    import gzip
+    import tempfile
+
+    import pyagrum
+
+    with tempfile.NamedTemporaryFile(suffix=".bif") as file:
+        file.write(gzip.decompress(path.read_bytes()))
+        file.flush()
+        network = pyagrum.loadBN(file.name)
+
+    def infer() -> dict[str, Any]:
+        inference = pyagrum.LazyPropagation(network)
+        inference.makeInference()
+        return {name: np.array(inference.posterior(name).toarray()) for name in network.names()}
+
+    elapsed, marginals = _best_of_three(infer)
+    return {"seconds": elapsed, "marginals": marginals}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Measure local exact answers beside the methods that sample, on the same questions.
+
+usage: python benchmarks/local.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+
+import dobrushin as db
+from measure import Row, best_of, promises, seconds
+
+_WIDTH = 170
+_MARGINAL_SECONDS, _TORUS_SECONDS = 0.3, 3.0
+# Grids of about 10^6 and 10^9 spins; the second is never made as a whole.
+_SIDES = (1000, 31_623)
+
+
+def main() -> None:
+    """Run everything and print the table."""
+    parser = argparse.ArgumentParser(description="Measure local exact answers.")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    repeats = 5 if parser.parse_args().quick else 25
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    with console.status("measuring"):
+        rows = [*_marginals(repeats), *_torus(repeats), *_signs(repeats)]
+    console.print(promises("Local exact answers", rows))
+    judged = [row.ok for row in rows if row.ok is not None]
+    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+
+
+def _marginals(repeats: int) -> Iterator[Row]:
+    """One marginal of very many spins."""
+    for side in _SIDES:
+        model = db.Ising.grid(side, side, couplings=0.2)
+        middle = side * (side // 2) + side // 2
+        size = f"{float(side * side):.0e} spins, theta 0.2"
+        answer = db.estimate(model, [middle], tolerance=1e-4, method="local")
+        time = best_of(lambda model=model, middle=middle: _ask(model, middle, 1e-4, "local"), repeats)
+        promised = (
+            time < _MARGINAL_SECONDS and answer.half_width.max() <= 1e-4 and answer.lower[0] <= 0.5 <= answer.upper[0]
+        )
+        measured = f"{1e3 * time:.1f} ms, half-width {answer.half_width.max():.2g}; {answer.plan.reason}"
+        yield Row(f"{size}: a marginal to 1e-4, certain", measured, f"< {_MARGINAL_SECONDS} s", bool(promised))
+        for place, target in (("middle", middle), ("corner", 0)):
+            sums, draws = (
+                best_of(lambda m=method, t=target, model=model: _ask(model, t, 0.01, m), repeats)
+                for method in ("local", "dobrushin")
+            )
+            measured = f"{1e3 * sums:.1f} ms; sampling {1e3 * draws:.1f} ms, {draws / sums:.1f} times as long"
+            yield Row(f"{size}: the {place} to 0.01", measured, "faster than sampling", sums < draws)
+        chosen = db.plan(model, [middle]).method
+        yield Row(f"{size}: what auto takes at 0.01", chosen, "local", chosen == "local")
+
+
+def _torus(repeats: int) -> Iterator[Row]:
+    """Past Dobrushin's condition."""
+    for theta, tolerance in ((0.30, 0.01), (0.35, 0.05)):
+        torus = db.Ising.grid(40, 40, couplings=theta, periodic=True)
+        few = max(1, repeats // 5)
+        time = best_of(lambda torus=torus, t=tolerance: _ask(torus, 0, t, "local"), few)
+        answer = db.estimate(torus, [0], tolerance=tolerance, method="local")
+        plan = db.plan(torus, [0], tolerance=tolerance, method="coalescence")
+        once = seconds(lambda torus=torus, t=tolerance: _ask(torus, 0, t, "coalescence"))
+        measured = (
+            f"{1e3 * time:.0f} ms, half-width {answer.half_width.max():.2g}; coalescence {once:.2f} s and "
+            f"{plan.chains} runs, {once / time:.1f} times as long"
+        )
+        name = f"40 x 40 torus, theta {theta:g}: a marginal to {tolerance:g}, certain"
+        yield Row(name, measured, f"< {_TORUS_SECONDS:g} s", time < _TORUS_SECONDS)
+
+
+def _signs(repeats: int) -> Iterator[Row]:
+    """Couplings of both signs, where Dobrushin's bound has to do; and other models."""
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-0.2, 0.2], size=2 * 300 * 299)
+    mixed = db.Ising.grid(300, 300, couplings=signs)
+    potts = db.Potts.grid(300, 300, states=3, couplings=0.3)
+    for name, model in (("300 x 300 grid, signs +-0.2", mixed), ("300 x 300 Potts, 3 states, 0.3", potts)):
+        sums, draws = (
+            best_of(lambda m=method, model=model: _ask(model, 45_150, 0.01, m), repeats)
+            for method in ("local", "dobrushin")
+        )
+        answer = db.estimate(model, [45_150], tolerance=0.01, method="local")
+        measured = (
+            f"{1e3 * sums:.1f} ms, half-width {answer.half_width.max():.2g}; sampling {1e3 * draws:.1f} ms, "
+            f"{draws / sums:.1f} times as long"
+        )
+        yield Row(f"{name}: a marginal to 0.01", measured, "", None)
+
+
+def _ask(model: db.Ising, target: int, tolerance: float, method: str) -> None:
+    """One estimate."""
+    db.estimate(model, [target], tolerance=tolerance, method=method, seed=1)
+
+
+if __name__ == "__main__":
+    main()

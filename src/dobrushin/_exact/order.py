@@ -1,0 +1,196 @@
+"""In which order to sum out the variables of a model: found greedily, many times, without making any table."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from dobrushin._exact.working import Working
+from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
+from dobrushin._shared.arrays import frozen
+from dobrushin.errors import BudgetError
+
+# Graphs of at most so many variables are held in bits, of larger ones only one order by min-fill is looked for.
+_MOST_BITS = 2**14
+# The search may take as much work as this share of the entries that are to be summed, and no more than so much. A unit
+# of work and an entry take about the same time, a few nanoseconds; a run by itself as long as so many.
+_SHARE, _MOST_WORK, _RUN = 0.1, 2.0**29, 2.0**12
+_MOST_RUNS = 2000
+# Orders with more entries are refused: they would take hours.
+MOST_ENTRIES = 2.0**40
+# Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
+_PIECE = 2**12
+
+
+class Order(NamedTuple):
+    """An order, and the combinations of states of all its cliques together."""
+
+    variables: list[int]
+    entries: float
+
+
+def find_order(
+    adjacency: tuple[NDArray[Any], NDArray[Any]], sizes: NDArray[np.int64], working: Working, most: float = MOST_ENTRIES
+) -> Order:
+    """The best order of many; `BudgetError` where none has at most `most` entries.
+
+    One sweeps through the model from end to end (reverse Cuthill-McKee: best on grids). The others take the variable
+    that adds the fewest edges, or the fewest weighted by the states of their ends, or whose clique is smallest, with
+    ties broken at random: the best of these differ from run to run by factors of 2 to 10. The random numbers and the
+    number of runs depend on the graph alone, so the order is the same every time.
+    """
+    start, indices = (np.asarray(part, dtype=np.int64) for part in adjacency)
+    refuse_dense(start, indices, most)
+    n = len(sizes)
+    graph = sparse.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, start), shape=(n, n))
+    sweep = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
+    if n > _MOST_BITS:
+        return _order_of_large(graph, sizes.tolist(), sweep.tolist(), most)
+    rank = np.empty(n, dtype=np.int64)
+    rank[sweep] = np.arange(n)
+    logs = np.log2(sizes)
+    weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
+    arguments = (frozen(start), frozen(indices), frozen(weights), frozen(logs))
+    best, entries, work = sweep, math.inf, 0.0
+    rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
+    runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _MOST_RUNS) for rule in rules))
+    for rule, seed in runs:
+        # Where even the best is far too large, more tries are not worth their time.
+        allowed = min(_SHARE * entries, _MOST_WORK) if entries < 16.0 * most else 0.0
+        if seed > 1 and work > allowed:
+            break
+        order, total, _, used = working.wait_for(
+            greedy_order, *arguments, rule, frozen(rank), seed, min(entries, 2.0**200), int(_MOST_WORK)
+        )
+        work += used + _RUN
+        if total < entries:
+            best, entries = order, total
+    if not entries <= most:
+        _refuse(entries if entries < math.inf else 2.0**200, most)
+    return Order(best.tolist(), entries)
+
+
+def refuse_dense(start: NDArray[np.int64], indices: NDArray[np.int64], most: float) -> None:
+    """Refuse a graph in which some variables all have so many neighbours among themselves that no order is good enough.
+
+    The first of them to be eliminated forms a clique with all its neighbours, of at least 2 states each.
+    """
+    n = len(start) - 1
+    graph = sparse.csr_array((np.ones(len(indices)), indices, start), shape=(n, n))
+    degree = max(0, math.floor(math.log2(most)))
+    core = np.ones(n)
+    while core.any():
+        inside = core * (graph @ core >= degree)
+        if (inside == core).all():
+            _refuse(2.0 ** (degree + 1), most)
+            return
+        core = inside
+
+
+def _refuse(entries: float, most: float) -> None:
+    if entries > most:
+        remedy = "Fix some variables with evidence, or sample."
+        raise BudgetError("Summing over the states", min(entries, 2.0**1000), most, "entries", remedy)
+
+
+def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float) -> Order:
+    """The better of a sweep and min-fill, on graphs too large for bits."""
+    best: Order | None = None
+    refusals = []
+    for find in (lambda: sweep, lambda: _min_fill(graph, sizes, most)):
+        try:
+            order = find()
+            entries = _entries_of(graph, sizes, order, most if best is None else best.entries)
+        except BudgetError as refusal:
+            refusals.append(refusal)
+            continue
+        best = Order(order, entries)
+    if best is None:
+        raise min(refusals, key=lambda refusal: refusal.required)
+    return best
+
+
+def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> float:
+    """Entries of all cliques of an order."""
+    neighbors = _neighbor_sets(graph)
+    total = 0.0
+    for v in order:
+        ring = neighbors[v]
+        total += _clique(v, ring, sizes)
+        _refuse(total, most)
+        for u in ring:
+            near = neighbors[u]
+            near |= ring
+            near.discard(u)
+            near.discard(v)
+    return total
+
+
+def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
+    """Order that always takes a variable whose elimination adds the fewest edges, the first of them if several do.
+
+    The heap also holds outdated entries; they are known by a number of edges that is not the present one.
+    """
+    n = len(sizes)
+    if n > 2 * _PIECE:
+        centre = int(np.argmax(np.diff(graph.indptr)))
+        piece = csgraph.breadth_first_order(graph, centre, return_predecessors=False)[:_PIECE]
+        _min_fill(graph[piece][:, piece], [sizes[v] for v in piece], most)
+    neighbors = _neighbor_sets(graph)
+    missing = [_missing_edges(neighbors, v) for v in range(n)]
+    heap = [(missing[v], v) for v in range(n)]
+    heapq.heapify(heap)
+    gone = [False] * n
+    order = []
+    while heap:
+        added, v = heapq.heappop(heap)
+        if gone[v] or added != missing[v]:
+            continue
+        gone[v] = True
+        order.append(v)
+        ring = neighbors[v]
+        _refuse(_clique(v, ring, sizes), most)
+        changed = set(ring)
+        for u in ring:
+            neighbors[u].discard(v)
+        if added:
+            members = sorted(ring)
+            for k, a in enumerate(members):
+                for b in members[k + 1 :]:
+                    if b not in neighbors[a]:
+                        # Outside the ring, the new edge closes one missing pair of everyone who sees both ends.
+                        for w in (neighbors[a] & neighbors[b]) - ring:
+                            missing[w] -= 1
+                            changed.add(w)
+                        neighbors[a].add(b)
+                        neighbors[b].add(a)
+        for u in ring:
+            if added:
+                missing[u] = _missing_edges(neighbors, u)
+            else:  # The ring was complete already: u only loses its pairs of v and somebody outside the ring.
+                missing[u] -= len(neighbors[u]) - (len(ring) - 1)
+        for u in changed:
+            heapq.heappush(heap, (missing[u], u))
+    return order
+
+
+def _neighbor_sets(graph: Any) -> list[set[int]]:
+    start, indices = graph.indptr.tolist(), graph.indices.tolist()
+    return [set(indices[a:b]) for a, b in itertools.pairwise(start)]
+
+
+def _missing_edges(neighbors: list[set[int]], v: int) -> int:
+    """Pairs of neighbours of v that are not neighbours of each other."""
+    ring = neighbors[v]
+    return (len(ring) * (len(ring) - 1) - sum(len(neighbors[u] & ring) for u in ring)) // 2
+
+
+def _clique(v: int, ring: set[int], sizes: list[int]) -> float:
+    return math.prod([float(sizes[v]), *(float(sizes[u]) for u in ring)])

@@ -1,0 +1,316 @@
+"""The steps of a sum over all states: which tables are multiplied, and what is summed out, in which order.
+
+An order of elimination makes a tree. Its leaves are the factors. An inner node multiplies a few tables, those of its
+children, and sums out the variables that no other table has. What it makes is a message to its parent; tables over all
+variables of a node are never made. After the way up, messages go down the same tree (Shafer and Shenoy 1990), where
+they are needed to read what was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._shared.arrays import frozen, prefix_sums
+
+# A node of a few small tables is one step; otherwise its small tables are multiplied first.
+_FEW, _SMALL = 6, 2**12
+# Of more tables than this, neighbours by size are multiplied first: to look at all pairs would take too long.
+_MANY = 12
+
+Scope = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps over tables that lie in one array, as the kernels read them.
+
+    Attributes
+    ----------
+    sizes : array
+        Number of states of each variable.
+    scope_start, scope, offset : arrays
+        Variables of each table, and where it begins. The first tables are the factors.
+    made, operand_start, operand : arrays
+        What each step makes, and from which tables.
+    entries : array
+        Combinations of states that each step runs through.
+    n_factors, n_up : int
+        Factors, and steps of the way up.
+    roots : list of int
+        Tables without variables whose product is the partition function.
+    reads : list of int
+        For each group that was asked for the table of its weights.
+    length : int
+        Numbers in all tables.
+    width : int
+        Variables of the largest node less one.
+    """
+
+    sizes: NDArray[np.int64]
+    scope_start: NDArray[np.int64]
+    scope: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    made: NDArray[np.int64]
+    operand_start: NDArray[np.int64]
+    operand: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    n_factors: int
+    n_up: int
+    roots: list[int]
+    reads: list[int]
+    length: int
+    width: int
+    ones: list[int]
+
+    @property
+    def total(self) -> int:
+        """Combinations of states that all steps together run through."""
+        return int(self.entries.sum())
+
+    def table(self, store: NDArray[Any], block: int) -> NDArray[Any]:
+        """A table as an array with one axis for each of its variables."""
+        shape = self.sizes[self.scope_of(block)]
+        return store[self.offset[block] : self.offset[block] + math.prod(shape.tolist())].reshape(shape)
+
+    def operands_of(self, t: int) -> NDArray[np.int64]:
+        """Tables that a step multiplies."""
+        return self.operand[self.operand_start[t] : self.operand_start[t + 1]]
+
+    def scope_of(self, block: int) -> NDArray[np.int64]:
+        """Variables of a table."""
+        return self.scope[self.scope_start[block] : self.scope_start[block + 1]]
+
+
+class _Node(NamedTuple):
+    """A step of the way up."""
+
+    children: list[int]  # tables
+    whole: Scope  # all their variables
+    entries: int
+
+
+@dataclass
+class _Builder:
+    sizes: list[int]
+    rank: list[int]
+    scopes: list[Scope] = field(default_factory=list)
+    spans: list[int] = field(default_factory=list)  # sizes of the tables
+    slots: list[int] = field(default_factory=list)  # -1: not placed yet
+    live: list[set[int]] = field(default_factory=list)  # by variable: tables that are not used up
+    nodes: dict[int, _Node] = field(default_factory=dict)  # by the table that they make
+    homes: list[int] = field(default_factory=list)  # by variable: the node that sums it out
+    steps: list[tuple[int, list[int], int]] = field(default_factory=list)
+    length: int = 0
+
+    def add_table(self, scope: Scope) -> int:
+        """A table with these variables, without a place yet."""
+        self.scopes.append(scope)
+        self.spans.append(math.prod([self.sizes[v] for v in scope]))
+        self.slots.append(-1)
+        return len(self.scopes) - 1
+
+    def place(self, block: int) -> None:
+        """Give a table a place of its own."""
+        self.slots[block] = self.length
+        self.length += self.spans[block]
+
+    # -- the way up ------------------------------------------------------------------------
+
+    def eliminate(self, order: Sequence[int]) -> list[int]:
+        """Make the tree; returns the tables without variables, one for each component."""
+        roots = [block for block, scope in enumerate(self.scopes) if not scope]
+        for v in order:
+            if self.homes[v] < 0:
+                made = self._multiply(list(self.live[v]))
+                if not self.scopes[made]:
+                    roots.append(made)
+        return roots
+
+    def _multiply(self, blocks: list[int]) -> int:
+        """Multiply tables, the smallest ones first where that saves work; returns what is made of all."""
+        blocks.sort(key=lambda b: (self.spans[b], self.scopes[b], b))
+        while len(blocks) > _MANY:
+            pairs = [blocks[k : k + 2] for k in range(0, len(blocks), 2)]
+            blocks = [self._add_node(pair) if len(pair) == 2 else pair[0] for pair in pairs]
+            blocks.sort(key=lambda b: (self.spans[b], self.scopes[b], b))
+        while len(blocks) > 2:
+            whole = self._span({v for b in blocks for v in self.scopes[b]})
+            if len(blocks) <= _FEW and whole <= _SMALL:
+                break
+            size, first, second = min(
+                (self._span({*self.scopes[a], *self.scopes[b]}), i, j)
+                for i, a in enumerate(blocks)
+                for j, b in enumerate(blocks[:i])
+            )
+            if len(blocks) <= _FEW and (4 if len(blocks) == 3 else 2) * size > whole:
+                break
+            pair = [blocks[second], blocks[first]]
+            blocks = [b for b in blocks if b not in pair]
+            blocks.append(self._add_node(pair))
+        return self._add_node(blocks)
+
+    def _add_node(self, children: list[int]) -> int:
+        """Multiply these tables, and sum out what no other has."""
+        used = set(children)
+        whole = {v for b in children for v in self.scopes[b]}
+        kept = [v for v in whole if not self.live[v] <= used]
+        kept.sort(key=self.rank.__getitem__)
+        made = self.add_table(tuple(kept))
+        self.place(made)
+        for v in whole:
+            self.live[v] -= used
+            if self.live[v]:
+                self.live[v].add(made)
+            else:
+                self.homes[v] = made
+        entries = self._span(whole)
+        self.nodes[made] = _Node(children, tuple(whole), entries)
+        self.steps.append((made, children, entries))
+        return made
+
+    def _span(self, variables: set[int]) -> int:
+        return math.prod([self.sizes[v] for v in variables])
+
+    # -- the way down ----------------------------------------------------------------------
+
+    def read(self, groups: Sequence[Scope], roots: list[int]) -> list[int]:
+        """Add the steps of the way down that the groups need; returns the table of each group."""
+        parent = {child: made for made, node in self.nodes.items() for child in node.children}
+        # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
+        homes = [min(self.homes[v] for v in group) for group in groups]
+        needed: set[int] = set()
+        for home in homes:
+            while home not in needed and home in self.nodes:
+                needed.add(home)
+                home = parent.get(home, -1)
+        messages_at = self._messages_by_variable(needed, parent)
+        at_node: dict[int, list[int]] = {}
+        at_message: dict[int, list[int]] = {}
+        for g, (group, home) in enumerate(zip(groups, homes, strict=True)):
+            block = self._smallest_message(group, messages_at)
+            if block < 0:
+                at_node.setdefault(home, []).append(g)
+            else:
+                at_message.setdefault(block, []).append(g)
+        reads = [-1] * len(groups)
+        base = self.length  # messages on their way, until they take the place of those that came up
+        peak = base
+        down: dict[int, int] = dict.fromkeys(roots, -1)
+        for made in reversed(self.nodes):
+            if made not in needed:
+                continue
+            node = self.nodes[made]
+            above = [] if down[made] < 0 else [down[made]]
+            self._read_node(node.children + above, node, [(g, groups[g]) for g in at_node.get(made, [])], reads)
+            below = [child for child in node.children if child in needed]
+            moves = []
+            self.length = base
+            for child in below:
+                message = self.add_table(self.scopes[child])
+                direct = len(below) == 1 and child not in at_message
+                if direct:
+                    self.slots[message] = self.slots[child]
+                else:
+                    self.place(message)
+                    moves.append((message, child))
+                others = [b for b in node.children if b != child] + above
+                self.steps.append((message, others, node.entries))
+                down[child] = message
+                wanted = [(g, groups[g]) for g in at_message.get(child, [])]
+                shared = _Node([], self.scopes[child], self.spans[child])
+                self._read_node([message, child], shared, wanted, reads)
+            peak = max(peak, self.length)
+            for message, child in moves:
+                moved = self.add_table(self.scopes[child])
+                self.slots[moved] = self.slots[child]
+                self.steps.append((moved, [message], self.spans[child]))
+                down[child] = moved
+        self.length = peak
+        return reads
+
+    def _messages_by_variable(self, needed: set[int], parent: dict[int, int]) -> dict[int, list[int]]:
+        """Messages that have a variable and are answered on the way down, smallest first."""
+        messages: dict[int, list[int]] = {}
+        for made in sorted(needed, key=self.spans.__getitem__):
+            if made in parent:
+                for v in self.scopes[made]:
+                    messages.setdefault(v, []).append(made)
+        return messages
+
+    def _smallest_message(self, group: Scope, messages: dict[int, list[int]]) -> int:
+        inside = set(group)
+        for block in min((messages.get(v, []) for v in group), key=len):
+            if inside <= set(self.scopes[block]):
+                return block
+        return -1
+
+    def _read_node(self, blocks: list[int], node: _Node, wanted: list[tuple[int, Scope]], reads: list[int]) -> None:
+        """Steps that sum a node, or a message, down to the groups that are read there."""
+        while wanted:
+            # Together first, as long as that is much smaller than the node.
+            union: set[int] = set(wanted[0][1])
+            taken = 1
+            while taken < len(wanted) and 8 * self._span(union | set(wanted[taken][1])) <= node.entries:
+                union |= set(wanted[taken][1])
+                taken += 1
+            now, wanted = wanted[:taken], wanted[taken:]
+            source = blocks
+            entries = node.entries
+            if taken > 1:
+                together = self.add_table(tuple(sorted(union, key=self.rank.__getitem__)))
+                self.steps.append((together, blocks, node.entries))
+                source, entries = [together], self.spans[together]
+            for g, group in now:
+                reads[g] = self.add_table(group)
+                self.steps.append((reads[g], source, entries))
+
+
+def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> Program:
+    """The program of an order: its way up, and down to the weights of the groups of variables."""
+    rank = [0] * len(sizes)
+    for k, v in enumerate(order):
+        rank[v] = k
+    builder = _Builder(list(sizes), rank)
+    builder.live = [set() for _ in sizes]
+    builder.homes = [-1] * len(sizes)
+    for scope in factors:
+        block = builder.add_table(scope)
+        for v in scope:
+            builder.live[v].add(block)
+    ones = [builder.add_table(scope) for scope in _extra_scopes(groups, builder.live)]
+    for block in ones:
+        for v in builder.scopes[block]:
+            builder.live[v].add(block)
+    for block in range(len(builder.scopes)):
+        builder.place(block)
+    roots = builder.eliminate(order)
+    n_up = len(builder.steps)
+    width = max((len(node.whole) for node in builder.nodes.values()), default=1) - 1
+    reads = builder.read(groups, roots)
+    for block, slot in enumerate(builder.slots):
+        if slot < 0:
+            builder.place(block)
+    made, operands, entries = zip(*builder.steps, strict=True) if builder.steps else ((), (), ())
+    return Program(
+        frozen(np.array(sizes, dtype=np.int64)),
+        frozen(prefix_sums(np.array([len(s) for s in builder.scopes])).astype(np.int64)),
+        frozen(np.array([v for scope in builder.scopes for v in scope], dtype=np.int64)),
+        frozen(np.array(builder.slots, dtype=np.int64)),
+        frozen(np.array(made, dtype=np.int64)),
+        frozen(prefix_sums(np.array([len(o) for o in operands])).astype(np.int64)),
+        frozen(np.array([b for blocks in operands for b in blocks], dtype=np.int64)),
+        frozen(np.array(entries, dtype=np.int64)),
+        len(factors), n_up, roots, reads, builder.length, width, ones,
+    )  # fmt: skip
+
+
+def _extra_scopes(groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:
+    """Variables and groups that no factor holds get one that says nothing."""
+    lonely = [(v,) for v, blocks in enumerate(live) if not blocks]
+    return lonely + [g for g in groups if len(g) > 1 and not set.intersection(*(live[v] for v in g))]

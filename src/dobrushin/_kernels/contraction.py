@@ -1,0 +1,387 @@
+"""Sums of products of tables, without ever storing the product. [trusted]
+
+All tables lie in one array `store`. Table b has the variables scope[scope_start[b] : scope_start[b + 1]], in C order,
+from offset[b] on. Step t makes the table made[t] from those at operand[operand_start[t] : operand_start[t + 1]]:
+
+    made[kept] = sum over the other variables of the product of the operands.
+
+The loops of a step are laid out in `layout`; an inner tile of two axes is done by `_tile`, the other axes by counting.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dobrushin._shared.compile import kernel
+
+# Columns of a layout: length of the axis, stride in the table that is made (0: summed), strides in the operands.
+LENGTH, MADE = 0, 1
+# The longest run of axes that is treated as one: such a run of the table that is made stays in the cache.
+_RUN = 1024
+
+
+@kernel
+def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
+    """Axes of a step, one row each: kept ones first, then summed ones; the last two rows are the tile.
+
+    The inner one is last. Neighbouring axes that every table has, or lacks, one right after the other are one axis.
+    Returns the rows and the number of kept ones among those outside the tile. `place` is scratch, -1 everywhere.
+    """
+    first, last = operand_start[t], operand_start[t + 1]
+    count = last - first
+    out = made[t]
+    n_kept = scope_start[out + 1] - scope_start[out]
+    most = n_kept
+    for k in range(first, last):
+        most += scope_start[operand[k] + 1] - scope_start[operand[k]]
+    axes = np.zeros((most + 2, count + 2), dtype=np.int64)
+    n = 0
+    for k in range(scope_start[out], scope_start[out + 1]):
+        place[scope[k]] = n
+        axes[n, LENGTH] = sizes[scope[k]]
+        n += 1
+    stride = 1
+    for k in range(scope_start[out + 1] - 1, scope_start[out] - 1, -1):
+        axes[place[scope[k]], MADE] = stride
+        stride *= sizes[scope[k]]
+    for k in range(first, last):
+        b = operand[k]
+        for s in range(scope_start[b], scope_start[b + 1]):
+            if place[scope[s]] < 0:
+                place[scope[s]] = n
+                axes[n, LENGTH] = sizes[scope[s]]
+                n += 1
+        stride = 1
+        for s in range(scope_start[b + 1] - 1, scope_start[b] - 1, -1):
+            axes[place[scope[s]], 2 + k - first] = stride
+            stride *= sizes[scope[s]]
+    for k in range(scope_start[out], scope_start[out + 1]):
+        place[scope[k]] = -1
+    for k in range(first, last):
+        for s in range(scope_start[operand[k]], scope_start[operand[k] + 1]):
+            place[scope[s]] = -1
+    _sort_summed(axes, n_kept, n)
+    rows, kept = _fuse(axes, n_kept, n)
+    return _choose_tile(axes, rows, kept)
+
+
+@kernel
+def _sort_summed(axes, first, last):
+    """Order the summed axes by their strides in all operands, longest first."""
+    columns = axes.shape[1]
+    for i in range(first + 1, last):
+        for j in range(i, first, -1):
+            here = there = 0
+            for c in range(2, columns):
+                here = max(here, axes[j, c])
+                there = max(there, axes[j - 1, c])
+            if here <= there:
+                break
+            for c in range(columns):
+                axes[j, c], axes[j - 1, c] = axes[j - 1, c], axes[j, c]
+
+
+@kernel
+def _fuse(axes, kept, n):
+    """Make neighbouring axes one where all strides allow it; returns how many are left, and how many of them kept.
+
+    From the last one on, so that what is left over of a long run is its outer part. The rows that are left move to the
+    beginning.
+    """
+    columns = axes.shape[1]
+    row, rows_summed = n, 0
+    for i in range(n - 1, -1, -1):
+        joined = row < n and i != kept - 1 and axes[row, LENGTH] * axes[i, LENGTH] <= _RUN
+        if joined:
+            for c in range(1, columns):
+                if axes[i, c] != axes[row, c] * axes[row, LENGTH]:
+                    joined = False
+        if joined:
+            axes[row, LENGTH] *= axes[i, LENGTH]
+        else:
+            row -= 1
+            for c in range(columns):
+                axes[row, c] = axes[i, c]
+        if i >= kept:
+            rows_summed = n - row
+    for i in range(row, n):
+        for c in range(columns):
+            axes[i - row, c] = axes[i, c]
+    return n - row, n - row - rows_summed
+
+
+@kernel
+def _choose_tile(axes, rows, kept):
+    """Move the two axes of the inner tile to the end, and fill up with axes of length 1."""
+    columns = axes.shape[1]
+    picked = np.full(2, -1, dtype=np.int64)
+    for turn in range(2):
+        best = -1.0
+        for i in range(rows):
+            if i == picked[0]:
+                continue
+            widest = 0
+            for c in range(1, columns):
+                widest = max(widest, axes[i, c])
+            # A run of neighbours is best; one that touches a line of the cache with every entry is good for nothing.
+            cost = 1.0 if widest <= 1 else 1.0 + widest / 8.0 if widest <= 32 else 64.0
+            score = min(float(axes[i, LENGTH]), 64.0) / cost * (1.0 if i < kept else 0.7)
+            if score > best:
+                best, picked[turn] = score, i
+    result = np.zeros((max(rows, 2), columns), dtype=np.int64)
+    result[:, LENGTH] = 1
+    outer, outer_kept = 0, 0
+    for i in range(rows):
+        if i != picked[0] and i != picked[1]:
+            result[outer] = axes[i]
+            outer += 1
+            outer_kept += i < kept
+    if picked[1] >= 0:
+        result[-2] = axes[picked[1]]
+    if picked[0] >= 0:
+        result[-1] = axes[picked[0]]
+    return result, outer_kept
+
+
+@kernel
+def add_products(axes, begin, end, store, start, out):
+    """Add the products to `out`, for the combinations begin..end of the axes outside the tile, in C order."""
+    count = axes.shape[1] - 2
+    outer = len(axes) - 2
+    digit = np.zeros(outer + 1, dtype=np.int64)
+    base = np.zeros(count + 1, dtype=np.int64)
+    rest = begin
+    for a in range(outer - 1, -1, -1):
+        digit[a] = rest % axes[a, LENGTH]
+        rest //= axes[a, LENGTH]
+    for k in range(count):
+        base[k] = start[k]
+    for a in range(outer):
+        for k in range(count + 1):
+            base[k - 1] += digit[a] * axes[a, 1 + k]  # base[-1] is that of the table that is made
+    varying = np.zeros(count, dtype=np.int64)
+    constant = np.zeros(count, dtype=np.int64)
+    n_varying = n_constant = 0
+    for k in range(count):
+        if axes[-1, 2 + k] or axes[-2, 2 + k]:
+            varying[n_varying] = k
+            n_varying += 1
+        else:
+            constant[n_constant] = k
+            n_constant += 1
+    for _ in range(begin, end):
+        factor = 1.0
+        for k in range(n_constant):
+            factor *= store[base[constant[k]]]
+        if factor > 0.0:
+            _tile(axes, store, out, base, factor, varying, n_varying)
+        for a in range(outer - 1, -1, -1):
+            digit[a] += 1
+            if digit[a] < axes[a, LENGTH]:
+                base[-1] += axes[a, MADE]
+                for k in range(count):
+                    base[k] += axes[a, 2 + k]
+                break
+            digit[a] = 0
+            back = axes[a, LENGTH] - 1
+            base[-1] -= back * axes[a, MADE]
+            for k in range(count):
+                base[k] -= back * axes[a, 2 + k]
+
+
+@kernel
+def _tile(axes, store, out, base, factor, varying, n_varying):
+    """The two inner axes; strides are unsigned, so that nothing is checked inside."""
+    zero = np.uint64(0)
+    n, m = np.uint64(axes[-1, LENGTH]), np.uint64(axes[-2, LENGTH])
+    o, so, to = np.uint64(base[-1]), np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
+    if n_varying == 2:
+        k = varying[0]
+        a, sa, ta = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
+        k = varying[1]
+        b, sb, tb = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
+        if sa == zero:
+            a, sa, ta, b, sb, tb = b, sb, tb, a, sa, ta
+        for _ in range(m):
+            if sb == zero:
+                _run_one(store, out, n, factor * store[b], o, so, a, sa)
+            else:
+                _run_two(store, out, n, factor, o, so, a, sa, b, sb)
+            o += to
+            a += ta
+            b += tb
+        return
+    a = sa = b = sb = c = sc = zero
+    for j in range(axes[-2, LENGTH]):
+        # Operands that do not change along the inner axis go into the factor.
+        share, used = factor, 0
+        for v in range(n_varying):
+            k = varying[v]
+            here, step = np.uint64(base[k] + j * axes[-2, 2 + k]), np.uint64(axes[-1, 2 + k])
+            if step == zero:
+                share *= store[here]
+            elif used == 0:
+                a, sa, used = here, step, 1
+            elif used == 1:
+                b, sb, used = here, step, 2
+            else:
+                c, sc, used = here, step, used + 1
+        if share > 0.0:
+            if used == 0:
+                _run_none(out, n, share, o, so)
+            elif used == 1:
+                _run_one(store, out, n, share, o, so, a, sa)
+            elif used == 2:
+                _run_two(store, out, n, share, o, so, a, sa, b, sb)
+            elif used == 3:
+                _run_three(store, out, n, share, o, so, a, sa, b, sb, c, sc)
+            else:
+                _run_many(axes, store, out, base, j, factor, varying, n_varying)
+        o += to
+
+
+@kernel
+def _run_none(out, n, factor, o, so):
+    if so == np.uint64(0):
+        out[o] += factor * n
+    else:
+        for i in range(n):
+            out[o + i * so] += factor
+
+
+@kernel
+def _run_one(store, out, n, factor, o, so, a, sa):
+    one, zero = np.uint64(1), np.uint64(0)
+    if so == zero:
+        total = 0.0
+        for i in range(n):
+            total += store[a + i * sa]
+        out[o] += factor * total
+    elif so == one and sa == one:
+        for i in range(n):
+            out[o + i] += factor * store[a + i]
+    elif sa == one:
+        for i in range(n):
+            out[o + i * so] += factor * store[a + i]
+    else:
+        for i in range(n):
+            out[o + i * so] += factor * store[a + i * sa]
+
+
+@kernel
+def _run_two(store, out, n, factor, o, so, a, sa, b, sb):
+    one, zero = np.uint64(1), np.uint64(0)
+    if so == zero:
+        total = 0.0
+        for i in range(n):
+            total += store[a + i * sa] * store[b + i * sb]
+        out[o] += factor * total
+    elif so == one and sa == one and sb == one:
+        for i in range(n):
+            out[o + i] += factor * store[a + i] * store[b + i]
+    else:
+        for i in range(n):
+            out[o + i * so] += factor * store[a + i * sa] * store[b + i * sb]
+
+
+@kernel
+def _run_three(store, out, n, factor, o, so, a, sa, b, sb, c, sc):
+    if so == np.uint64(0):
+        total = 0.0
+        for i in range(n):
+            total += store[a + i * sa] * store[b + i * sb] * store[c + i * sc]
+        out[o] += factor * total
+    else:
+        for i in range(n):
+            out[o + i * so] += factor * store[a + i * sa] * store[b + i * sb] * store[c + i * sc]
+
+
+@kernel
+def _run_many(axes, store, out, base, j, factor, varying, n_varying):
+    for i in range(axes[-1, LENGTH]):
+        term = factor
+        for v in range(n_varying):
+            k = varying[v]
+            term *= store[base[k] + j * axes[-2, 2 + k] + i * axes[-1, 2 + k]]
+        out[base[-1] + j * axes[-2, MADE] + i * axes[-1, MADE]] += term
+
+
+@kernel
+def extremes(table):
+    """The largest entry, and the smallest that is not 0 (infinite if there is none)."""
+    most, least = 0.0, np.inf
+    for i in range(len(table)):
+        most = max(most, table[i])
+        if 0.0 < table[i] < least:
+            least = table[i]
+    return most, least
+
+
+@kernel
+def rescale(table, exponent):
+    """Divide by a power of 2; in two steps, since the power itself may be too large."""
+    half = -exponent // 2
+    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -exponent - half)
+    for i in range(len(table)):
+        table[i] = table[i] * first * second
+
+
+@kernel
+def account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least):
+    """Write down how far the table that step t made may be off: theory page, "Rounding of exact answers".
+
+    A stored entry is the true one, divided by 2**exponent, times `units` roundings, give or take `absolute`; no entry
+    but 0 is below 2**least. `most` and `smallest` are the extremes of the table before it is divided by the power of 2
+    that brings its largest entry into [1/2, 1); returns the exponent of that power. `loss` is what a product of numbers
+    below 1 can lose where it underflows.
+    """
+    shift = math.frexp(most)[1]
+    out = made[t]
+    count = operand_start[t + 1] - operand_start[t]
+    lowest, total, off, power = 0.0, 0.0, 0.0, 0
+    for k in range(operand_start[t], operand_start[t + 1]):
+        b = operand[k]
+        lowest += least[b]
+        total += units[b]
+        off += math.log1p(2.0 * absolute[b])
+        power += exponent[b]
+    error = math.expm1(off) * 1.001
+    if lowest - max(0, shift) < -1000.0:
+        error += count * loss
+    exponent[out] = power + shift
+    units[out] = total + count + 2.0 * terms
+    absolute[out] = terms * error * 1.001 * math.ldexp(1.0, -shift) if error > 0.0 else 0.0
+    least[out] = math.frexp(smallest)[1] - 1 - shift if smallest < np.inf else 0
+    return shift
+
+
+@kernel
+def run_steps(
+    first, last, sizes, scope_start, scope, offset, made, operand_start, operand, store, place, loss,
+    exponent, units, absolute, least,
+):  # fmt: skip
+    """Do steps one after the other; returns the one that made a table of zeros, or `last`."""
+    for t in range(first, last):
+        axes, _ = layout(t, sizes, scope_start, scope, made, operand_start, operand, place)
+        entries, terms = 1, 1.0
+        for a in range(len(axes)):
+            if axes[a, MADE] == 0:
+                terms *= axes[a, LENGTH]
+            if a < len(axes) - 2:
+                entries *= axes[a, LENGTH]
+        size = 1
+        for k in range(scope_start[made[t]], scope_start[made[t] + 1]):
+            size *= sizes[scope[k]]
+        table = store[offset[made[t]] : offset[made[t]] + size]
+        table[:] = 0.0
+        start = offset[operand[operand_start[t] : operand_start[t + 1]]]
+        add_products(axes, 0, entries, store, start, table)
+        most, smallest = extremes(table)
+        shift = account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least)
+        if shift != 0:
+            rescale(table, shift)
+        if most == 0.0:
+            return t
+    return last
