@@ -130,10 +130,13 @@ def count_signatures():
         db.variation(model, db.Scan([0, 1]) + db.Scan.uniform(5, 1000), targets=[0])
         db.variation(db.Ising.grid(20, 20, couplings=0.1), db.Scan([0, 1, 0]), targets=[0])
         db.variation(db.Influence(bound.matrix.toarray()), db.Scan.systematic(5, 1000))
+        db.exact.marginals(db.Ising.grid(17, 17, couplings=0.1))
         db.shortest_scan(model, targets=[0], tolerance=0.1)
         db.shortest_scan(bound, tolerance=0.1)
         db.coalescence(model, db.Scan.systematic(5, 13), runs=100)
         db.exact_sample(model, [0], 10)
+        db.exact.marginals(model)
+        db.exact.most_likely(model)
         for scan in (db.Scan.systematic(5, 13), db.Scan.uniform(5, 3), db.Scan([0, 1]) + db.Scan.uniform(5, 1000)):
             for chains in (1, 100):
                 db.sample(model, scan, chains=chains, record=db.Record(counts=True))

@@ -8,8 +8,6 @@ from offset[b] on. Step t makes the table made[t] from those at operand[operand_
 The loops of a step are laid out in `layout`; an inner tile of two axes is done by `_tile`, the other axes by counting.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -131,17 +129,16 @@ def _choose_tile(axes, rows, kept):
             if score > best:
                 best, picked[turn] = score, i
     result = np.zeros((max(rows, 2), columns), dtype=np.int64)
-    result[:, LENGTH] = 1
     outer, outer_kept = 0, 0
     for i in range(rows):
-        if i != picked[0] and i != picked[1]:
-            result[outer] = axes[i]
+        row = len(result) - 1 if i == picked[0] else len(result) - 2 if i == picked[1] else outer
+        for c in range(columns):
+            result[row, c] = axes[i, c]
+        if row == outer and i != picked[0] and i != picked[1]:
             outer += 1
             outer_kept += i < kept
-    if picked[1] >= 0:
-        result[-2] = axes[picked[1]]
-    if picked[0] >= 0:
-        result[-1] = axes[picked[0]]
+    for row in range(len(result)):
+        result[row, LENGTH] = max(1, result[row, LENGTH])
     return result, outer_kept
 
 
@@ -161,22 +158,18 @@ def add_products(axes, begin, end, store, start, out):
     for a in range(outer):
         for k in range(count + 1):
             base[k - 1] += digit[a] * axes[a, 1 + k]  # base[-1] is that of the table that is made
-    varying = np.zeros(count, dtype=np.int64)
-    constant = np.zeros(count, dtype=np.int64)
-    n_varying = n_constant = 0
+    # Operands by what they change with: neither axis of the tile, the outer one alone, or the inner one.
+    kinds, sizes = np.zeros((3, count), dtype=np.int64), np.zeros(3, dtype=np.int64)
     for k in range(count):
-        if axes[-1, 2 + k] or axes[-2, 2 + k]:
-            varying[n_varying] = k
-            n_varying += 1
-        else:
-            constant[n_constant] = k
-            n_constant += 1
+        kind = 2 if axes[-1, 2 + k] else 1 if axes[-2, 2 + k] else 0
+        kinds[kind, sizes[kind]] = k
+        sizes[kind] += 1
     for _ in range(begin, end):
         factor = 1.0
-        for k in range(n_constant):
-            factor *= store[base[constant[k]]]
+        for k in range(sizes[0]):
+            factor *= store[base[kinds[0, k]]]
         if factor > 0.0:
-            _tile(axes, store, out, base, factor, varying, n_varying)
+            _tile(axes, store, out, base, factor, kinds, sizes)
         for a in range(outer - 1, -1, -1):
             digit[a] += 1
             if digit[a] < axes[a, LENGTH]:
@@ -192,63 +185,27 @@ def add_products(axes, begin, end, store, start, out):
 
 
 @kernel
-def _tile(axes, store, out, base, factor, varying, n_varying):
-    """The two inner axes; strides are unsigned, so that nothing is checked inside."""
-    zero = np.uint64(0)
-    n, m = np.uint64(axes[-1, LENGTH]), np.uint64(axes[-2, LENGTH])
-    o, so, to = np.uint64(base[-1]), np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
-    if n_varying == 2:
-        k = varying[0]
-        a, sa, ta = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
-        k = varying[1]
-        b, sb, tb = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
-        if sa == zero:
-            a, sa, ta, b, sb, tb = b, sb, tb, a, sa, ta
-        for _ in range(m):
-            if sb == zero:
-                _run_one(store, out, n, factor * store[b], o, so, a, sa)
-            else:
-                _run_two(store, out, n, factor, o, so, a, sa, b, sb)
-            o += to
-            a += ta
-            b += tb
-        return
-    a = sa = b = sb = c = sc = zero
+def _tile(axes, store, out, base, factor, kinds, sizes):
+    """The two inner axes; places are unsigned, so that nothing is checked inside."""
+    n, o = np.uint64(axes[-1, LENGTH]), np.uint64(base[-1])
+    so, to = np.uint64(axes[-1, MADE]), np.uint64(axes[-2, MADE])
+    k, other = kinds[2, 0], kinds[2, min(1, kinds.shape[1] - 1)]
+    a, sa, ta = np.uint64(base[k]), np.uint64(axes[-1, 2 + k]), np.uint64(axes[-2, 2 + k])
+    b, sb, tb = np.uint64(base[other]), np.uint64(axes[-1, 2 + other]), np.uint64(axes[-2, 2 + other])
     for j in range(axes[-2, LENGTH]):
-        # Operands that do not change along the inner axis go into the factor.
-        share, used = factor, 0
-        for v in range(n_varying):
-            k = varying[v]
-            here, step = np.uint64(base[k] + j * axes[-2, 2 + k]), np.uint64(axes[-1, 2 + k])
-            if step == zero:
-                share *= store[here]
-            elif used == 0:
-                a, sa, used = here, step, 1
-            elif used == 1:
-                b, sb, used = here, step, 2
-            else:
-                c, sc, used = here, step, used + 1
+        share = factor
+        for m in range(sizes[1]):
+            share *= store[base[kinds[1, m]] + j * axes[-2, 2 + kinds[1, m]]]
         if share > 0.0:
-            if used == 0:
-                _run_none(out, n, share, o, so)
-            elif used == 1:
+            if sizes[2] == 1:
                 _run_one(store, out, n, share, o, so, a, sa)
-            elif used == 2:
+            elif sizes[2] == 2:
                 _run_two(store, out, n, share, o, so, a, sa, b, sb)
-            elif used == 3:
-                _run_three(store, out, n, share, o, so, a, sa, b, sb, c, sc)
             else:
-                _run_many(axes, store, out, base, j, factor, varying, n_varying)
+                _run_many(axes, store, out, base, j, share, kinds[2], sizes[2])
         o += to
-
-
-@kernel
-def _run_none(out, n, factor, o, so):
-    if so == np.uint64(0):
-        out[o] += factor * n
-    else:
-        for i in range(n):
-            out[o + i * so] += factor
+        a += ta
+        b += tb
 
 
 @kernel
@@ -262,9 +219,6 @@ def _run_one(store, out, n, factor, o, so, a, sa):
     elif so == one and sa == one:
         for i in range(n):
             out[o + i] += factor * store[a + i]
-    elif sa == one:
-        for i in range(n):
-            out[o + i * so] += factor * store[a + i]
     else:
         for i in range(n):
             out[o + i * so] += factor * store[a + i * sa]
@@ -287,23 +241,12 @@ def _run_two(store, out, n, factor, o, so, a, sa, b, sb):
 
 
 @kernel
-def _run_three(store, out, n, factor, o, so, a, sa, b, sb, c, sc):
-    if so == np.uint64(0):
-        total = 0.0
-        for i in range(n):
-            total += store[a + i * sa] * store[b + i * sb] * store[c + i * sc]
-        out[o] += factor * total
-    else:
-        for i in range(n):
-            out[o + i * so] += factor * store[a + i * sa] * store[b + i * sb] * store[c + i * sc]
-
-
-@kernel
-def _run_many(axes, store, out, base, j, factor, varying, n_varying):
+def _run_many(axes, store, out, base, j, factor, operands, count):
+    """Any number of operands that change along the inner axis, none too."""
     for i in range(axes[-1, LENGTH]):
         term = factor
-        for v in range(n_varying):
-            k = varying[v]
+        for v in range(count):
+            k = operands[v]
             term *= store[base[k] + j * axes[-2, 2 + k] + i * axes[-1, 2 + k]]
         out[base[-1] + j * axes[-2, MADE] + i * axes[-1, MADE]] += term
 
@@ -375,8 +318,11 @@ def run_steps(
         for k in range(scope_start[made[t]], scope_start[made[t] + 1]):
             size *= sizes[scope[k]]
         table = store[offset[made[t]] : offset[made[t]] + size]
-        table[:] = 0.0
-        start = offset[operand[operand_start[t] : operand_start[t + 1]]]
+        for i in range(size):
+            table[i] = 0.0
+        start = np.empty(operand_start[t + 1] - operand_start[t], dtype=np.int64)
+        for k in range(len(start)):
+            start[k] = offset[operand[operand_start[t] + k]]
         add_products(axes, 0, entries, store, start, table)
         most, smallest = extremes(table)
         shift = account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least)
