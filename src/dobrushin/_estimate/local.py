@@ -14,10 +14,10 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
-from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, Growth, Region, Wanted
+from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.deadline import NO_DEADLINE, LateError, current
+from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
@@ -58,7 +58,7 @@ class Local(Method):
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
         for question in query.questions:
             cls._refuse_large(query, question)
-        least = _SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
+        least = SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
         if least > worth:
             raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
@@ -92,7 +92,6 @@ class Local(Method):
         seconds = 0.0
         for done, k in enumerate([*some, *others], start=1):
             growth = every[k]
-            current().charge(_SECONDS_PER_REGION, "a region around a target")
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
