@@ -56,7 +56,7 @@ class Potts(Model):
 
     def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
         read = read_couplings(couplings, "Potts", unaries)
-        zero = [0.0] * check.count(states, "Potts", "states", 2)
+        zero = np.broadcast_to(0.0, check.count(states, "Potts", "states", 2))  # takes no memory
         if unaries is None and is_graph(couplings):
             unaries = read_node_attribute(couplings, "unary", zero)
         unaries = by_position(unaries, read.names, zero, "Potts", "unaries")

@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TypeVar
 
-from dobrushin._shared import clock
+from dobrushin._shared.clock import seconds as working_clock
 from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
@@ -55,11 +55,12 @@ class Deadline:
         *,
         work: float = math.inf,
         remedy: str = _REMEDY,
-        clock: Callable[[], float] = clock.seconds,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
+        self.limit, self.work, self.what, self._remedy = limit, work, what, remedy
+        self._clock = clock or working_clock
         self.expected = 0.0
-        self._begin = clock()
+        self._begin = self._clock()
         self._outer: Deadline | None = None
         self._tokens: list[Token[Deadline]] = []
 
