@@ -2,9 +2,10 @@
 
 usage: python benchmarks/planning.py [--quick] [--only TEXT] [--interrupt SECONDS]
 
-For each shape, targets and method: seconds of `plan` (without those in which kernels were compiled), what it said, and whether it kept to its limit (and two seconds
-for the last step). Every case has a process of its own; one that is far over its limit is ended, with its stack.
-`--interrupt` sends Ctrl-C after so many seconds instead, and prints how long the process took to end.
+For each shape, targets and method: seconds of `plan` (without those in which kernels were compiled), what it said, and
+whether it kept to its limit (and two seconds for the last step). Every case has a process of its own; one that is far
+over its limit is ended, with its stack. `--interrupt` sends Ctrl-C after so many seconds instead, and prints how long
+the process took to end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from rich.table import Table
 
 import dobrushin as db
 from dobrushin._models.couplings import symmetric
-from dobrushin._shared.deadline import PLANNING, working_clock
+from dobrushin._shared import clock
+from dobrushin._shared.deadline import PLANNING
 
 _METHODS = ("auto", "dobrushin", "local", "exact", "parts", "coalescence")
 _SLACK = 2.0
@@ -99,14 +101,14 @@ def _run_one(shape: str, number: int, method: str) -> None:
     model = make()
     print("ready", flush=True)
     faulthandler.dump_traceback_later(2 * PLANNING, exit=True)
-    begin, cpu = working_clock(), time.process_time()
+    begin, cpu = clock.seconds(), time.process_time()
     try:
         words = f"plan: {db.plan(model, targets[number], tolerance=0.05, method=method).method}"
     except (db.CertificateError, db.BudgetError, db.ArgumentError) as refusal:
         words = f"refused: {refusal}"
     except KeyboardInterrupt:
         words = "interrupted"
-    seconds, cpu = working_clock() - begin, time.process_time() - cpu
+    seconds, cpu = clock.seconds() - begin, time.process_time() - cpu
     faulthandler.cancel_dump_traceback_later()
     print(f"{seconds:.2f} ({cpu:.1f} s of processors) {words}", flush=True)
 

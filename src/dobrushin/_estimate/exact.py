@@ -14,14 +14,14 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
 from dobrushin._exact.engine import NoAllowedState, SumPlan, Sums, plan_sums
 from dobrushin._exact.working import Working
-from dobrushin._shared.deadline import LateError
+from dobrushin._shared.deadline import LateError, current
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
 # A plan takes about so long per variable to find.
-_SECONDS_PER_VARIABLE = 1e-4
+_SECONDS_PER_VARIABLE = 3e-5
 # Statistics of so few joint states have exact means.
 _MOST_CELLS = 2**14
 # An exact answer that is expected within this time is taken even where sampling would be faster still.
@@ -48,6 +48,9 @@ class Exact(Method):
         search = query.model.n_variables * _SECONDS_PER_VARIABLE
         if not choice.by_name and (query.is_part or search >= worth):
             return best
+        if not choice.by_name and search > 2.0 * current().work_left:
+            # Half of the time is for work that is expected. The next method can use it better.
+            raise cls.refuse(f"to find an order of summing would take {search:.2g} s, longer than planning may take.")
         reason = "no dearer than sampling" if best is not None else "Dobrushin's bound says nothing"
         plans = [_plan_for(query, question) for question in query.questions]
         distinct = list({id(plan): plan for plan in plans}.values())
@@ -131,7 +134,8 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
         if len(positions) > 1:
             return known_plan(space, _limit(query), tuple(positions))
     plan = known_plan(space, _limit(query))
-    if plan.seconds <= _KEPT or 2 * len(positions) > space.model.n_variables or space.sums is not None:
+    rebuilt = space.model.n_variables * _SECONDS_PER_VARIABLE  # what a plan for these alone would take
+    if plan.seconds <= max(_KEPT, rebuilt) or 2 * len(positions) > space.model.n_variables or space.sums is not None:
         return plan
     return plan.asking(space.model._form.tables(), [(i,) for i in positions])
 

@@ -15,6 +15,7 @@ from scipy.sparse import csgraph
 from dobrushin._exact.working import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.deadline import watch
 from dobrushin.errors import BudgetError
 
 # Graphs of at most so many variables are held in bits, of larger ones only one order by min-fill is looked for.
@@ -27,6 +28,9 @@ _MOST_RUNS = 2000
 MOST_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
 _PIECE = 2**12
+# An order with so few entries for each variable is summed in less time than a better one of a large model is found.
+_GOOD = 64.0
+_STAGE = "an order of summing"
 
 
 class Order(NamedTuple):
@@ -112,6 +116,8 @@ def _order_of_large(graph: Any, sizes: list[int], sweep: list[int], most: float)
             refusals.append(refusal)
             continue
         best = Order(order, entries)
+        if entries <= _GOOD * len(sizes):
+            break
     if best is None:
         raise min(refusals, key=lambda refusal: refusal.required)
     return best
@@ -121,7 +127,7 @@ def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> 
     """Entries of all cliques of an order."""
     neighbors = _neighbor_sets(graph)
     total = 0.0
-    for v in order:
+    for v in watch(order, _STAGE):
         ring = neighbors[v]
         total += _clique(v, ring, sizes)
         _refuse(total, most)
@@ -144,12 +150,14 @@ def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
         piece = csgraph.breadth_first_order(graph, centre, return_predecessors=False)[:_PIECE]
         _min_fill(graph[piece][:, piece], [sizes[v] for v in piece], most)
     neighbors = _neighbor_sets(graph)
-    missing = [_missing_edges(neighbors, v) for v in range(n)]
+    missing = [_missing_edges(neighbors, v) for v in watch(range(n), _STAGE)]
     heap = [(missing[v], v) for v in range(n)]
     heapq.heapify(heap)
     gone = [False] * n
     order = []
-    while heap:
+    for _ in watch(itertools.repeat(None), _STAGE):
+        if not heap:
+            break
         added, v = heapq.heappop(heap)
         if gone[v] or added != missing[v]:
             continue
@@ -183,7 +191,7 @@ def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
 
 def _neighbor_sets(graph: Any) -> list[set[int]]:
     start, indices = graph.indptr.tolist(), graph.indices.tolist()
-    return [set(indices[a:b]) for a, b in itertools.pairwise(start)]
+    return [set(indices[a:b]) for a, b in watch(itertools.pairwise(start), _STAGE)]
 
 
 def _missing_edges(neighbors: list[set[int]], v: int) -> int:

@@ -8,8 +8,10 @@ they are needed to read what was asked for.
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.deadline import current
 
 # A node of a few small tables is one step; otherwise its small tables are multiplied first.
 _FEW, _SMALL = 6, 2**12
 # Of more tables than this, neighbours by size are multiplied first: to look at all pairs would take too long.
 _MANY = 12
+# Tables between looks at the limit on planning.
+_LOOK = 1024
 
 Scope = tuple[int, ...]
 
@@ -110,6 +115,8 @@ class _Builder:
 
     def add_table(self, scope: Scope) -> int:
         """A table with these variables, without a place yet."""
+        if len(self.scopes) % _LOOK == 0:
+            current().check("steps of summing")
         self.scopes.append(scope)
         self.spans.append(math.prod([self.sizes[v] for v in scope]))
         self.slots.append(-1)
@@ -271,6 +278,19 @@ class _Builder:
                 self.steps.append((reads[g], source, entries))
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from looking for garbage: among millions of small objects that are all in use, it takes longest."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_collection()
 def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> Program:
     """The program of an order: its way up, and down to the weights of the groups of variables."""
     rank = [0] * len(sizes)

@@ -6,9 +6,10 @@ The clock is the last guard. Stages decide by the work that they expect, so that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, Token
 from types import TracebackType
+from typing import TypeVar
 
 from dobrushin._shared.clock import seconds as working_clock
 from dobrushin.errors import BudgetError
@@ -17,6 +18,9 @@ from dobrushin.errors import BudgetError
 PLANNING, PLANNING_SHARE = 30.0, 0.25
 # Part of a limit that expected work may take.
 _WORK = 0.5
+# Items of a loop between looks at the limit.
+_LOOK = 1024
+_Item = TypeVar("_Item")
 _REMEDY = "Ask for fewer targets or a larger tolerance, or for one method by name."
 
 
@@ -130,6 +134,14 @@ _CURRENT: ContextVar[Deadline] = ContextVar("dobrushin_deadline", default=NO_DEA
 def current() -> Deadline:
     """The limit of the call that is being planned; without one, a limit that is never over."""
     return _CURRENT.get()
+
+
+def watch(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
+    """The items one by one, with a look at the limit now and then."""
+    for k, item in enumerate(items):
+        if k % _LOOK == 0:
+            current().check(stage)
+        yield item
 
 
 def planning_deadline(seconds: float | None) -> Deadline:
