@@ -79,3 +79,33 @@ def test_a_call_with_little_time_plans_for_less():
     assert planning_deadline(None).limit == PLANNING
     assert planning_deadline(8.0).limit == 2.0
     assert planning_deadline(1e9).limit == PLANNING
+
+
+def test_a_limit_stands_still_while_code_is_compiled(monkeypatch):
+    from dobrushin._shared import clock
+    from dobrushin._shared.compile import kernel
+
+    now = [100.0]
+    monkeypatch.setattr(clock.time, "monotonic", lambda: now[0])
+    before = clock.seconds()
+    clock.PAUSES.begin()
+    now[0] += 5.0
+    clock.PAUSES.begin()
+    now[0] += 5.0
+    assert clock.seconds() == before
+    clock.PAUSES.end()
+    now[0] += 5.0
+    clock.PAUSES.end()
+    assert clock.seconds() == before
+    now[0] += 5.0
+    assert clock.seconds() == before + 5.0
+    pauses = []
+    monkeypatch.setattr(clock.PAUSES, "begin", lambda: pauses.append("begin"))
+    monkeypatch.setattr(clock.PAUSES, "end", lambda: pauses.append("end"))
+
+    def add(a, b):
+        return a + b
+
+    assert kernel(add)(1, 2) == 3
+    assert pauses[0] == "begin"
+    assert pauses.count("begin") == pauses.count("end")

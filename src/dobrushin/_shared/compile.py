@@ -13,11 +13,27 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.misc.appdirs import AppDirs
 
+from dobrushin._shared.clock import PAUSES
 from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
 
+
+class _Compilation(event.Listener):
+    """Stops the clock of limits in time while code is compiled, or read from the cache."""
+
+    def on_start(self, event: Any) -> None:
+        del event
+        PAUSES.begin()
+
+    def on_end(self, event: Any) -> None:
+        del event
+        PAUSES.end()
+
+
+event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
 

@@ -6,11 +6,11 @@ The clock is the last guard. Stages decide by the work that they expect, so that
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 
+from dobrushin._shared import clock
 from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
@@ -25,7 +25,7 @@ class LateError(BudgetError):
 
 
 class Deadline:
-    """A limit in seconds that runs from the moment it is made.
+    """A limit in seconds that runs from the moment it is made; it stands still while code is compiled.
 
     Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
     planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
@@ -51,7 +51,7 @@ class Deadline:
         *,
         work: float = math.inf,
         remedy: str = _REMEDY,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.seconds,
     ) -> None:
         self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
         self.expected = 0.0

@@ -1,0 +1,41 @@
+"""Seconds that stand still while code is compiled: limits in time are about the work, not its first compilation."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class _Pauses:
+    """How long the clock has stood still; pauses of several threads that overlap count once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._since = 0.0
+        self._total = 0.0
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._open == 0:
+                self._since = time.monotonic()
+            self._open += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self._total += time.monotonic() - self._since
+
+    def seconds(self, now: float) -> float:
+        with self._lock:
+            return self._total + (now - self._since if self._open else 0.0)
+
+
+PAUSES = _Pauses()
+
+
+def seconds() -> float:
+    """Like `time.monotonic`, without the time in which code was compiled."""
+    now = time.monotonic()
+    return now - PAUSES.seconds(now)
