@@ -27,6 +27,8 @@ from dobrushin._variation import Variation, evaluate, touched_by
 _MOST_UPDATES = 1e19
 # About how long a certificate takes besides its native calls.
 _SECONDS_PER_STEP = 1e-7
+# Part of the time that the search may take: the rest is for the scan that it finds.
+_SEARCH = 0.75
 # Sweeps before it is asked whether more of them help.
 _FEW_SWEEPS = 4
 
@@ -40,7 +42,8 @@ class Dobrushin(ChainMethod):
 
     @classmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        scan = _cheapest_scan(query)
+        with current().part(_SEARCH):
+            scan = _cheapest_scan(query)
         if scan is None:
             raise cls.refuse(_why_not(query))
         return scan, _largest_bias(query, scan)

@@ -17,13 +17,15 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
-from dobrushin._shared.deadline import NO_DEADLINE, LateError
+from dobrushin._shared.deadline import NO_DEADLINE, LateError, current
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import CertificateError
 
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
+# About how long a region takes to find, in seconds.
+_SECONDS_PER_REGION = 1e-3
 # Cells of a sum that there is always time for.
 _LEAST_CELLS = 2.0**10
 # An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.
@@ -58,6 +60,9 @@ class Local(Method):
             worth = min(worth, max(_PREFERRED * best.plan.seconds, _QUICK))
         for question in query.questions:
             cls._refuse_large(query, question)
+        least = _SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
+        if least > worth:
+            raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
         reaches = True
         try:
@@ -89,6 +94,7 @@ class Local(Method):
         seconds = 0.0
         for done, k in enumerate([*some, *others], start=1):
             growth = every[k]
+            current().charge(_SECONDS_PER_REGION, "a region around a target")
             growth.look(_PILOT_CELLS)
             if growth.next is None:
                 raise cls.refuse(_why_not(growth))
@@ -199,6 +205,11 @@ class Local(Method):
             f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
             "the intervals, which therefore hold for certain.",
         ]
+
+
+def _count_laws(question: Question) -> int:
+    """How many laws a question needs."""
+    return 1 if question.needs_joint_law else len(question.positions)
 
 
 def _laws_of(question: Question) -> list[Wanted]:

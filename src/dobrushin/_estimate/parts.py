@@ -34,7 +34,7 @@ _SMALL = 16
 # Variables times targets up to which what matters is found for each target.
 _MOST_PAIRS = 4_000_000
 # A certain answer that is expected within this time is taken for the whole.
-_SOON = 5.0
+_SOON = 0.5
 # Parts that may be simulated though they will not reach the tolerance: each takes half a minute or more.
 _MOST_HARD = 1
 # Marks the random bits of parts after the first.
@@ -211,7 +211,9 @@ def _split(query: Query) -> list[_Piece]:
             places.append(rows[own])
     if len(pieces) < 2:
         return []
-    return [_Piece(_share(query, questions), np.concatenate(places)) for questions, places in pieces.values()]
+    whole = [_Piece(_share(query, questions), np.concatenate(places)) for questions, places in pieces.values()]
+    # Small ones first: what they take is not taken from the time of a hard one.
+    return sorted(whole, key=lambda piece: piece.query.model.n_variables)
 
 
 def _share(query: Query, questions: list[Question]) -> Query:

@@ -223,6 +223,7 @@ class Growth:
         """Grow as long as sums take at most so many cells; then `next` is the region that is expected to do."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
+            current().check("a region around a target")
             region = self._region(x)
             if region is None:
                 break

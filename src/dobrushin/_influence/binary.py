@@ -29,8 +29,8 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
             raise budget.over_budget(label, 2.0 ** (degree - 1), 2.0 ** (budget.EXACT_DEGREE - 1))
     bounds, matrix = wanted.no_bounds(), form.couplings
     in_pieces(
-        ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start, wanted.is_paper,
-        min(limit, degree), *bounds,
+        ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
+        wanted.is_paper, min(limit, degree), *bounds,
     )  # fmt: skip
     return bounds
 

@@ -13,14 +13,14 @@ from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin._shared.log import log
 from dobrushin.errors import BudgetError
 
-# Enumeration, per row: with method="best" larger rows fall back on a closed form, with method="exact" they are an error.
+# Enumeration, per row: larger rows fall back on a closed form with method="best", and are an error with "exact".
 BEST = 1e5
 EXACT = 1e9
 # Sign patterns that Theorem 5 tries with method="best" and "exact": 2 ** (degree - 1) per entry.
 BEST_DEGREE = 12
 EXACT_DEGREE = 24
 # Double differences of tables, per row: larger rows fall back on distances from a centre.
-RANGES = 1e10
+RANGES = 5e9
 # Potentials of one table that double differences may look at without a pause: larger tables fall back in the same way.
 CELLS = 2e7
 # Offsets from unaries, per row: once these are spent, the rest of the row goes without.
@@ -62,7 +62,10 @@ def over_budget(label: object, cost: float, limit: float) -> BudgetError:
 def split_rows(
     start: NDArray[np.int64], cost: NDArray[np.float64], cells: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the rows that are worth double differences, and of the others, by what each entry costs and looks at."""
+    """Indices of the rows that are worth double differences, and of the others.
+
+    For each entry, `cost` is what its double differences take, `cells` how many potentials they look at.
+    """
     total = prefix_sums(cost)
     large = prefix_sums(cells > CELLS)
     coarse = (total[start[1:]] - total[start[:-1]] > RANGES) | (large[start[1:]] > large[start[:-1]])

@@ -95,7 +95,8 @@ def _cells(packed: Packed, by_neighbor: tuple[NDArray[Any], ...]) -> NDArray[np.
     own = np.repeat(packed.k_own, np.diff(packed.start))[entry]
     with np.errstate(over="ignore"):
         sizes = own * np.exp((logs[packed.m_start[1:]] - logs[packed.m_start[:-1]])[factor])
-    return np.bincount(entry, sizes, minlength=len(packed.k_other))
+    cells: NDArray[np.float64] = np.bincount(entry, weights=sizes, minlength=len(packed.k_other)).astype(np.float64)
+    return cells
 
 
 def _room_for_values(k_other: NDArray[np.int64]) -> NDArray[np.float64]:

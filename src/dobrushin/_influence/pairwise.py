@@ -70,7 +70,7 @@ def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
     """Fill in Theorem 4, or distances from a centre in rows where that takes too long."""
     start, k_own, k_other = tables.start, tables.k_own, tables.k_other
     own = np.repeat(k_own, np.diff(start)).astype(float)
-    rows, coarse = budget.split_rows(start, 0.5 * own * k_other.astype(float) ** 2, own * k_other)
+    rows, coarse = budget.split_rows(start, 0.5 * (own + 16) * k_other.astype(float) ** 2, own * k_other)
     _, entries = row_entries(start[rows], np.diff(start)[rows])
     cells, states = int((own * k_other)[entries].max(initial=0.0)), int(k_own[rows].max(initial=0))
     # Leads are kept in rows with several neighbours.

@@ -2,7 +2,7 @@
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
-All loops can stop and go on: see `dobrushin._shared.pieces`.
+All loops can stop and go on: see `dobrushin._shared.pieces`. What they spend is for entries that are not in the cache.
 """
 
 import numpy as np
@@ -84,7 +84,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * variable[columns[e], B]
         variable[i, B] = total
-        spent += 8 + 2 * (start[i + 1] - start[i])
+        spent += 64 + 16 * (start[i + 1] - start[i])
         at[0] += 1
 
 
@@ -113,12 +113,12 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
 
     Works in place on `order`; stops early once the variation V[0] is at most `tolerance`. at: [steps].
     """
-    spent = 0
-    while at[0] < order.size and spent < allowance:
-        if tolerance >= V[0]:
-            at[0] = order.size
-            return
-        t = order.size - 1 - at[0]
+    spent, done, total = 0, at[0], V[0]
+    while done < order.size and spent < allowance:
+        if tolerance >= total:
+            done = order.size
+            break
+        t = order.size - 1 - done
         # Back to b_{t-1}: the old value is stored, not the difference, so that b does not drift.
         i = order[t]
         delta = old[t] - variable[i, B]
@@ -132,11 +132,11 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
                 variable[j, R] -= C_column[e] * delta
                 if candidate[j] and variable[j, D] > 0.0:
                     _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-            spent += 16 * (column_start[i + 1] - column_start[i])
+            spent += 128 * (column_start[i + 1] - column_start[i])
         best = _argmax(gain, base, depth)
         # On a tie the given step stays, also where rounding hides the tie.
-        if gain[best] > gain[i] + TIE * V[0]:
-            V[0] += variable[i, D] * variable[i, R] - gain[best]
+        if gain[best] > gain[i] + TIE * total:
+            total += variable[i, D] * variable[i, R] - gain[best]
             order[t] = best
         else:
             best = i
@@ -151,9 +151,11 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
                 variable[j, D] += x * C_bar[e]
                 if candidate[j]:
                     _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-            spent += 16 * (start[best + 1] - start[best])
-        spent += 32
-        at[0] += 1
+            spent += 128 * (start[best + 1] - start[best])
+        spent += 256
+        done += 1
+    at[0] = done
+    V[0] = total
 
 
 @kernel
@@ -183,7 +185,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
             total += C_bar[e] * b[columns[e]]
         b[i] = total
         _set(i, 0.0, fall, base, depth)
-        spent += 32 + 2 * (start[i + 1] - start[i])
+        spent += 256 + 16 * (start[i + 1] - start[i])
         # Falls are summed afresh: running differences would keep the rounding of the large values at the start.
         for e in range(column_start[i], column_start[i + 1]):
             j = np.int64(rows[e])
@@ -191,7 +193,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
             for f in range(start[j], start[j + 1]):
                 total += C_bar[f] * b[columns[f]]
             _set(j, b[j] - total, fall, base, depth)
-            spent += 16 + 2 * (start[j + 1] - start[j])
+            spent += 128 + 16 * (start[j + 1] - start[j])
         order[at[0]] = i
         at[0] += 1
 
@@ -209,7 +211,7 @@ def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept
             kept[at[0] // every] = b
         _step(steps[at[0]], Q, start, columns, C_bar, b, new)
         b[:] = new
-        spent += 4 * b.size + (2 * C_bar.size if steps[at[0]] < 0 else 0)
+        spent += 4 * b.size + (8 * C_bar.size if steps[at[0]] < 0 else 0)
         at[0] += 1
 
 
@@ -259,5 +261,5 @@ def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, bef
         d[best] = 0.0
         for e in range(start[best], start[best + 1]):
             d[columns[e]] += x * C_bar[e]
-        spent += 4 * n + 2 * C_bar.size
+        spent += 4 * n + 8 * C_bar.size
         at[0] += 1

@@ -10,17 +10,17 @@ import numpy as np
 from dobrushin._kernels.gap import COST, ENUMERATED, U, gap
 from dobrushin._shared.compile import kernel
 
-# What `state` holds in `factor_ranges` and `coarse_ranges`: the sum of the row's ranges, the largest range of the present
-# entry; for the coarse ones also the sizes of potentials, all and of the present factor, and whether any two values
-# differ.
+# What `state` holds in `factor_ranges` and `coarse_ranges`: the sum of the row's ranges, the largest range of the
+# present entry; for the coarse ones also the sizes of potentials, all and of the present factor, and whether any two
+# values differ.
 SUM, RANGE, SIZE, FACTOR_SIZE, DIFFERS = 0, 1, 2, 3, 4
-# What the rows of `values` hold, for each value y of the neighbour: differences from another value or from the centre in
-# the present configuration, at most and at least; what they come to in the present factor and in all factors so far; and
-# the largest potential of the factor, with their sum.
+# What the rows of `values` hold, for each value y of the neighbour: differences from another value or from the centre
+# in the present configuration, at most and at least; what they come to in the present factor and in all factors so far;
+# and the largest potential of the factor, with their sum.
 LARGEST, SMALLEST, FACTOR, TOTAL, FACTOR_LARGEST, TOTAL_LARGEST = 0, 1, 2, 3, 4, 5
 VALUES = 6
-# What `state` holds in `enumerated_rows`: the largest sum of absolute potentials, whether one overflows, whether a law is
-# undefined, and the largest distance of two laws.
+# What `state` holds in `enumerated_rows`: the largest sum of absolute potentials, whether one overflows, whether a law
+# is undefined, and the largest distance of two laws.
 MAGNITUDE, OVERFLOW, UNDEFINED, WORST = 0, 1, 2, 3
 STATE = 5
 
@@ -37,13 +37,13 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
         lo, hi = out_start[r], out_start[r + 1]
         while at[1] < hi - lo:
             e = lo + at[1]
-            size = _copy(k_own[r], lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells)  # fmt: skip  # noqa: E501
+            size, steps = _copy(k_own[r], lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells)  # fmt: skip  # noqa: E501
             if at[2] == 0:
                 at[2] = 1
                 state[RANGE] = 0.0
                 if at[1] == 0:
                     state[SUM] = 0.0
-                spent += 2 * size
+                spent += 4 * size + 64 * steps
             factors = by_start[e + 1] - by_start[e]
             while at[2] < k_other[e]:
                 x = at[2]
@@ -52,7 +52,7 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
                     if values[TOTAL, y] >= 0.0:
                         D = values[TOTAL, y] + 8.0 * (factors + 2) * U * values[TOTAL_LARGEST, y]
                         state[RANGE] = max(state[RANGE], D)
-                spent += size * x // k_other[e] + 8 * factors
+                spent += size * x // k_other[e] + 64 * steps
                 at[2] += 1
                 if spent >= allowance:
                     return
@@ -81,25 +81,32 @@ def _others(lo, k_other, m_lo, m_hi, m_of, q):
 
 @kernel
 def _copy(k, lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells):
-    """The factors of an entry one after the other, as [other members, own label, neighbour]; returns their size."""
-    size = 0
+    """The factors of an entry one after the other, as [other members, own label, neighbour].
+
+    Returns how many potentials and how many configurations of other members there are.
+    """
+    size, steps = 0, 0
     for place in range(by_start[e], by_start[e + 1]):
         f, q = by_factor[place], by_member[place]
-        for c in range(_others(lo, k_other, m_start[f], m_start[f + 1], m_of, q)):
-            cell = base[f] + _rest(c, lo, k_other, m_start[f], m_start[f + 1], m_of, m_stride, q)
+        m_lo, m_hi = m_start[f], m_start[f + 1]
+        digits, cell = _digits(0, lo, k_other, m_lo, m_hi, m_of, q), base[f]
+        for _ in range(_others(lo, k_other, m_lo, m_hi, m_of, q)):
             for a in range(k):
                 for x in range(k_other[e]):
                     cells[size] = table[cell + a * f_own_stride[f] + x * m_stride[q]]
                     size += 1
-    return size
+            cell = _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q)
+            steps += 1
+    return size, steps
 
 
 @kernel
 def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member, by_factor, cells, values):
     """values[TOTAL, y], y < x: the sum over factors of the largest double difference.
 
-    That of one factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and its other variables:
-    infinite if a label is forbidden by only one of x and y. -1 if x and y are surely the same to this variable.
+    That of one factor is the largest (theta_a,x - theta_a,y) - (theta_b,x - theta_b,y) over a, b and its other
+    variables: infinite if a label is forbidden by only one of x and y. -1 if x and y are surely the same to this
+    variable.
     values[TOTAL_LARGEST, y]: the sum of the largest potentials.
     """
     largest, smallest, potential = values[LARGEST], values[SMALLEST], values[FACTOR_LARGEST]
@@ -112,23 +119,24 @@ def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member
         potential[:x] = 0.0
         largest_own = 0.0
         for _ in range(_others(lo, k_other, m_start[f], m_start[f + 1], m_of, by_member[place])):
-            largest[:x] = -np.inf
-            smallest[:x] = np.inf
-            for a in range(k):
+            for y in range(x):
+                largest[y] = -np.inf
+                smallest[y] = np.inf
+            for _a in range(k):
                 row, theta = cells[begin : begin + x], cells[begin + x]
-                begin += width
                 if theta == -np.inf:
                     for y in range(x):
                         if row[y] > -np.inf:
                             largest[y] = np.inf
-                    continue
-                largest_own = max(largest_own, abs(theta))
-                # Infinite where y forbids a. No branches: this loop is what large tables take.
-                for y in range(x):
-                    difference, size = theta - row[y], abs(row[y])
-                    largest[y] = difference if difference > largest[y] else largest[y]
-                    smallest[y] = difference if difference < smallest[y] else smallest[y]
-                    potential[y] = size if size > potential[y] else potential[y]
+                else:
+                    largest_own = max(largest_own, abs(theta))
+                    # Infinite where y forbids a. No branches: this loop is what large tables take.
+                    for y in range(x):
+                        difference, size = theta - row[y], abs(row[y])
+                        largest[y] = difference if difference > largest[y] else largest[y]
+                        smallest[y] = difference if difference < smallest[y] else smallest[y]
+                        potential[y] = size if size > potential[y] else potential[y]
+                begin += width
             for y in range(x):
                 if largest[y] == np.inf:
                     values[FACTOR, y] = np.inf
@@ -142,13 +150,36 @@ def _double_differences(x, k, lo, e, k_other, m_start, m_of, by_start, by_member
 
 
 @kernel
-def _rest(c, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
-    """Where configuration c of the members but q begins in the table."""
-    cell = 0
+def _digits(c, lo, k_other, m_lo, m_hi, m_of, q):
+    """The values of a factor's members in configuration c of those but q; the value of q is 0."""
+    digits = np.zeros(m_hi - m_lo, dtype=np.int64)
     for p in range(m_lo, m_hi):
         if p != q:
-            cell += (c % k_other[lo + m_of[p]]) * m_stride[p]
+            digits[p - m_lo] = c % k_other[lo + m_of[p]]
             c //= k_other[lo + m_of[p]]
+    return digits
+
+
+@kernel
+def _offset(digits, m_lo, m_stride):
+    """Where a configuration of a factor's members begins in its table."""
+    cell = 0
+    for p in range(digits.size):
+        cell += digits[p] * m_stride[m_lo + p]
+    return cell
+
+
+@kernel
+def _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
+    """The same for the next configuration; a few operations, whatever the number of members."""
+    for p in range(m_lo, m_hi):
+        if p != q:
+            digits[p - m_lo] += 1
+            cell += m_stride[p]
+            if digits[p - m_lo] < k_other[lo + m_of[p]]:
+                break
+            cell -= digits[p - m_lo] * m_stride[p]
+            digits[p - m_lo] = 0
     return cell
 
 
@@ -156,8 +187,8 @@ def _rest(c, lo, k_other, m_lo, m_hi, m_of, m_stride, q):
 def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
     """The same from the distance of each value to their mean: at most twice D, in time linear in the tables.
 
-    Labels that the unary forbids do not count. at: [rows, entries of the present row, factors of the present entry, cells
-    of the present factor: own labels of one configuration after the other].
+    Labels that the unary forbids do not count. at: [rows, entries of the present row, factors of the present entry,
+    own labels of the present factor, for one configuration of its other members after the other].
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -172,28 +203,26 @@ def coarse_ranges(at, allowance, rows, k_own, unary_start, unary, out_start, k_o
                 state[DIFFERS] = 0.0
                 values[TOTAL, : k_other[e]] = 0.0
             while at[2] < by_start[e + 1] - by_start[e]:
-                q = by_start[e] + at[2]
-                f = by_factor[q]
-                others = _others(lo, k_other, m_start[f], m_start[f + 1], m_of, by_member[q])
+                f, q = by_factor[by_start[e] + at[2]], by_member[by_start[e] + at[2]]
+                m_lo, m_hi = m_start[f], m_start[f + 1]
                 if at[3] == 0:
                     state[FACTOR_SIZE] = 0.0
                     values[FACTOR, : k_other[e]] = 0.0
-                cell = 0
-                for i in range(at[3], others * k_own[r]):
+                digits = _digits(at[3] // k_own[r], lo, k_other, m_lo, m_hi, m_of, q)
+                cell = base[f] + _offset(digits, m_lo, m_stride)
+                last = _others(lo, k_other, m_lo, m_hi, m_of, q) * k_own[r]
+                for i in range(at[3], last):
                     a = i % k_own[r]
-                    if a == 0 or i == at[3]:
-                        cell = base[f] + _rest(
-                            i // k_own[r], lo, k_other, m_start[f], m_start[f + 1], m_of, m_stride, by_member[q]
-                        )
                     if a == 0:
                         values[LARGEST, : k_other[e]] = -np.inf
                         values[SMALLEST, : k_other[e]] = np.inf
                     if unary[unary_start[r] + a] > -np.inf:
-                        _from_centre(cell + a * f_own_stride[f], m_stride[by_member[q]], k_other[e], table, values, state)  # fmt: skip  # noqa: E501
+                        _from_centre(cell + a * f_own_stride[f], m_stride[q], k_other[e], table, values, state)
                     if a == k_own[r] - 1:
                         _farthest(k_other[e], values)
-                    spent += 6 * k_other[e] + 8
-                    if spent >= allowance and i + 1 < others * k_own[r]:
+                        cell = _next(cell, digits, lo, k_other, m_lo, m_hi, m_of, m_stride, q)
+                    spent += 6 * k_other[e] + 96
+                    if spent >= allowance and i + 1 < last:
                         at[3] = i + 1
                         return
                 state[SIZE] += state[FACTOR_SIZE]

@@ -10,8 +10,8 @@ import numpy as np
 from dobrushin._kernels.gap import COST, THM4, THM4_UNARY, U, gap
 from dobrushin._shared.compile import kernel
 
-# What `state` holds. Of a row: the size of its potentials, the sum of its ranges, the operations spent on offsets. Of the
-# present entry: the bound so far, the largest range, and a range whose gap is known to be within the bound.
+# What `state` holds. Of a row: the size of its potentials, the sum of its ranges, the operations spent on offsets. Of
+# the present entry: the bound so far, the largest range, and a range whose gap is known to be within the bound.
 SIZE, SUM, SPENT, WORST, RANGE, COVERED = 0, 1, 2, 3, 4, 5
 STATE = 6
 # What the rows of `labels` hold, for each own label: its potential when all neighbours have their value 0, how many
@@ -119,7 +119,7 @@ def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stri
     while at[3] < k_other[e]:
         x = at[3]
         _ranges(x, k, k_other[e], u, by_own, values)
-        spent += (k * x) // 2 + 8
+        spent += (k * x) // 2 + 4 * x + 8
         for y in range(at[4], x):
             D = values[LARGEST, y]
             if D < 0.0:

@@ -18,10 +18,13 @@ from dobrushin._models.grids import grid_couplings
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.memory_guard import require_memory
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dobrushin._models.local import LocalModel
+
+_MANY_STATES = "Fix some variables with evidence, or use a model of fewer states."
 
 
 class Potts(Model):
@@ -53,7 +56,7 @@ class Potts(Model):
 
     def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
         read = read_couplings(couplings, "Potts", unaries)
-        zero = [0.0] * check.count(states, "Potts", "states", 2)
+        zero = np.broadcast_to(0.0, check.count(states, "Potts", "states", 2))  # takes no memory
         if unaries is None and is_graph(couplings):
             unaries = read_node_attribute(couplings, "unary", zero)
         unaries = by_position(unaries, read.names, zero, "Potts", "unaries")
@@ -173,6 +176,8 @@ class LabelPairs(Form):
         return self.unaries[positions].argmax(axis=1)
 
     def tables(self) -> FactorTables:
+        # Two copies at a time, of each edge once.
+        require_memory("A table for each pair", 8.0 * self.couplings.nnz * self.states**2, _MANY_STATES)
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
         pairs = upper.data[:, None] * np.eye(self.states).ravel()
         blocks = [(np.stack(upper.coords, axis=1), pairs)]

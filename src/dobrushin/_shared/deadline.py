@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 
-from dobrushin._shared import clock
+from dobrushin._shared.clock import seconds as working_clock
 from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
@@ -51,11 +51,12 @@ class Deadline:
         *,
         work: float = math.inf,
         remedy: str = _REMEDY,
-        clock: Callable[[], float] = clock.seconds,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.limit, self.work, self.what, self._remedy, self._clock = limit, work, what, remedy, clock
+        self.limit, self.work, self.what, self._remedy = limit, work, what, remedy
+        self._clock = clock or working_clock
         self.expected = 0.0
-        self._begin = clock()
+        self._begin = self._clock()
         self._outer: Deadline | None = None
         self._tokens: list[Token[Deadline]] = []
 
@@ -95,10 +96,10 @@ class Deadline:
         """What to raise for something that would need more time than there is."""
         return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
-    def part(self, share: float) -> Deadline:
+    def part(self, share: float, what: str = "A stage of planning") -> Deadline:
         """A limit for the next stage, which may take this share of what is left."""
         limits = {"limit": self.left * share, "work": self.work_left * share}
-        part = Deadline(**limits, what=self.what, remedy=self._remedy, clock=self._clock)
+        part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
         part._outer = self
         return part
 

@@ -29,6 +29,6 @@ def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
         kernel(at, PIECE, *arguments)
 
 
-def charge_piece() -> None:
+def charge_piece(stage: str = "") -> None:
     """Count one piece as work of planning; `LateError` where there is no time for it."""
-    current().charge(PIECE * _SECONDS, "native calls")
+    current().charge(PIECE * _SECONDS, stage)
