@@ -8,8 +8,6 @@ from offset[b] on. Step t makes the table made[t] from those at operand[operand_
 The loops of a step are laid out in `layout`; an inner tile of two axes is done by `_tile`, the other axes by counting.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Row v of `near` has a bit for each neighbour of v that is not eliminated yet.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dobrushin._shared.compile import kernel

@@ -3,8 +3,6 @@
 A number with an exponent of its own is a pair (m, e) for m 2**e with m in [1/2, 1), or m = 0: it never underflows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
