@@ -18,7 +18,7 @@ from soak_models import Case  # noqa: E402
 
 SPINS = db.Ising({(0, 1): 0.3}, fields=[0.2, 0.0])
 # Quick ones of all kinds.
-TRIALS = [0, 1, 2]
+TRIALS = [3, 5, 9, 17, 21, 29, 33, 34, 37, 39, 49, 51, 53]
 GUARD = 120  # seconds, for machines that compile first
 
 
