@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
+from dobrushin._estimate.method import METHODS
 from dobrushin._estimate.targets import variables_of
 from soak_models import Case
 
@@ -17,7 +18,7 @@ from soak_models import Case
 CONFIDENCE = 1.0 - 1e-6
 # What two ways to compute the same number may differ by.
 _ROUNDING = 1e-9
-METHODS = ("auto", "exact", "dobrushin", "coalescence", "uncertified")
+NAMES = ("auto", *METHODS)
 # What interrupted calls and errors carry of their work.
 _CARRIED = ("estimate", "samples", "certificate", "estimates", "fit")
 
@@ -102,7 +103,7 @@ def _query(rng: np.random.Generator, case: Case) -> tuple[Any, dict[Any, Any] | 
 
 def _is_refused(case: Case, method: str) -> bool:
     """Whether a method does not answer for models that are never made."""
-    return method in ("exact", "uncertified") and not case.model.is_whole
+    return method != "auto" and not METHODS[method].works_nearby and not case.model.is_whole
 
 
 def _tolerance(rng: np.random.Generator, is_heavy: bool) -> float:
@@ -129,7 +130,7 @@ def _judge_width(answer: Any, tolerance: float) -> list[str]:
 
 def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate`, by any method."""
-    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    (targets, evidence), method = _query(rng, case), str(rng.choice(NAMES))
     tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
     if rng.random() < 0.2:
@@ -154,7 +155,7 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
 
 def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`plan`, and its promise: an estimate with the plan as budget is within it."""
-    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    (targets, evidence), method = _query(rng, case), str(rng.choice(NAMES))
     tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
 
@@ -178,7 +179,7 @@ def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
 def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate_many`."""
     queries = [_query(rng, case) for _ in range(int(rng.integers(1, 8)))]
-    method, tolerance, seed = str(rng.choice(METHODS)), _tolerance(rng, is_heavy), int(rng.integers(2**31))
+    method, tolerance, seed = str(rng.choice(NAMES)), _tolerance(rng, is_heavy), int(rng.integers(2**31))
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "method": method, "seed": seed}
 
     def run(**how: Any) -> Any:

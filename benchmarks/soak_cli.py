@@ -14,7 +14,7 @@ import numpy as np
 
 import dobrushin as db
 from dobrushin.cli import main
-from soak_calls import CONFIDENCE, METHODS, Work
+from soak_calls import CONFIDENCE, NAMES, Work
 from soak_models import Case, small_case
 
 _CODES = {0, 1, 2, 3, 130}
@@ -84,7 +84,7 @@ def _options(
     if verb == "estimate":
         output = ["--output", str(outputs / f"answer{rng.choice(['.json', '.csv'])}")] if writes else []
         output += ["--report", str(outputs / "page.html")] if rng.random() < 0.2 else []
-        method = ["--method", str(rng.choice(METHODS)), "--confidence", repr(CONFIDENCE)]
+        method = ["--method", str(rng.choice(NAMES)), "--confidence", repr(CONFIDENCE)]
         return ["--target", label, "--json", *method, *tolerance, *seed, *output]
     if verb == "sample":
         output = ["--output", str(outputs / f"states{rng.choice(['.npz', '.csv'])}")] if writes else []
