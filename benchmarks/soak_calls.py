@@ -43,6 +43,8 @@ class Work:
         Whether errors carry what the judge knows.
     begins : function
         Whether the result of a run that was ended is the beginning of the whole result.
+    is_whole : function
+        Whether a result is not that of a run that its time ended.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Work:
     may_refuse: bool = False
     carries_parts: bool = True
     begins: Callable[[Any, Any], bool] = lambda part, whole: True  # noqa: ARG005
+    is_whole: Callable[[Any], bool] = lambda result: True  # noqa: ARG005
 
 
 def carried(error: BaseException) -> Any:
@@ -149,8 +152,12 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     def facts(answer: Any) -> list[Any]:
         return [answer.mean, answer.lower, answer.upper]
 
+    def is_whole(answer: Any) -> bool:
+        return answer.stopped_by is None
+
     takes = {"time", "checkpoint", "executor"}
-    return Work(f"estimate ({method})", run, judge_all, facts, takes, _is_refused(case, method))
+    may_refuse = _is_refused(case, method)
+    return Work(f"estimate ({method})", run, judge_all, facts, takes, may_refuse, is_whole=is_whole)
 
 
 def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
@@ -199,7 +206,11 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
     def facts(many: Any) -> list[Any]:
         return [part for k in sorted(many.answers) for part in (k, many.answers[k].lower, many.answers[k].upper)]
 
-    return Work(f"estimate_many ({method})", run, judge, facts, {"time", "executor", "finished"})
+    def is_whole(many: Any) -> bool:
+        return not many.errors and all(answer.stopped_by is None for answer in many.answers.values())
+
+    takes = {"time", "executor", "finished"}
+    return Work(f"estimate_many ({method})", run, judge, facts, takes, is_whole=is_whole)
 
 
 # -- samples and sets -------------------------------------------------------------------------------------------------
@@ -229,10 +240,10 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
             return [f"promise: {samples.chains} chains instead of {chains}"]
         if samples.counts is not None and samples.counts.sum() != samples.chains * len(samples.variables):
             return [f"wrong: counts of {samples.counts.sum()} states of {samples.chains} chains"]
-        if samples.states is None or samples.states.shape[1] != case.model.n_variables or not case.model.is_whole:
-            return []
+        if samples.states is None or not case.model.is_whole or not scan.counts(case.model.n_variables).all():
+            return []  # what is not updated stays as it began, and what forbids it is not looked at
         density = case.model.log_density(samples.states[:1000])
-        return [] if np.isfinite(density).all() else ["wrong: a forbidden state was drawn"]
+        return [] if scan.is_random or np.isfinite(density).all() else ["wrong: a forbidden state was drawn"]
 
     def facts(samples: Any) -> list[Any]:
         return [samples.chains, samples.states if record is None else samples.counts]
