@@ -531,3 +531,17 @@ def test_every_long_verb_goes_on_from_its_file(verb, grid, tmp_path):
     assert file.exists()
     assert call(verb, grid, *words, "--seed", "1", "--checkpoint", file) == first
     assert call(verb, grid, *words, "--seed", "2", "--checkpoint", file)[0] == 2
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch, capsys):
+    from dobrushin.cli import main
+
+    class Interrupted:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "dobrushin.cli.app", Interrupted())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"

@@ -159,7 +159,7 @@ def test_every_call_goes_on_from_its_checkpoint_with_and_without_a_seed(tmp_path
     for k, seed in enumerate((None, 7, np.random.SeedSequence(4, spawn_key=(1,)))):
         file = tmp_path / f"{k}.npz"
         with monkeypatch.context() as broken, nullcontext() if pool is None else pool(2) as executor:
-            broken.setattr(batches, "ThreadPoolExecutor", EndingThreads)
+            broken.setattr(batches, "own_threads", EndingThreads)
             with pytest.raises(db.WorkerError, match="gone"):
                 call(seed=seed, checkpoint=file, executor=executor)
         used = _resume.stored_seed(file)
