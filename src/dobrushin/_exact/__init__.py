@@ -1,1 +1,1 @@
-"""Exact answers: enumeration for small models, sums that stream for narrow ones; `dobrushin.exact` is the public face."""
+"""Exact answers: enumeration for small models, sums that stream for narrow ones (`dobrushin.exact` in public)."""
