@@ -1,1 +1,1 @@
-"""Exact answers: enumeration for small models, sums that stream for narrow ones (`dobrushin.exact` in public)."""
+"""Exact answers: enumeration of small models, sums that stream on narrow ones; `dobrushin.exact` is the public face."""
