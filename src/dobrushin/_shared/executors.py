@@ -31,6 +31,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from dobrushin._shared.interrupts import Presses, noted_interrupts
+from dobrushin._shared.log import log
 from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError
 
@@ -188,15 +189,30 @@ def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]
     if len(data) <= _LARGE:
         yield value
         return
-    descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
+    path = _write_shared(data)
+    del data
     try:
+        yield value if path is None else _File(path, uuid4().hex)
+    finally:
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _write_shared(data: bytes) -> str | None:
+    """A file for the workers to read; None where it cannot be written, and the value has to travel with each piece."""
+    path: str | None = None
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
         with open(descriptor, "wb") as file:
             file.write(data)
-        del data
-        yield _File(path, uuid4().hex)
-    finally:
-        with suppress(OSError):
-            os.unlink(path)
+    except OSError as error:
+        log.warning("temporary files cannot be written (%s): what workers share is sent with each piece", error)
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
+        return None
+    return path
 
 
 def to_bytes(value: Any, function: str) -> bytes:
