@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
+from dobrushin._estimate.method import METHODS
 from dobrushin._estimate.targets import variables_of
 from soak_models import Case
 
@@ -17,7 +18,7 @@ from soak_models import Case
 CONFIDENCE = 1.0 - 1e-6
 # What two ways to compute the same number may differ by.
 _ROUNDING = 1e-9
-METHODS = ("auto", "exact", "dobrushin", "coalescence", "uncertified")
+NAMES = ("auto", *METHODS)
 # What interrupted calls and errors carry of their work.
 _CARRIED = ("estimate", "samples", "certificate", "estimates", "fit")
 
@@ -42,6 +43,8 @@ class Work:
         Whether errors carry what the judge knows.
     begins : function
         Whether the result of a run that was ended is the beginning of the whole result.
+    is_whole : function
+        Whether a result is not that of a run that its time ended.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Work:
     may_refuse: bool = False
     carries_parts: bool = True
     begins: Callable[[Any, Any], bool] = lambda part, whole: True  # noqa: ARG005
+    is_whole: Callable[[Any], bool] = lambda result: True  # noqa: ARG005
 
 
 def carried(error: BaseException) -> Any:
@@ -102,7 +106,7 @@ def _query(rng: np.random.Generator, case: Case) -> tuple[Any, dict[Any, Any] | 
 
 def _is_refused(case: Case, method: str) -> bool:
     """Whether a method does not answer for models that are never made."""
-    return method in ("exact", "uncertified") and not case.model.is_whole
+    return method != "auto" and not METHODS[method].works_nearby and not case.model.is_whole
 
 
 def _tolerance(rng: np.random.Generator, is_heavy: bool) -> float:
@@ -129,7 +133,7 @@ def _judge_width(answer: Any, tolerance: float) -> list[str]:
 
 def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate`, by any method."""
-    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    (targets, evidence), method = _query(rng, case), str(rng.choice(NAMES))
     tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
     if rng.random() < 0.2:
@@ -148,13 +152,17 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     def facts(answer: Any) -> list[Any]:
         return [answer.mean, answer.lower, answer.upper]
 
+    def is_whole(answer: Any) -> bool:
+        return answer.stopped_by is None
+
     takes = {"time", "checkpoint", "executor"}
-    return Work(f"estimate ({method})", run, judge_all, facts, takes, _is_refused(case, method))
+    may_refuse = _is_refused(case, method)
+    return Work(f"estimate ({method})", run, judge_all, facts, takes, may_refuse, is_whole=is_whole)
 
 
 def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`plan`, and its promise: an estimate with the plan as budget is within it."""
-    (targets, evidence), method = _query(rng, case), str(rng.choice(METHODS))
+    (targets, evidence), method = _query(rng, case), str(rng.choice(NAMES))
     tolerance = _tolerance(rng, is_heavy)
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "evidence": evidence, "method": method}
 
@@ -178,7 +186,7 @@ def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
 def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`estimate_many`."""
     queries = [_query(rng, case) for _ in range(int(rng.integers(1, 8)))]
-    method, tolerance, seed = str(rng.choice(METHODS)), _tolerance(rng, is_heavy), int(rng.integers(2**31))
+    method, tolerance, seed = str(rng.choice(NAMES)), _tolerance(rng, is_heavy), int(rng.integers(2**31))
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "method": method, "seed": seed}
 
     def run(**how: Any) -> Any:
@@ -198,7 +206,11 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
     def facts(many: Any) -> list[Any]:
         return [part for k in sorted(many.answers) for part in (k, many.answers[k].lower, many.answers[k].upper)]
 
-    return Work(f"estimate_many ({method})", run, judge, facts, {"time", "executor", "finished"})
+    def is_whole(many: Any) -> bool:
+        return not many.errors and all(answer.stopped_by is None for answer in many.answers.values())
+
+    takes = {"time", "executor", "finished"}
+    return Work(f"estimate_many ({method})", run, judge, facts, takes, is_whole=is_whole)
 
 
 # -- samples and sets -------------------------------------------------------------------------------------------------
@@ -228,10 +240,10 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
             return [f"promise: {samples.chains} chains instead of {chains}"]
         if samples.counts is not None and samples.counts.sum() != samples.chains * len(samples.variables):
             return [f"wrong: counts of {samples.counts.sum()} states of {samples.chains} chains"]
-        if samples.states is None or samples.states.shape[1] != case.model.n_variables or not case.model.is_whole:
-            return []
+        if samples.states is None or not case.model.is_whole or not scan.counts(case.model.n_variables).all():
+            return []  # what is not updated stays as it began, and what forbids it is not looked at
         density = case.model.log_density(samples.states[:1000])
-        return [] if np.isfinite(density).all() else ["wrong: a forbidden state was drawn"]
+        return [] if scan.is_random or np.isfinite(density).all() else ["wrong: a forbidden state was drawn"]
 
     def facts(samples: Any) -> list[Any]:
         return [samples.chains, samples.states if record is None else samples.counts]

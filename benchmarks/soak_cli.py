@@ -6,13 +6,15 @@ import contextlib
 import io
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import dobrushin as db
-from soak_calls import CONFIDENCE, METHODS, Work
+from dobrushin.cli import main
+from soak_calls import CONFIDENCE, NAMES, Work
 from soak_models import Case, small_case
 
 _CODES = {0, 1, 2, 3, 130}
@@ -30,16 +32,16 @@ class Ended(NamedTuple):
 
 def run_line(arguments: list[str]) -> Ended:
     """Run a command line here."""
-    from dobrushin.cli.app import app
-
-    out, err = io.StringIO(), io.StringIO()
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv = ["dobrushin", *arguments]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            app(arguments, prog_name="dobrushin")
-            code: Any = 0
+            main()
         except SystemExit as end:
-            code = end.code
-    return Ended(int(code or 0), out.getvalue(), err.getvalue())
+            code = int(end.code or 0)
+        except KeyboardInterrupt:  # a user would see a traceback
+            traceback.print_exc()
+    return Ended(code, out.getvalue(), err.getvalue())
 
 
 def make_cli(rng: np.random.Generator, is_heavy: bool, folder: Path, outputs: Path) -> Work:
@@ -82,7 +84,7 @@ def _options(
     if verb == "estimate":
         output = ["--output", str(outputs / f"answer{rng.choice(['.json', '.csv'])}")] if writes else []
         output += ["--report", str(outputs / "page.html")] if rng.random() < 0.2 else []
-        method = ["--method", str(rng.choice(METHODS)), "--confidence", repr(CONFIDENCE)]
+        method = ["--method", str(rng.choice(NAMES)), "--confidence", repr(CONFIDENCE)]
         return ["--target", label, "--json", *method, *tolerance, *seed, *output]
     if verb == "sample":
         output = ["--output", str(outputs / f"states{rng.choice(['.npz', '.csv'])}")] if writes else []

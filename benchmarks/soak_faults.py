@@ -327,7 +327,8 @@ def _resume_without_a_seed(rng: np.random.Generator, trial: Trial, work: Work, f
 
 def _reference(trial: Trial, work: Work) -> Outcome | None:
     """The result of a call that nothing is done to; None if it takes too long for a trial."""
-    if observe(trial, work, time=_LONGEST).seconds > _SHORT:
+    timed = observe(trial, work, time=_LONGEST)
+    if timed.seconds > _SHORT or timed.error is not None or not work.is_whole(timed.value):
         trial.notes.append("too long")
         return None
     return observe(trial, work)

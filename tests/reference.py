@@ -88,6 +88,76 @@ def best_order(C_bar, d, steps):
     )
 
 
+def theorem_4(unary, tables, j, with_unaries):
+    """Influence of neighbour j on a variable by Theorem 4, in time states^4.
+
+    tables[k] has the variable's own labels as rows and the values of neighbour k as columns.
+    """
+    worst = 0.0
+    for x, y in itertools.combinations(range(tables[j].shape[1]), 2):
+        theta_x, theta_y = tables[j][:, x], tables[j][:, y]
+        here = (unary > -np.inf) & ((theta_x > -np.inf) | (theta_y > -np.inf))
+        if np.isinf(theta_x[here]).any() or np.isinf(theta_y[here]).any():
+            return 1.0
+        labels = here.nonzero()[0]
+        change = {a: theta_x[a] - theta_y[a] for a in labels}
+        D = max((change[a] - change[b] for a in labels for b in labels), default=0.0)
+        h = 0.0
+        for winner in labels if with_unaries else ():
+            total = 0.0
+            for a in labels:
+                if a != winner:
+                    others = sum(lead(tables[k], a, winner) for k in range(len(tables)) if k != j)
+                    middle = (theta_x[a] + theta_y[a] - theta_x[winner] - theta_y[winner]) / 2
+                    total += np.exp(unary[a] - unary[winner] + middle + others)
+            if 0 < total < 1:
+                h = max(h, -np.log(total))
+        worst = max(worst, np.sinh(D / 2) / (np.cosh(h) + np.cosh(D / 2)))
+    return worst
+
+
+def lead(table, a, b):
+    """The most that a neighbour can favour label a over label b."""
+    if np.isneginf(table[b]).any():
+        return np.inf
+    return 0.0 if np.isneginf(table[a]).all() else max(table[a] - table[b])
+
+
+def range_of_factors(tables):
+    """D of the range of the factors: tables have the own label first, the neighbour second, then all others."""
+    count = tables[0].shape[1]
+    return max((sum(largest_difference(table, x, y) for table in tables) for x, y in itertools.combinations(range(count), 2)), default=0.0)  # fmt: skip  # noqa: E501
+
+
+def largest_difference(table, x, y):
+    """Largest double difference between the values x and y of the second axis."""
+    worst = 0.0
+    for rest in itertools.product(*map(range, table.shape[2:])):
+        theta_x, theta_y = table[(slice(None), x, *rest)], table[(slice(None), y, *rest)]
+        here = (theta_x > -np.inf) | (theta_y > -np.inf)
+        if np.isinf(theta_x[here]).any() or np.isinf(theta_y[here]).any():
+            return np.inf
+        if here.any():
+            worst = max(worst, np.ptp(theta_x[here] - theta_y[here]))
+    return worst
+
+
+def coarse_range_of_factors(tables, values=2):
+    """The sum of the largest distances from the mean, summed over the factors; `values` other than 2 is no bound."""
+    distance = np.zeros(tables[0].shape[1])
+    for table in tables:
+        farthest = np.zeros(table.shape[1])
+        for rest in itertools.product(*map(range, table.shape[2:])):
+            part = table[(slice(None), slice(None), *rest)]
+            part = part[~np.isneginf(part).all(axis=1)]
+            if np.isneginf(part).any():
+                return np.inf
+            if len(part):
+                farthest = np.maximum(farthest, np.ptp(part - part.mean(axis=1, keepdims=True), axis=0))
+        distance += farthest
+    return np.sort(distance)[-values:].sum() if len(distance) > 1 else 0.0
+
+
 def levels(order, adjacency):
     """Longest chain of dependent steps before each step."""
     level = []

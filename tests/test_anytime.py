@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import signal
 import subprocess
 import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from scipy import stats
 
 import dobrushin as db
 from dobrushin._shared.executors import TimeUp, run_pieces
+from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.intervals import (
     ANYTIME,
     FINAL,
@@ -374,6 +376,40 @@ def test_hoeffding_takes_over_at_the_last_chain_and_holds():
         assert high[0] - low[0] <= 2 * aim + 1e-12
         missed += not low[0] <= p <= high[0]
     assert missed <= stats.binom.isf(1e-6, runs, error)
+
+
+def test_ctrl_c_leaves_no_lock_behind():
+    """Ctrl-C right after a lock of a future is taken: the worker that needs the lock next would wait forever."""
+
+    class Pressing(ThreadPoolExecutor):
+        def submit(self, function, /, *args, **kwargs):
+            future = super().submit(function, *args, **kwargs)
+            acquire = future._condition.acquire
+
+            def press(*args):
+                acquire(*args)
+                signal.raise_signal(signal.SIGINT)
+                return True
+
+            future._condition.acquire = press  # as `concurrent.futures.wait` takes it
+            return future
+
+    with Pressing(2) as pool, pytest.raises(db.SamplingInterrupted):
+        db.sample(SPINS, db.Scan.systematic(3, 300), chains=10**6, seed=1, record="counts", executor=pool)
+
+
+def test_ctrl_c_is_only_noted_while_pieces_run_and_raised_afterwards():
+    with noted_interrupts() as presses:
+        signal.raise_signal(signal.SIGINT)
+        assert presses.count == 1
+        with pytest.raises(KeyboardInterrupt):
+            presses.look()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):  # nobody listens
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_where_threads_cannot_begin_the_work_is_done_all_the_same():

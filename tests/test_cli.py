@@ -299,6 +299,8 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (["estimate", "{grid}", "--output", "{dir}/no/a.json"], 1, "no"),
         (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Allow more with --budget"),
         (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "--method uncertified"),
+        (["estimate", "{grid}", "--method", "exact", "--memory", "100B"], 1, "Allow more with --memory"),
+        (["estimate", "{grid}", "--memory", "much"], 2, "--memory must be a number of bytes, such as 500MB or 2GiB"),
         (["estimate", "{grid}", "--beta", "2"], 2, "--beta must be 1.0 for .npz files"),
         (["inspect", "{dir}/none.uai"], 1, "There is no file"),
         (["influence", "{grid}", "--method", "x"], 2, "--method must be one of"),
@@ -529,3 +531,17 @@ def test_every_long_verb_goes_on_from_its_file(verb, grid, tmp_path):
     assert file.exists()
     assert call(verb, grid, *words, "--seed", "1", "--checkpoint", file) == first
     assert call(verb, grid, *words, "--seed", "2", "--checkpoint", file)[0] == 2
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch, capsys):
+    from dobrushin.cli import main
+
+    class Interrupted:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "dobrushin.cli.app", Interrupted())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"

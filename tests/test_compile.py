@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import dobrushin as db
 import rooms as plan
+from dobrushin._shared.compile import kernel
 
 WORK = """
 import dobrushin as db
@@ -92,3 +94,22 @@ def test_the_folder_of_the_user_is_used_without_a_word(run_sealed, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, value(), "")
     assert list((tmp_path / "mine").rglob("*.nbi"))
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_ctrl_c_waits_until_code_is_compiled(monkeypatch):
+    @kernel
+    def double(x):
+        return 2 * x
+
+    compiler = type(double._compiler)
+    compile_now = compiler.compile
+
+    def press(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        return compile_now(self, *args)
+
+    monkeypatch.setattr(compiler, "compile", press)
+    with pytest.raises(KeyboardInterrupt):
+        double(1)
+    assert double(1) == 2  # it is there
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -143,7 +143,20 @@ def test_what_compiled_code_is_interrupted_by_comes_out_as_itself(cause, expecte
     from dobrushin._shared.memory_guard import guard_memory
 
     def call():
-        raise SystemError("returned a result with an exception set") from cause()
+        try:
+            raise SystemError("returned a result with an exception set") from cause()
+        except SystemError as error:
+            raise SystemError("and another one") from error
 
     with pytest.raises(expected):
+        guard_memory(call)()
+
+
+def test_other_system_errors_stay_what_they_are():
+    from dobrushin._shared.memory_guard import guard_memory
+
+    def call():
+        raise SystemError("broken")
+
+    with pytest.raises(SystemError, match="broken"):
         guard_memory(call)()

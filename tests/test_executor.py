@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import shutil
 import signal
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -159,7 +161,7 @@ def test_every_call_goes_on_from_its_checkpoint_with_and_without_a_seed(tmp_path
     for k, seed in enumerate((None, 7, np.random.SeedSequence(4, spawn_key=(1,)))):
         file = tmp_path / f"{k}.npz"
         with monkeypatch.context() as broken, nullcontext() if pool is None else pool(2) as executor:
-            broken.setattr(batches, "ThreadPoolExecutor", EndingThreads)
+            broken.setattr(batches, "own_threads", EndingThreads)
             with pytest.raises(db.WorkerError, match="gone"):
                 call(seed=seed, checkpoint=file, executor=executor)
         used = _resume.stored_seed(file)
@@ -687,3 +689,30 @@ def test_a_dask_client_that_is_closed_is_refused(dask):
     other.close()
     with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work"):
         db.sample(MODEL, SCAN, executor=pool)
+
+
+def test_where_no_temporary_file_can_be_written_the_model_travels_with_each_piece(monkeypatch, tmp_path):
+    model = db.Ising.grid(150, 150, couplings=0.2)
+    scan = db.Scan.systematic(model.n_variables, 2 * model.n_variables)
+    plain = db.sample(model, scan, chains=128, seed=1)
+    for folder in (tmp_path / "missing", tmp_path):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        if folder is tmp_path:  # the file is made, and then there is no room for it
+            monkeypatch.setattr("dobrushin._shared.executors.open", lambda *_: FullDisk(), raising=False)
+        with ProcessPoolExecutor(1) as pool:
+            same = db.sample(model, scan, chains=128, seed=1, executor=pool)
+        np.testing.assert_array_equal(same.states, plain.states)
+    assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk:
+    """A file on it."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def write(self, _):
+        raise OSError(errno.ENOSPC, "No space left on device")

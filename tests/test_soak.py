@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from soak_models import Case  # noqa: E402
 
 SPINS = db.Ising({(0, 1): 0.3}, fields=[0.2, 0.0])
 # Quick ones of all kinds.
-TRIALS = [0, 1, 2]
+TRIALS = [3, 5, 9, 17, 29, 33, 34, 37, 39, 49, 51, 53]
 GUARD = 120  # seconds, for machines that compile first
 
 
@@ -37,8 +38,8 @@ def test_wrong_intervals_are_counted():
     answer = db.estimate(SPINS, [0], method="dobrushin", tolerance=0.1, seed=1)
     case = Case("spins", SPINS, SPINS)
     assert judge_estimate(case, answer, None) == []
-    answer.lower[:] = answer.upper - 1e-6
-    assert judge_estimate(case, answer, None)[0].startswith("wrong")
+    narrow = replace(answer, lower=answer.upper - 1e-6)
+    assert judge_estimate(case, narrow, None)[0].startswith("wrong")
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), MemoryError(), KeyboardInterrupt()])
@@ -74,12 +75,14 @@ def test_broken_promises_and_overruns_are_counted(monkeypatch, tmp_path):
     assert "overrun" in kinds(trial)
 
 
-@pytest.mark.parametrize(("does", "kind"), [("time.sleep(60)", "hang"), ("os.abort()", "bare"), ("1 / 0", "bare")])
-def test_hangs_and_crashes_are_counted(does, kind):
-    code = (
-        f"import os, sys, time; sys.path.insert(0, {str(BENCHMARKS)!r}); import soak\n"
-        f"soak.run_trial = lambda *a: eval({does!r})\n"
-        "print(soak.isolate(0, 0, hangs=3.0)['faults'][0])"
-    )
+def test_hangs_and_crashes_are_counted():
+    code = f"""
+import os, sys, time
+sys.path.insert(0, {str(BENCHMARKS)!r})
+import soak
+for action in ("time.sleep(60)", "os.abort()", "1 / 0"):
+    soak.run_trial = lambda *a: eval(action)
+    print(soak.isolate(0, 0, hangs=2.0)["faults"][0].split(":")[0])
+"""
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.stdout.startswith(kind), ended.stdout + ended.stderr
+    assert ended.stdout.split() == ["hang", "bare", "bare"], ended.stdout + ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.executors import own_threads
+from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._variation import Objective
@@ -178,8 +179,18 @@ class _Runner:
             kernel.steps(x, local, 0, len(order), len(order) - 1, -1, kernel.keys(self.master, block))
             return kernel.read(x, rows, len(block)).T.astype(np.int64)
 
+        settled: dict[int, NDArray[np.int64]] = {}
+
+        def submit(pool: Executor, k: int) -> Future[Any]:
+            return pool.submit(one, blocks[k])
+
         with own_threads(os.cpu_count() or 1) as pool:
-            return list(pool.map(one, blocks)), kernel.run_error(scan)
+            trouble = run_pieces(
+                pool, submit, range(len(blocks)), settled, "exact_sample", look=lambda: None, stop=lambda: None
+            )
+        if trouble is not None:
+            raise trouble
+        return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
 
 
 class _Greedy:

@@ -147,7 +147,7 @@ def diagnose(model: Model) -> Diagnosis:
       influence    rows 1.07, columns 1.12, spectral radius 1.06: Dobrushin's condition fails
       strongest    21 (1.07), 22 (1.07), 23 (1.07)
       zeros        none: every state can be reached
-      exact        clique tree of width 20, 1.75e+03 MiB
+      exact        clique tree of width 20, 593 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
       try          method "coalescence": all variables settle within 100 sweeps

@@ -25,7 +25,7 @@ _SECONDS_PER_VARIABLE = 3e-5
 # Statistics of so few joint states have exact means.
 _MOST_CELLS = 2**14
 # An exact answer that is expected within this time is taken even where sampling would be faster still.
-_QUICK = 0.05
+_QUICK = 0.1
 # Marginals of all variables are summed, and kept for later questions, where that takes no longer than this.
 _KEPT = 0.5
 

@@ -175,6 +175,9 @@ class Local(Method):
         disagreement = np.concatenate([region.disagreement for region in regions])
         # What evidence was rounded by changes no probability by more.
         slack = question.span * (math.expm1(2.0 * rounding) if rounding < 1.0 else 1.0) + 2.0**-190
+        # A mean adds up all cells, each times a value.
+        size = max(map(len, ends)) * max(1.0, *map(abs, question.bounds))
+        slack += size * max(law.loss for pair in laws for law in pair)
         bias = np.minimum(question.biases(disagreement) + np.maximum(*errors) * (1.0 + 2.0**-40) + slack, question.span)
         bias = bias * (1.0 + 2.0**-50)
         least, most = question.bounds
@@ -223,7 +226,7 @@ def _describe(growths: list[list[Growth]]) -> str:
     largest = max(known, key=lambda region: region.size)
     words = f"sums over {largest.size} variables"
     if largest.order is not None:
-        words += f" (width {largest.order.width})"
+        words += f" (width {largest.order.bits:.0f})"
     by = {True: "its two extremes", False: "Dobrushin's bound"}
     ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
     return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words

@@ -337,7 +337,7 @@ def _answer(
     deadline = NO_DEADLINE if seconds is None else Deadline(max(_NO_TIME, seconds), "The query")
     settings = settings._replace(time=None if seconds is None else max(_NO_TIME, seconds))
     try:
-        return _light(answer_query(model, targets, evidence, settings, own, Running(deadline=deadline)))
+        return _light(guard_memory(answer_query)(model, targets, evidence, settings, own, Running(deadline=deadline)))
     except Exception as error:
         return _light_error(error)
 

@@ -23,9 +23,9 @@ from dobrushin._shared.deadline import current
 from dobrushin._variation import Objective, evaluate
 
 # About how long a cell, a region and each of its variables take.
-SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 5e-9, 2e-3, 2e-5
-# Larger cliques are not tried.
-_MOST_CLIQUE = 2.0**27
+SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 2.5e-9, 2e-3, 3e-5
+# Larger sums are not tried.
+_MOST_CELLS = 2.0**34
 # Sweeps of Dobrushin's bound over a region, as long as more of them help.
 _SWEEPS, _HELPS = (8, 32, 128), 0.98
 # Where a search begins: a variable counts as far away if its influence is below this power of the tolerance.
@@ -64,14 +64,20 @@ class Region:
 
     @cached_property
     def order(self) -> Order | None:
-        """An order of elimination; None if it has a clique that is too large."""
-        return self._find_order(_MOST_CLIQUE)
+        """An order of elimination; None if its sum is too large."""
+        return self._find_order(_MOST_CELLS)
 
-    def _find_order(self, clique: float) -> Order | None:
+    def _find_order(self, cells: float) -> Order | None:
         ball, form = self.ball, self.query.model._form
-        states = frozen(np.full(self.size, 2) if form.spins else form.cardinalities[ball.positions])
-        kept = np.searchsorted(ball.positions, self.wanted.positions)
-        return find_order(ball.start, ball.neighbor, states, kept, clique)
+        states = np.full(self.size, 2) if form.spins else form.cardinalities[ball.positions]
+        inwards = np.empty(self.size, dtype=np.int64)
+        inwards[ball.outwards[::-1]] = np.arange(self.size)
+        return find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """Numbers of the targets among the variables inside."""
+        return np.searchsorted(self.ball.positions, self.wanted.positions)
 
     @property
     def sums(self) -> int:
@@ -81,7 +87,7 @@ class Region:
     @property
     def cells(self) -> float:
         """Entries of all cliques, of all sums that are needed."""
-        return math.inf if self.order is None else self.sums * self.order.cells
+        return math.inf if self.order is None else self.sums * self.order.entries
 
     @property
     def seconds(self) -> float:
@@ -92,7 +98,7 @@ class Region:
     def fits(self, cells: float) -> bool:
         """Whether the sums that are needed take at most so many cells. The search gives up where they do not."""
         if "order" not in vars(self):
-            order = self._find_order(min(cells, _MOST_CLIQUE))
+            order = self._find_order(min(cells / self.sums, _MOST_CELLS))
             if order is None:
                 return False
             self.order = order
@@ -122,7 +128,7 @@ class Region:
             if program is None:
                 if self.order is None:
                     return None
-                program = RegionSum(self.order, factors)
+                program = RegionSum(self.order, factors, self.group)
             law = program.run(factors)
             if law is None:
                 return None
@@ -151,7 +157,7 @@ class Region:
         laws, extremes = self.laws, self.around.extremes
         if laws is None or extremes is None:
             return np.ones(len(self.wanted.positions))
-        kept = np.searchsorted(self.ball.positions, self.wanted.positions)
+        kept = self.group
         lowest, highest = (law.probabilities for law in laws)
         shape = (2,) * len(kept)
         gaps = np.empty(len(kept))
@@ -159,7 +165,7 @@ class Region:
             others = tuple(a for a in range(len(kept)) if a != axis)
             state = int(extremes[2][variable])
             up, down = (law.reshape(shape).sum(axis=others)[state] for law in (highest, lowest))
-            error = (laws[0].error + laws[1].error) + 2.0**-50 * len(lowest)
+            error = sum(law.error + law.loss * len(lowest) for law in laws) + 2.0**-50 * len(lowest)
             gaps[axis] = max(0.0, float(up) - float(down)) + error
         return np.minimum(1.0, 0.5 * gaps * (1.0 + 2.0**-50))
 

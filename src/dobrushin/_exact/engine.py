@@ -157,6 +157,11 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
     return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
 
 
+def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int]) -> SumPlan:
+    """The same with an order that is there already; the variables of a group must be in one of its cliques."""
+    return SumPlan(list(groups), _program(tables, order, groups), order)
+
+
 def _program(tables: FactorTables, order: list[int], groups: Sequence[Scope]) -> Program:
     scope, start = tables.scope.tolist(), tables.scope_start.tolist()
     factors = [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ _PIECE = 2**12
 # An order with so few entries for each variable is summed in less time than a better one of a large model is found.
 _GOOD = 64.0
 _STAGE = "an order of summing"
+# A search among so few variables is over at once.
+_FEW = 64
 
 
 class Order(NamedTuple):
@@ -62,7 +65,18 @@ def find_order(
     logs = np.log2(sizes)
     weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
     arguments = (frozen(start), frozen(indices), frozen(weights), frozen(logs))
-    best, entries, work = sweep, math.inf, 0.0
+    with working.threads() if n > _FEW else nullcontext():
+        best, entries = _best_run(arguments, frozen(rank), sweep, most, working)
+    if not entries <= most:
+        _refuse(entries if entries < math.inf else 2.0**200, most)
+    return Order(best.tolist(), entries)
+
+
+def _best_run(
+    arguments: tuple[Any, ...], rank: NDArray[np.int64], sweep: NDArray[np.int64], most: float, working: Working
+) -> tuple[NDArray[np.int64], float]:
+    """The order of the best run, and its entries."""
+    best, entries, work, weights = sweep, math.inf, 0.0, arguments[2]
     rules = (FILL, CLIQUE, WEIGHTED_FILL) if weights.min() < weights.max() else (FILL, CLIQUE)
     runs = itertools.chain([(GIVEN, 0)], ((rule, seed) for seed in range(1, _MOST_RUNS) for rule in rules))
     for rule, seed in runs:
@@ -71,14 +85,12 @@ def find_order(
         if seed > 1 and work > allowed:
             break
         order, total, _, used = working.wait_for(
-            greedy_order, *arguments, rule, frozen(rank), seed, min(entries, 2.0**200), int(_MOST_WORK)
+            greedy_order, *arguments, rule, rank, seed, min(entries, 2.0**200), int(_MOST_WORK)
         )
         work += used + _RUN
         if total < entries:
             best, entries = order, total
-    if not entries <= most:
-        _refuse(entries if entries < math.inf else 2.0**200, most)
-    return Order(best.tolist(), entries)
+    return best, entries
 
 
 def refuse_dense(start: NDArray[np.int64], indices: NDArray[np.int64], most: float) -> None:

@@ -1,7 +1,7 @@
 """Exact sums inside a region, with everything outside fixed. [trusted]
 
-The factors that touch the region are cut at the states of the variables outside; what is left is summed by eliminating
-one variable after the other. For binary models without frustration, the two extreme states outside are found.
+The factors that touch the region are cut at the states of the variables outside. What is left is summed by the engine
+for exact sums. For binary models without frustration, the two extreme states outside are found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels import elimination
+from dobrushin._exact.engine import NoAllowedState, plan_in_order
+from dobrushin._exact.working import Working
+from dobrushin._kernels.orders import CLIQUE, FILL, greedy_order, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
@@ -22,14 +24,10 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.deadline import NO_DEADLINE
 
-UNIT = 2.0**-53
-# Weights smaller than this, relative to the largest of their factor, count as 0; the error is accounted for.
-_SMALLEST_LOG, _LOST = -690.0, 2.0**-994
-# A loss by underflow that is this small, relative to the sum, is nothing beside the rounding.
-_NEGLIGIBLE = 2.0**-200
-# Cells between two looks at the clock and at Ctrl-C.
-_CELLS_AT_ONCE = 2e7
+# Searches for an order: how many, the part of the sums' work that they may take, and the most that one may take.
+_MOST_SEEDS, _SHARE, _MOST_WORK = 16, 0.05, 2**29
 
 
 class Factors(NamedTuple):
@@ -150,7 +148,7 @@ def _two_colour(ends: NDArray[np.int64], signs: NDArray[np.int64], n: int) -> ND
     start = prefix_sums(np.bincount(owner, minlength=n))
     other = np.concatenate([ends[:, 1], ends[:, 0]])[order]
     sign = np.concatenate([signs, signs])[order]
-    high = elimination.two_colour(frozen(start), frozen(other), frozen(sign))
+    high = two_colour(frozen(start), frozen(other), frozen(sign))
     return None if high[0] < 0 else high
 
 
@@ -233,113 +231,75 @@ _BLOCKS: dict[type[Form], Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Order:
-    """An order of elimination for a region, and what it takes."""
+class Order(NamedTuple):
+    """An order of elimination for a region, and the combinations of states of its cliques."""
 
-    rank: NDArray[np.int64]  # when each variable is eliminated; those that are kept come last
-    steps: int
-    log_cells: float
-    width: int  # in bits
-
-    @property
-    def cells(self) -> float:
-        """Entries of all cliques together."""
-        return math.exp(min(self.log_cells, 700.0))
+    variables: list[int]
+    entries: float  # of all cliques together
+    bits: float  # of the largest
 
 
 def find_order(
-    start: NDArray[np.int64], neighbor: NDArray[np.int64], states: NDArray[np.int64], kept: NDArray[np.int64],
-    most_cells: float,
+    start: NDArray[np.int64], neighbor: NDArray[np.int64], states: NDArray[np.int64], group: NDArray[np.int64],
+    given: NDArray[np.int64], most: float,
 ) -> Order | None:  # fmt: skip
-    """The cheapest order of some searches; None if each has a clique of more cells than `most_cells`."""
-    n = len(states)
-    log_states = frozen(np.log(states.astype(np.float64)))
-    is_kept = np.zeros(n, dtype=np.bool_)
-    is_kept[kept] = True
-    best: Order | None = None
-    for rule in (0, 1, 2):
-        order, log_cells, widest = elimination.greedy_order(
-            start, neighbor, log_states, frozen(is_kept), rule, math.log(most_cells)
-        )
-        if log_cells < (math.inf if best is None else best.log_cells):
-            rank = np.empty(n, dtype=np.int64)
-            rank[order] = np.arange(len(order))
-            rank[kept] = len(order) + np.arange(len(kept))
-            best = Order(frozen(rank), len(order), log_cells, math.ceil(widest / math.log(2.0) - 1e-9))
-        if best is not None and best.log_cells < _GOOD_ENOUGH:
+    """The best order of a few that keep the variables of a group together; None if all have more entries than `most`.
+
+    Ties are broken by `given`, then at random. Better orders are looked for as long as that takes little time beside
+    the sums.
+    """
+    start, neighbor = _with_clique(start, neighbor, group)
+    logs = np.log2(states)
+    weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
+    graph = tuple(frozen(part) for part in (start, neighbor, weights, logs))
+    best, entries, work = None, most, 0.0
+    for seed in range(_MOST_SEEDS):
+        for rule in (FILL, CLIQUE):
+            order, total, bits, used = greedy_order(*graph, rule, frozen(given), seed, entries, _MOST_WORK)
+            work += used
+            if total < entries or (best is None and total <= entries):
+                best, entries = Order(order.tolist(), total, bits), total
+        if work > _SHARE * entries or (best is None and seed):
             break
     return best
 
 
-# A search for a better order takes longer than so many cells (a logarithm).
-_GOOD_ENOUGH = math.log(2e5)
+def _with_clique(
+    start: NDArray[np.int64], neighbor: NDArray[np.int64], group: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A graph, CSR, in which some variables are made neighbours."""
+    if len(group) < 2:
+        return start, neighbor
+    n = len(start) - 1
+    first, second = np.repeat(group, len(group)), np.tile(group, len(group))
+    owner = np.repeat(np.arange(n), np.diff(start))
+    codes = np.unique(np.concatenate([owner * n + neighbor, (first * n + second)[first != second]]))
+    return prefix_sums(np.bincount(codes // n, minlength=n)), codes % n
 
 
 class Law(NamedTuple):
-    """The joint law of the variables that were kept, in C order as they were given; `error` is relative to it."""
+    """The joint law of a group of variables, in C order; a probability p is off by at most `error` p + `loss`."""
 
     probabilities: NDArray[np.float64]
     error: float
+    loss: float
 
 
 class RegionSum:
-    """A program that sums factors of one structure; only their entries differ from run to run."""
+    """A plan that sums factors of one structure; only their entries differ from run to run."""
 
-    def __init__(self, order: Order, factors: Factors) -> None:
-        self.order, self.factors = order, factors
-        *program, needed = elimination.write_program(
-            order.rank, order.steps, factors.states, factors.scope_start, factors.scope
-        )
-        self._program = tuple(frozen(part) for part in program)
-        self.bytes = 8 * int(needed)
-
-    def run(self, factors: Factors) -> Law | None:
-        """The law of the variables that were kept; None if no state is allowed."""
-        weights, small, loss, error = _weigh(factors)
-        if weights is None:
-            return None
-        order = self.order
-        arena = np.empty(max(1, self.bytes // 8))
-        known = np.zeros((order.steps + 1, 3))
-        structure = (factors.states, order.rank, factors.scope_start, factors.scope, factors.table_start)
-        chunk = max(1, int((order.steps + 1) * _CELLS_AT_ONCE / max(order.cells, 1.0)))
-        for low in range(0, order.steps + 1, chunk):  # not all at once: Ctrl-C is heard between the parts
-            high = min(low + chunk, order.steps + 1)
-            status = elimination.run(low, high, *structure, weights, small, loss, self._program, arena, known)
-            if status == elimination.EMPTY:
-                lost = float(known[:, 2].max())
-                return None if lost == 0.0 else Law(np.full(self._size, 1.0 / self._size), math.inf)
-        table = arena[self._program[4][-1] :][: self._size]
-        total = math.fsum(table.tolist())
-        # One rounding for each table and each state that is added, and a few for the quotient.
-        roundings = len(factors.scope_start) + order.steps + float(factors.states.sum()) + 8.0
-        relative = 1.2 * (error + UNIT * roundings)
-        lost = float(known[-1, 2]) * self._size / total
-        if relative > 0.1 or lost > _NEGLIGIBLE:
-            return Law(table / total, math.inf)
-        return Law(table / total, 2.0 * relative / (1.0 - 2.0 * relative) + _NEGLIGIBLE)
+    def __init__(self, order: Order, factors: Factors, group: NDArray[np.int64]) -> None:
+        self._plan = plan_in_order(FactorTables(*factors), [tuple(group.tolist())], order.variables)
 
     @property
-    def _size(self) -> int:
-        """Cells of the law."""
-        return math.prod(self.factors.states[self.order.rank >= self.order.steps].tolist())
+    def bytes(self) -> int:
+        """Memory that a run takes."""
+        return self._plan.bytes
 
-
-def _weigh(factors: Factors) -> tuple[Any, Any, Any, float]:
-    """Weights of all factors, each with largest entry 1; their smallest ones but 0, what was lost, all errors."""
-    table, starts = factors.table, factors.table_start[:-1]
-    if not len(starts):
-        return frozen(np.empty(0)), frozen(np.empty(0)), frozen(np.empty(0)), 0.0
-    top = np.maximum.reduceat(table, starts)
-    if np.isneginf(top).any():
-        return None, None, None, 0.0
-    shifted = table - np.repeat(top, np.diff(factors.table_start))
-    gone = shifted < _SMALLEST_LOG
-    loss = np.where(np.logical_or.reduceat(gone & (shifted > -np.inf), starts), _LOST, 0.0)
-    shifted[gone] = -np.inf
-    weights = np.exp(shifted)
-    least = np.minimum.reduceat(np.where(gone, 0.0, shifted), starts)
-    # A difference is off by a unit of itself, which exp turns into a relative error; exp itself is off by four.
-    error = UNIT * float((4.0 - 1.01 * least).sum())
-    return frozen(weights), frozen(np.exp(least) * (1.0 - 2.0**-40)), frozen(loss), error
+    def run(self, factors: Factors) -> Law | None:
+        """The law of the group; None if no state is allowed."""
+        try:
+            sums = self._plan.run(FactorTables(*factors), "estimate", working=Working(NO_DEADLINE))
+        except NoAllowedState:
+            return None
+        return Law(sums.marginals[0].ravel(), sums.relative, sums.absolute)

@@ -145,7 +145,7 @@ def log_partition(
     The first two spins agree with probability e^0.5 / (2 cosh 0.5).
 
     >>> both = db.exact.log_partition(chain, evidence={0: 1, 1: 1})
-    >>> round(2 * np.exp(both - z), 4)
+    >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
     tables, limit = _read(model, memory_limit, "exact.log_partition")

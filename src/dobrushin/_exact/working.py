@@ -49,18 +49,21 @@ class Working:
         if self._pool is not None or entries < _LARGE:
             yield
             return
-        with ExitStack() as stack:
-            self._pool = ThreadPoolExecutor(self._workers)
-            # Pieces that wait are dropped when something goes wrong; those that run end soon.
-            stack.callback(self._close)
+        with self.threads(), ExitStack() as stack:
             self._report = stack.enter_context(progress_bar(self._progress, entries, "sums", "entries"))
             self._done = 0
             yield
 
-    def _close(self) -> None:
-        if self._pool is not None:
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """While this lasts kernels run in other threads, so that this one hears Ctrl-C."""
+        self._pool = ThreadPoolExecutor(self._workers)
+        try:
+            yield
+        finally:
+            # Pieces that wait are dropped when something goes wrong; those that run end soon.
             self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool, self._report = None, None
+            self._pool, self._report = None, None
 
     def report(self, entries: int) -> None:
         """So much more is done."""

@@ -35,7 +35,7 @@ def layout(t, sizes, scope_start, scope, made, operand_start, operand, place):
     for k in range(first, last):
         most += scope_start[operand[k] + 1] - scope_start[operand[k]]
     axes = np.zeros((most + 2, count + 2), dtype=np.int64)
-    n = 0
+    n = np.int64(0)
     for k in range(scope_start[out], scope_start[out + 1]):
         place[scope[k]] = n
         axes[n, LENGTH] = sizes[scope[k]]
@@ -308,7 +308,8 @@ def run_steps(
     """Do steps one after the other; returns the one that made a table of zeros, or `last`."""
     for t in range(first, last):
         axes, _ = layout(t, sizes, scope_start, scope, made, operand_start, operand, place)
-        entries, terms = 1, 1.0
+        # Typed, or the kernels below are compiled once more for these constants.
+        begin, entries, terms = np.int64(0), np.int64(1), 1.0
         for a in range(len(axes)):
             if axes[a, MADE] == 0:
                 terms *= axes[a, LENGTH]
@@ -323,7 +324,7 @@ def run_steps(
         start = np.empty(operand_start[t + 1] - operand_start[t], dtype=np.int64)
         for k in range(len(start)):
             start[k] = offset[operand[operand_start[t] + k]]
-        add_products(axes, 0, entries, store, start, table)
+        add_products(axes, begin, entries, store, start, table)
         most, smallest = extremes(table)
         shift = account(t, terms, most, smallest, loss, made, operand_start, operand, exponent, units, absolute, least)
         if shift != 0:

@@ -84,7 +84,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * variable[columns[e], B]
         variable[i, B] = total
-        spent += 64 + 16 * (start[i + 1] - start[i])
+        spent += 64 + 32 * (start[i + 1] - start[i])
         at[0] += 1
 
 

@@ -188,3 +188,31 @@ def _count(bits):
 @kernel
 def _set(near, v, u):
     near[v, u >> 6] |= np.uint64(1) << np.uint64(u & 63)
+
+
+@kernel
+def two_colour(start, neighbor, sign):
+    """States 1 and 0 that are equal along positive edges and differ along negative ones; -1 first if none are."""
+    n = start.size - 1
+    state = np.full(n, -1, dtype=np.int64)
+    stack = np.empty(n, dtype=np.int64)
+    for root in range(n):
+        if state[root] >= 0:
+            continue
+        state[root] = 1
+        stack[0] = root
+        size = 1
+        while size > 0:
+            size -= 1
+            v = stack[size]
+            for e in range(start[v], start[v + 1]):
+                u = neighbor[e]
+                wanted = state[v] if sign[e] > 0 else 1 - state[v]
+                if state[u] < 0:
+                    state[u] = wanted
+                    stack[size] = u
+                    size += 1
+                elif state[u] != wanted:
+                    state[0] = -1
+                    return state
+    return state

@@ -21,7 +21,7 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
         if place == order.size:
             place = 0
         b[i] = _updated(i, start, columns, C_bar, cap, error, b)
-        spent += 64 + 16 * (start[i + 1] - start[i])
+        spent += 64 + 32 * (start[i + 1] - start[i])
         done += 1
     at[0] = done
 

@@ -17,6 +17,7 @@ from numba.core import event
 from numba.misc.appdirs import AppDirs
 
 from dobrushin._shared.clock import PAUSES
+from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
 
@@ -45,11 +46,26 @@ def kernel(function: Callable[..., Any]) -> Any:
     """
     compiled = functools.partial(numba.njit, nogil=True, error_model="numpy")
     if _has_place(os.path.dirname(function.__code__.co_filename)):
-        return compiled(cache=True)(function)
+        return _interruptible(compiled(cache=True)(function))
     if (folder := _temporary_folder()) is None:
-        return compiled()(function)
+        return _interruptible(compiled()(function))
     with _cache_in(folder):
-        return compiled(cache=True)(function)
+        return _interruptible(compiled(cache=True)(function))
+
+
+def _interruptible(dispatcher: Any) -> Any:
+    """Let Ctrl-C wait until code is compiled: raised inside LLVM's callbacks it is lost, and something else breaks."""
+    compile_now = dispatcher.compile
+
+    @functools.wraps(compile_now)
+    def compile_and_look(signature: Any) -> Any:
+        with noted_interrupts() as presses:
+            entry = compile_now(signature)
+        presses.look()
+        return entry
+
+    dispatcher.compile = compile_and_look
+    return dispatcher
 
 
 @functools.cache

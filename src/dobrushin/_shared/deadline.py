@@ -16,6 +16,8 @@ from dobrushin.errors import BudgetError
 
 # Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
 PLANNING, PLANNING_SHARE = 30.0, 0.25
+# Seconds by the clock that planning has in any case.
+_MOMENT = 1.0
 # Part of a limit that expected work may take.
 _WORK = 0.5
 # Items of a loop between looks at the limit.
@@ -150,4 +152,5 @@ def watch(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
 def planning_deadline(seconds: float | None) -> Deadline:
     """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
     limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
-    return Deadline(limit, work=_WORK * limit)
+    # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
+    return Deadline(max(limit, _MOMENT), work=_WORK * limit)

@@ -24,12 +24,14 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
+from dobrushin._shared.interrupts import Presses, noted_interrupts
+from dobrushin._shared.log import log
 from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError
 
@@ -187,15 +189,30 @@ def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]
     if len(data) <= _LARGE:
         yield value
         return
-    descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
+    path = _write_shared(data)
+    del data
     try:
+        yield value if path is None else _File(path, uuid4().hex)
+    finally:
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _write_shared(data: bytes) -> str | None:
+    """A file for the workers to read; None where it cannot be written, and the value has to travel with each piece."""
+    path: str | None = None
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="dobrushin-")
         with open(descriptor, "wb") as file:
             file.write(data)
-        del data
-        yield _File(path, uuid4().hex)
-    finally:
-        with suppress(OSError):
-            os.unlink(path)
+    except OSError as error:
+        log.warning("temporary files cannot be written (%s): what workers share is sent with each piece", error)
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
+        return None
+    return path
 
 
 def to_bytes(value: Any, function: str) -> bytes:
@@ -253,48 +270,63 @@ def run_pieces(
     KeyboardInterrupt, Lost, TimeUp or None
         What ended the run before its time. Errors of the pieces themselves are raised.
     """
-    pending: dict[Future[Any], int] = {}
+    # A piece that runs in this thread holds no locks, and is to be interrupted.
+    with nullcontext(Presses()) if isinstance(executor, Inline) else noted_interrupts() as presses:
+        pending: dict[Future[Any], int] = {}
+        trouble: Trouble | None = None
+        patience = _PATIENCE
+        try:
+            for _ in _rounds(executor, submit, numbers, pending, function):
+                # Not what `wait` returns: it overlooks what another thread has cancelled.
+                for future in [future for future in pending if future.done()]:
+                    number = pending[future]
+                    finished[number] = _result(future, function)
+                    del pending[future]
+                look()
+                presses.look()
+        except (KeyboardInterrupt, Lost) as ending:
+            trouble = ending
+        except TimeUp as ending:
+            trouble, patience = ending, _HURRY
+        finally:
+            if pending:
+                _leave(pending, finished, stop, patience, presses)
+    return KeyboardInterrupt() if trouble is None and presses.count else trouble  # pressed after the last look
+
+
+def _rounds(
+    executor: Executor,
+    submit: Callable[[Executor, int], Future[Any]],
+    numbers: Iterable[int],
+    pending: dict[Future[Any], int],
+    function: str,
+) -> Iterator[None]:
+    """Keep the executor busy; after each step, when some pieces have ended or a moment has passed."""
     waiting = iter(numbers)
     following = next(waiting, None)
     most = max(AT_ONCE, 2 * workers_of(executor))
     begun = False
-    try:
-        while pending or following is not None:
-            while following is not None and len(pending) < most:
-                try:
-                    future = submit(executor, following)
-                except BrokenExecutor as error:
-                    raise Lost(str(error)) from None
-                except ArgumentError:
-                    raise
-                except Exception as error:
-                    if not begun:
-                        raise _refusal(function, error) from None
-                    raise Lost(f"it takes no more work: {error}") from None
-                if not isinstance(future, Future):
-                    raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
-                begun = True
-                pending[future] = following
-                following = next(waiting, None)
-                if future.done():  # at once, in this thread: others would keep it from looking
-                    break
-            wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            # Not what `wait` returns: it overlooks what another thread has cancelled.
-            for future in [future for future in pending if future.done()]:
-                number = pending[future]
-                finished[number] = _result(future, function)
-                del pending[future]
-            look()
-    except (KeyboardInterrupt, Lost) as trouble:
-        _leave(pending, finished, stop, _PATIENCE)
-        return trouble
-    except TimeUp as trouble:
-        _leave(pending, finished, stop, _HURRY)
-        return trouble
-    except BaseException:
-        _leave(pending, finished, stop, _PATIENCE)
-        raise
-    return None
+    while pending or following is not None:
+        while following is not None and len(pending) < most:
+            try:
+                future = submit(executor, following)
+            except BrokenExecutor as error:
+                raise Lost(str(error)) from None
+            except ArgumentError:
+                raise
+            except Exception as error:
+                if not begun:
+                    raise _refusal(function, error) from None
+                raise Lost(f"it takes no more work: {error}") from None
+            if not isinstance(future, Future):
+                raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
+            begun = True
+            pending[future] = following
+            following = next(waiting, None)
+            if future.done():  # at once, in this thread: others would keep it from looking
+                break
+        wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+        yield
 
 
 def _result(future: Future[Any], function: str) -> Any:
@@ -310,15 +342,19 @@ def _result(future: Future[Any], function: str) -> Any:
         raise
 
 
-def _leave(pending: dict[Future[Any], int], finished: Finished, stop: Callable[[], None], patience: float) -> None:
+def _leave(
+    pending: dict[Future[Any], int], finished: Finished, stop: Callable[[], None], patience: float, presses: Presses
+) -> None:
     """Take back what has not begun, and wait for the rest; not for long, as it may never say what became of it."""
     stop()
     for future in pending:
         future.cancel()
-    with suppress(KeyboardInterrupt):  # pressed again: waited long enough
-        end = time.monotonic() + patience
+    with suppress(KeyboardInterrupt):
+        end, pressed = time.monotonic() + patience, presses.count
         while (left := [future for future in pending if not future.done()]) and time.monotonic() < end:
             wait(left, timeout=0.2)
+            if presses.count > pressed:  # again: waited long enough
+                break
     for future, number in pending.items():
         if future.done() and not future.cancelled() and future.exception() is None:
             finished[number] = future.result()

@@ -34,9 +34,10 @@ def _unwrapped(function: Callable[_Arguments, _Result], *args: _Arguments.args, 
     try:
         return function(*args, **kwargs)
     except SystemError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt | MemoryError):
-            raise error.__cause__ from None
-        raise
+        reason: BaseException | None = error
+        while reason is not None and not isinstance(reason, KeyboardInterrupt | MemoryError):
+            reason = reason.__cause__ or reason.__context__
+        raise reason or error from None
 
 
 def _size_of(error: Any) -> float:
