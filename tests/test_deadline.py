@@ -33,7 +33,7 @@ def test_a_part_shares_the_clock():
     clock = Clock()
     deadline = Deadline(30.0, clock=clock)
     clock.now += 10.0
-    part = deadline.part(0.5)
+    part = deadline.part(0.25)
     assert part.limit == 10.0
     clock.now += 11.0
     assert part.is_over

@@ -60,13 +60,13 @@ def _factor(influence: Influence) -> float:
 
 def _rough_radius(matrix: Any) -> float:
     """Some steps of power iteration on I + C: good enough to choose with, where the exact radius takes long."""
-    x = np.ones(matrix.shape[0])
+    x = np.full(matrix.shape[0], 1.0 / np.sqrt(matrix.shape[0]))
     growth = 1.0
     for _ in range(_ROUNDS):
         current().check("the strength of the influence")
         y = x + matrix @ x
-        growth = float(np.linalg.norm(y) / np.linalg.norm(x))
-        x = y / np.linalg.norm(y)
+        growth = float(np.linalg.norm(y))
+        x = y / growth
     return growth - 1.0
 
 

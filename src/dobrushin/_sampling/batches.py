@@ -107,7 +107,7 @@ def run_batch(shared: Any, chains: range, progress: Progress | None, control: Co
     """Take some chains through the scan; `shared` is the job as it was sent."""
     job: Job = receive(shared)
     now = progress or _begin(job, chains)
-    chunk = job.runner.look(len(chains)) or max(1, _chunk(job) // len(chains))
+    chunk = job.runner.look(len(chains)) or _chunk(job, len(chains))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
         _advance(job, now.x, chains, now.step, target)
@@ -133,13 +133,14 @@ def _begin(job: Job, chains: range) -> Progress:
     return Progress(x=x, states=states, counts=counts)
 
 
-def _chunk(job: Job) -> int:
-    """Updates between looks at whether to stop."""
-    quick = int(_LOOK * job.runner.rate / job.runner.cost_of(job.scan))
+def _chunk(job: Job, chains: int) -> int:
+    """Steps of so many chains between looks at whether to stop."""
+    quick = job.runner.steps_in(_LOOK, job.scan, chains)
     if job.scan.is_random:
-        return min(CHUNK // 10, quick)  # their variables are drawn a chunk at a time
+        return min(max(1, CHUNK // 10 // chains), quick)  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.
-    return min(max(CHUNK, SWEEPS * max(segment.period for segment in job.scan.segments)), quick)
+    many = max(CHUNK, SWEEPS * max(segment.period for segment in job.scan.segments))
+    return min(max(1, many // chains), quick)
 
 
 def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:

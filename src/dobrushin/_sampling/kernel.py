@@ -134,6 +134,10 @@ class Runner(ABC):
         besides = batches * len(scan) * self.step
         return _OVERHEAD + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 
+    def steps_in(self, seconds: float, scan: Scan, chains: int) -> int:
+        """About how many steps of a scan some chains make together in so many seconds on one core."""
+        return max(1, int(seconds / (self.step + chains * self.cost_of(scan) / self.rate)))
+
     def twin(self) -> Runner:
         """The runner on the GPU that makes the same draws."""
         raise NotImplementedError(f"{self.name} has no twin")

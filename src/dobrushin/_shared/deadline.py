@@ -103,8 +103,11 @@ class Deadline:
         return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
 
     def part(self, share: float, what: str = "A stage of planning") -> Deadline:
-        """A limit for the next stage, which may take this share of what is left."""
-        limits = {"limit": self.left * share, "work": self.work_left * share}
+        """A limit for the next stage, which may take this share of the expected work that is left.
+
+        By the clock it may take somewhat more: on a busy machine, too, it is the work that decides.
+        """
+        limits = {"limit": self.left * math.sqrt(share), "work": self.work_left * share}
         part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
         part._outer = self
         return part
