@@ -15,6 +15,7 @@ import dobrushin as db
 import reference
 from dobrushin._coalescence import set_runs
 from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._estimate.method import METHODS
 from dobrushin._kernels import generator
 from dobrushin._shared.intervals import lower_limit, upper_limit
 from dobrushin._shared.running import master_key
@@ -451,7 +452,8 @@ def test_estimates_by_coalescence_contain_the_truth(seed, family, zeros):
     assert (exact.mean - 1e-9 <= found.upper).all()
 
 
-def test_auto_goes_past_dobrushins_condition():
+def test_auto_goes_past_dobrushins_condition(monkeypatch):
+    monkeypatch.setattr(METHODS["local"], "in_auto", False)
     torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)
     found = db.estimate(torus, [0], tolerance=0.05, seed=1)
     assert found.plan.method == "coalescence"

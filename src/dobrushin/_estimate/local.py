@@ -17,6 +17,7 @@ from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.targets import shown
+from dobrushin._exact.region import Law
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
@@ -138,13 +139,14 @@ class Local(Method):
         most = max(_LEAST_CELLS, min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL))
         with suppress(LateError):
             growth.look(most)
-        growth.settle(most)
+        with suppress(LateError):  # what was summed before stays
+            growth.settle(most)
 
     def _assemble(self) -> Estimate:
         rows, worst = [], 0.0
         for question, group in zip(self.query.questions, self.growths, strict=True):
             regions = [growth.best or growth.next for growth in group]
-            part, error = self._rows(question, [region for region in regions if region is not None])
+            part, error = self._rows(question, [region for region in regions if region is not None], len(group))
             rows.append(part)
             worst = max(worst, error)
         ways = {g.best.by_extremes for group in self.growths for g in group if g.best and not g.best.is_closed}
@@ -160,12 +162,13 @@ class Local(Method):
             words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
-    def _rows(self, question: Question, regions: list[Region]) -> tuple[Rows, float]:
-        """The rows of a question from the regions of its laws."""
-        laws = [region.laws or [] for region in regions]
+    def _rows(self, question: Question, regions: list[Region], wanted: int) -> tuple[Rows, float]:
+        """The rows of a question from the regions of its laws, of which there should be so many."""
+        laws = [_laws_in_time(region) for region in regions]
         rounding = self.query.space.rounding
+        is_whole = len(laws) == wanted and all(laws)
         error = max((law.error for pair in laws for law in pair), default=math.inf)
-        ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if all(laws) else []
+        ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if is_whole else []
         if not ends or error == math.inf:
             least, most = question.bounds
             middle, half = np.full(len(question), 0.5 * (least + most)), np.full(len(question), 0.5 * (most - least))
@@ -187,7 +190,7 @@ class Local(Method):
         worst = int(np.argmax(estimate.half_width))
         names = [str(shown(target)) for target in estimate.targets]
         wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
-        largest = max(g.best.size for group in self.growths for g in group if g.best is not None)
+        largest = max((g.best.size for group in self.growths for g in group if g.best is not None), default=0)
         reason = (
             f"sums over regions of up to {largest} variables leave {len(wide)} targets with intervals wider than the "
             f"tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
@@ -202,6 +205,14 @@ class Local(Method):
             f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
             "the intervals, which therefore hold for certain.",
         ]
+
+
+def _laws_in_time(region: Region) -> list[Law]:
+    """The laws of a region; none where there is no time left to sum them."""
+    try:
+        return region.laws or []
+    except LateError:
+        return []
 
 
 def _count_laws(question: Question) -> int:

@@ -80,10 +80,10 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
     except (db.CertificateError, db.ToleranceError) as error:
         return _say(_explanation(error), NO_CERTIFICATE)
     except db.BudgetError as error:
-        if error.plan is not None or error.estimate is not None:
-            return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
         if error.unit == "bytes" and "memory" in options():
             return _say(f"{error.message} {_TOO_LARGE}", FAILED)
+        if error.plan is not None or error.estimate is not None:
+            return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
         return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
     except FileNotFoundError as error:
         return _say(f"There is no file {error.filename}.", FAILED)
