@@ -50,6 +50,8 @@ def _measure(quick: bool) -> Iterator[Row]:
     yield from figures.torus_site()
     model = speed.million_model()
     yield from speed.million_setup(model)
+    yield from speed.influence_of_many_states()
+    yield from speed.waits_for_signals(model)
     yield from speed.optimize_time(model)
     yield from speed.optimize_memory()
     yield from speed.shortest_scan_time()

@@ -285,7 +285,8 @@ def resumed(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
         trial.about += ", with a damaged file"
         damage(rng, files[rng.integers(len(files))])
     again = observe(trial, work, refusable=damaged, **where)
-    _compare(trial, work, whole, again, damaged)
+    if not (end == "its time" and "finished" in where):  # with less time another method may have answered, as well
+        _compare(trial, work, whole, again, damaged)
 
 
 def _end_early(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 import dobrushin as db
 from measure import Row, best_of, one_core, random_ising, seconds
@@ -14,6 +19,10 @@ from plain import gibbs_update
 _HERE = Path(__file__).parent
 _SIDE = 1000
 _STEPS = 4 * 10**6
+# States at which all double differences are timed.
+_LITERAL = 60
+# Seconds that Ctrl-C may have to wait, and between two signals that measure it.
+_WAIT, _TICK = 0.2, 0.005
 # How much slower at 10^6 than at 10^4 variables still counts as the same.
 _SAME = 1.25
 
@@ -45,6 +54,66 @@ def _set_up(model: db.Ising, method: str) -> db.ScanResult:
     scan = db.Scan.systematic(model.n_variables, steps=2 * 10**6)
     tolerance = db.variation(influence, scan, targets=[0]).value
     return db.shortest_scan(influence, targets=[0], tolerance=tolerance)
+
+
+def influence_of_many_states() -> list[Row]:
+    """Theorem 4 on one edge, against the time that all double differences one by one would take."""
+    rng = np.random.default_rng(0)
+    small = rng.normal(size=(_LITERAL, _LITERAL))
+    literal = 2 * best_of(lambda: _all_double_differences(small)) / _LITERAL**4
+    rows = []
+    for states, limit in ((200, 0.1), (1000, 5.0)):
+        unaries, table = rng.normal(size=(2, states)), 0.3 * rng.normal(size=(states, states))
+        edge = db.PairwiseMRF(unaries, [(0, 1)], [table])
+        with one_core():
+            taken = best_of(lambda edge=edge: db.influence(edge))
+        measured = f"{taken:.3g} s, 1/{literal * states**4 / taken:.2g} of states^4 in NumPy"
+        rows.append(Row(f"influence, one edge, {states} states", measured, f"{limit:g} s or less", taken <= limit))
+    return rows
+
+
+def _all_double_differences(table: np.ndarray) -> float:
+    """The largest double difference of a table, all of them looked at."""
+    differences = table[:, :, None] - table[:, None, :]
+    return max(float((differences[a] - differences).max()) for a in range(len(table)))
+
+
+def waits_for_signals(model: db.Ising) -> list[Row]:
+    """The longest time without a look at signals, in calls that take seconds."""
+    rng = np.random.default_rng(0)
+    influence = db.influence(model)
+    order = rng.integers(0, model.n_variables, _STEPS)
+    edge = db.PairwiseMRF(np.zeros((2, 1000)), [(0, 1)], [0.3 * rng.normal(size=(1000, 1000))])
+    calls: dict[str, Callable[[], object]] = {
+        "influence, 1000 states": lambda: db.influence(edge),
+        "variation, n = 10^6, T = 4x10^6, any order": lambda: db.variation(influence, db.Scan(order)),
+        "optimize, the same": lambda: db.optimize(influence, db.Scan(order)),
+        "greedy_scan, n = T = 10^6": lambda: db.greedy_scan(influence, steps=_SIDE**2),
+    }
+    rows = []
+    for name, call in calls.items():
+        call()
+        name, required = f"longest wait of Ctrl-C: {name}", f"about {_WAIT} s"
+        if not hasattr(signal, "SIGVTALRM"):
+            rows.append(Row(name, "needs Unix", required, None))
+            continue
+        longest, total = _longest_wait(call)
+        rows.append(Row(name, f"{longest:.2f} s of {total:.2g} s", required, longest <= 1.5 * _WAIT))
+    return rows
+
+
+def _longest_wait(call: Callable[[], object]) -> tuple[float, float]:
+    """The longest time between two looks at signals, and the time of the call: of the processor, not by the clock."""
+    looks = [time.process_time()]
+    before = signal.signal(signal.SIGVTALRM, lambda *_: looks.append(time.process_time()))
+    signal.setitimer(signal.ITIMER_VIRTUAL, _TICK, _TICK)
+    try:
+        call()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    looks.append(time.process_time())
+    return float(np.diff(looks).max()), looks[-1] - looks[0]
 
 
 def optimize_time(model: db.Ising) -> list[Row]:

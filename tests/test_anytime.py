@@ -1,5 +1,6 @@
 """Answers that something ends before their time: they hold, and nothing that was done is lost."""
 
+import contextlib
 import itertools
 import math
 import signal
@@ -194,6 +195,19 @@ def test_a_lost_executor_leaves_an_estimate():
         estimate = caught.value.estimate
         assert estimate.lower[1] <= TRUTH <= estimate.upper[1]
         assert estimate.half_width.max() < 0.5
+
+
+def test_a_saved_run_with_little_time_has_the_plan_of_one_without_a_limit(tmp_path):
+    clique = db.Ising({(i, j): 0.01 for i in range(70) for j in range(i)})
+    options = {"tolerance": 0.01, "seed": 1}
+    plain = db.estimate(clique, [0], **options)
+    for k, time in enumerate((NOW, 0.02, 0.1)):
+        file = tmp_path / f"run{k}.npz"
+        with contextlib.suppress(db.BudgetError, db.CertificateError):
+            db.estimate(clique, [0], checkpoint=file, time=time, **options)
+        again = db.estimate(clique, [0], checkpoint=file, **options)
+        assert again.plan.method == plain.plan.method
+        np.testing.assert_array_equal(again.lower, plain.lower)
 
 
 # -- limits in time ---------------------------------------------------------------------------------------------------

@@ -89,13 +89,12 @@ def test_backward_greedy_is_the_literal_algorithm(seed):
 
 @given(seed=SEEDS)
 def test_forward_greedy_is_the_literal_algorithm(seed):
-    from dobrushin._kernels.descent import forward_greedy
+    from dobrushin._optimize.greedy import forward_order
 
     rng = np.random.default_rng(seed)
     n, steps = int(rng.integers(1, 10)), int(rng.integers(1, 40))
     matrix = random_matrix(rng, n) + 1e-6 * rng.random((n, n))
-    rows, columns = db.Influence(matrix).matrix, db.Influence(matrix.T).matrix
-    order = forward_greedy(steps, rows.indptr, rows.indices, rows.data, columns.indptr, columns.indices)
+    order = forward_order(db.Influence(matrix).matrix, steps)
     assert order.tolist() == reference.forward_greedy(matrix, steps)
 
 

@@ -190,12 +190,12 @@ def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running
 ) -> Estimate:
     """`estimate`, once it is known how to run it."""
-    method, part = _choose(model, targets, evidence, settings, will_draw=True)
+    method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:
         log.info("the time allows about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
-        method, part = _choose(model, targets, evidence, wider, will_draw=True)
+        method, part = _choose(model, targets, evidence, wider, running)
 
     def adapt(estimate: Estimate) -> Estimate:
         if reachable > settings.tolerance:
@@ -219,17 +219,20 @@ def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
 
 
 def _choose(
-    model: Any, targets: Any, evidence: Any, settings: Settings, will_draw: bool = False
+    model: Any, targets: Any, evidence: Any, settings: Settings, running: Running | None = None
 ) -> tuple[Method, Numbering | None]:
-    """The method for a query, and where the variables that it knows are in the model; None for all of them."""
+    """The method for a query, and where the variables that it knows are in the model; None for all of them.
+
+    `running` is how it will answer, if it will.
+    """
     check.instance(model, Model, "estimate", "model", "a model")
-    with planning_deadline(settings.time):
+    with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
         asked = read_query(model, targets, evidence, settings)
         with carry_estimate(asked):
             query, part = keep_relevant(asked)
-            if will_draw and not is_certain(settings.method):
+            if running is not None and not is_certain(settings.method):
                 _ = query.space.start  # before all else: the evidence may be impossible
         with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
             return choose(query), part

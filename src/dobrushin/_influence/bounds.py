@@ -35,6 +35,8 @@ def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | Non
 
     Notes
     -----
+    Rows with so many states that Theorem 4 or the range of the factors would take minutes have a coarser bound instead,
+    at most twice as far; `Influence.theorems` says so. Ctrl-C acts at any time.
     All bounds have the form sinh(D/2) / (cosh h + cosh(D/2)), with D the range of the log-odds that variable j
     controls and h the least log-odds that the rest of the neighbourhood can leave, rounded up. Forbidden states
     (-inf) are handled by taking all configurations of the neighbours, allowed or not.

@@ -2,7 +2,7 @@
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
-All loops can stop and go on: see `dobrushin._shared.pieces`. What they spend is for entries that are not in the cache.
+All loops can stop and go on: see `dobrushin._shared.pieces`.
 """
 
 import numpy as np
@@ -84,7 +84,7 @@ def bounds_through(at, allowance, order, start, columns, C_bar, variable, old):
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * variable[columns[e], B]
         variable[i, B] = total
-        spent += 64 + 32 * (start[i + 1] - start[i])
+        spent += 16 + 6 * (start[i + 1] - start[i])
         at[0] += 1
 
 
@@ -132,7 +132,7 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
                 variable[j, R] -= C_column[e] * delta
                 if candidate[j] and variable[j, D] > 0.0:
                     _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-            spent += 128 * (column_start[i + 1] - column_start[i])
+            spent += 24 * (column_start[i + 1] - column_start[i])
         best = _argmax(gain, base, depth)
         # On a tie the given step stays, also where rounding hides the tie.
         if gain[best] > gain[i] + TIE * total:
@@ -151,8 +151,8 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
                 variable[j, D] += x * C_bar[e]
                 if candidate[j]:
                     _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-            spent += 128 * (start[best + 1] - start[best])
-        spent += 256
+            spent += 24 * (start[best + 1] - start[best])
+        spent += 48
         done += 1
     at[0] = done
     V[0] = total
@@ -185,7 +185,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
             total += C_bar[e] * b[columns[e]]
         b[i] = total
         _set(i, 0.0, fall, base, depth)
-        spent += 256 + 16 * (start[i + 1] - start[i])
+        spent += 48 + 3 * (start[i + 1] - start[i])
         # Falls are summed afresh: running differences would keep the rounding of the large values at the start.
         for e in range(column_start[i], column_start[i + 1]):
             j = np.int64(rows[e])
@@ -193,7 +193,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
             for f in range(start[j], start[j + 1]):
                 total += C_bar[f] * b[columns[f]]
             _set(j, b[j] - total, fall, base, depth)
-            spent += 128 + 16 * (start[j + 1] - start[j])
+            spent += 24 + 3 * (start[j + 1] - start[j])
         order[at[0]] = i
         at[0] += 1
 
@@ -211,7 +211,7 @@ def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept
             kept[at[0] // every] = b
         _step(steps[at[0]], Q, start, columns, C_bar, b, new)
         b[:] = new
-        spent += 4 * b.size + (8 * C_bar.size if steps[at[0]] < 0 else 0)
+        spent += 4 * b.size + (2 * C_bar.size if steps[at[0]] < 0 else 0)
         at[0] += 1
 
 
@@ -261,5 +261,5 @@ def replace_steps(at, allowance, steps, Q, start, columns, C_bar, tolerance, bef
         d[best] = 0.0
         for e in range(start[best], start[best + 1]):
             d[columns[e]] += x * C_bar[e]
-        spent += 4 * n + 8 * C_bar.size
+        spent += 4 * n + 2 * C_bar.size
         at[0] += 1

@@ -29,7 +29,8 @@ STATE = 5
 def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells, values, state, C_bar, cap):  # fmt: skip  # noqa: E501
     """tanh(D/4), D the sum over factors of the largest double difference, at its largest over pairs of values.
 
-    at: [rows, entries of the present row, values x of the present neighbour]; cells: room for the tables of any entry.
+    at: [rows, entries of the present row, values x of the present neighbour, its potentials, configurations of the
+    other variables of its factors]; cells: room for the potentials of any entry.
     """
     spent = 0
     while at[0] < rows.size and spent < allowance:
@@ -37,13 +38,13 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
         lo, hi = out_start[r], out_start[r + 1]
         while at[1] < hi - lo:
             e = lo + at[1]
-            size, steps = _copy(k_own[r], lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells)  # fmt: skip  # noqa: E501
             if at[2] == 0:
+                at[3], at[4] = _copy(k_own[r], lo, e, k_other, m_start, m_of, m_stride, f_own_stride, base, table, by_start, by_member, by_factor, cells)  # fmt: skip  # noqa: E501
                 at[2] = 1
                 state[RANGE] = 0.0
                 if at[1] == 0:
                     state[SUM] = 0.0
-                spent += 4 * size + 64 * steps
+                spent += 4 * at[3] + 64 * at[4]
             factors = by_start[e + 1] - by_start[e]
             while at[2] < k_other[e]:
                 x = at[2]
@@ -52,7 +53,7 @@ def factor_ranges(at, allowance, rows, k_own, out_start, k_other, m_start, m_of,
                     if values[TOTAL, y] >= 0.0:
                         D = values[TOTAL, y] + 8.0 * (factors + 2) * U * values[TOTAL_LARGEST, y]
                         state[RANGE] = max(state[RANGE], D)
-                spent += size * x // k_other[e] + 64 * steps
+                spent += at[3] * x // k_other[e] + 64 * at[4]
                 at[2] += 1
                 if spent >= allowance:
                     return

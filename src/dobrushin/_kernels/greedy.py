@@ -59,7 +59,7 @@ def extend(
         order[steps] = i
         steps += 1
         norms[steps] = state[0]
-        spent += 256 + 128 * (end[i] - begin[i])
+        spent += 64 + 32 * (end[i] - begin[i])
     counters[0] = size
     counters[1] = steps
     return status
@@ -174,7 +174,7 @@ def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, nor
         for e in range(begin[i], end[i]):
             d[columns[e]] += x * C_bar[e]
             state[0] += x * C_bar[e]
-        spent += 64 + 16 * (end[i] - begin[i])
+        spent += 16 + 4 * (end[i] - begin[i])
         if state[0] < 0.5 * state[1]:
             state[0] = state[1] = d.sum()
             spent += d.size

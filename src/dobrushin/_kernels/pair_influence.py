@@ -101,12 +101,12 @@ def _meet(k, k_other, table, base, stride, other_stride, labels):
 def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stride, table, offset_budget, by_own, by_other, labels, values, lead, own_lead, count, state):  # fmt: skip  # noqa: E501
     """Go on with the pairs x > y of values of a neighbour; returns the operations that were spent."""
     spent = 0
-    _copy(k, k_other[e], table, base[e], own_stride[e], other_stride[e], by_own, by_other)
-    _leave_out(k, u, by_other, labels)
     slack = 16.0 * (hi - lo + k + 8) * U * (state[SIZE] + 1.0)
     if at[3] == 0:
         at[3] = 1
         at[4] = 0
+        _copy(k, k_other[e], table, base[e], own_stride[e], other_stride[e], by_own, by_other)
+        _leave_out(k, u, by_other, labels)
         state[WORST] = 0.0
         state[RANGE] = 0.0
         state[COVERED] = 0.0
@@ -119,7 +119,7 @@ def _entry(at, allowance, e, k, lo, hi, u, k_other, base, own_stride, other_stri
     while at[3] < k_other[e]:
         x = at[3]
         _ranges(x, k, k_other[e], u, by_own, values)
-        spent += (k * x) // 2 + 4 * x + 8
+        spent += (k * x) // 4 + 4 * x + 8
         for y in range(at[4], x):
             D = values[LARGEST, y]
             if D < 0.0:

@@ -1,7 +1,7 @@
 """The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; theory page, "Clamps, caps and update errors").
 
 Only additions and multiplications of non-negative numbers, so that the rounding error is known beforehand.
-Both loops can stop and go on: see `dobrushin._shared.pieces`. What they spend is for entries that are not in the cache.
+Both loops can stop and go on: see `dobrushin._shared.pieces`.
 """
 
 from dobrushin._shared.compile import kernel
@@ -21,7 +21,7 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
         if place == order.size:
             place = 0
         b[i] = _updated(i, start, columns, C_bar, cap, error, b)
-        spent += 64 + 32 * (start[i + 1] - start[i])
+        spent += 16 + 6 * (start[i + 1] - start[i])
         done += 1
     at[0] = done
 
@@ -41,7 +41,7 @@ def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, n
                 fresh = _updated(i, start, columns, C_bar, cap, error, b)
                 value = (1.0 - q[i]) * b[i] + q[i] * fresh
                 new[i] = 0.0 if b[i] == 0.0 and fresh == 0.0 else max(value, FLOOR)
-                spent += 16 + 16 * (start[i + 1] - start[i])
+                spent += 8 + 2 * (start[i + 1] - start[i])
             if spent >= allowance and i + 1 < q.size:
                 at[1] = i + 1
                 return

@@ -83,15 +83,21 @@ def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Sca
     if len(order) < steps:  # the targets depend on nothing more
         order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
     matrix = chooser.matrix
-    columns = sparse.csr_array(matrix.T)
-    rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
-    forward, tree = np.empty(steps, dtype=np.int64), descent.tree(chooser.n_variables)
-    in_pieces(descent.falls, chooser.n_variables, matrix.indptr, matrix.data, *tree)
-    in_pieces(descent.forward_greedy, steps, forward, *rows, *tree, np.ones(chooser.n_variables))
+    forward = forward_order(matrix, steps)
     weights = np.zeros(chooser.n_variables)
     weights[objective.positions] = objective.weights
     everyone = np.ones(chooser.n_variables, dtype=np.bool_)
     return [Scan(move_single_steps(matrix, weights, everyone, trial)) for trial in (order, forward)]
+
+
+def forward_order(matrix: Any, steps: int) -> NDArray[np.int64]:
+    """Step by step the variable whose bound falls most."""
+    n, columns = matrix.shape[0], sparse.csr_array(matrix.T)
+    rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
+    order, tree = np.empty(steps, dtype=np.int64), descent.tree(n)
+    in_pieces(descent.falls, n, matrix.indptr, matrix.data, *tree)
+    in_pieces(descent.forward_greedy, steps, order, *rows, *tree, np.ones(n))
+    return order
 
 
 class BackwardGreedy:

@@ -150,8 +150,13 @@ def watch(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
         yield item
 
 
-def planning_deadline(seconds: float | None) -> Deadline:
-    """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit."""
+def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline:
+    """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit.
+
+    A call that is saved may go on later, with more time: its plan is that of a call without a limit.
+    """
+    if is_saved:
+        return Deadline(max(PLANNING if seconds is None else seconds, _MOMENT), work=_WORK * PLANNING)
     limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
     # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
     return Deadline(max(_CLOCK * limit, _MOMENT), work=_WORK * limit)
