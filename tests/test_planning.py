@@ -8,11 +8,13 @@ import pytest
 import dobrushin as db
 from dobrushin._coalescence.set_kernel import SET_KERNELS, choose_sets
 from dobrushin._estimate import coalescence, dobrushin, query
+from dobrushin._influence.known import known_influence
 from dobrushin._models.couplings import symmetric
+from dobrushin._optimize import guide
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._shared import pieces
 from dobrushin._shared.arrays import distinct
-from dobrushin._shared.deadline import Deadline
+from dobrushin._shared.deadline import Deadline, watch
 
 
 def star(leaves, strength=0.5):
@@ -181,3 +183,27 @@ def test_distinct_positions():
     for n, size in ((1000, 10), (1000, 900), (1000, 5000), (5, 0), (1, 3)):
         positions = rng.integers(0, n, size)
         assert distinct(positions, n).tolist() == np.unique(positions).tolist()
+
+
+def test_the_influence_around_targets_is_a_part_of_the_whole():
+    model = db.Ising.grid(90, 90, couplings=0.3)
+    known = known_influence(model)
+    around = guide.influence_around(known, np.array([4000]))
+    assert guide._SMALL <= len(around.positions) < model.n_variables
+    inside = known.whole.matrix[around.positions][:, around.positions]
+    assert abs(inside - around.matrix).max() == 0.0
+    assert guide.radius_around(known, around) == pytest.approx(known.whole.spectral_radius(), rel=0.02)
+
+
+def test_the_influence_around_a_hub_is_cut():
+    known = known_influence(star(50_000))
+    around = guide.influence_around(known, np.array([0]))
+    assert len(around.positions) <= guide._MOST + 1
+    assert 0 in around.positions
+
+
+def test_loops_are_watched(monkeypatch):
+    looks = []
+    monkeypatch.setattr(Deadline, "check", lambda _, stage: looks.append(stage))
+    assert list(watch(range(3000), "a loop")) == list(range(3000))
+    assert looks == ["a loop"] * 3

@@ -200,7 +200,7 @@ class _Greedy:
 
     def __init__(self, model: Model, positions: NDArray[np.int64]) -> None:
         objective = Objective(np.sort(positions), np.ones(len(positions)), True)
-        self.search = BackwardGreedy(guiding_rows(known_influence(model)), objective)
+        self.search = BackwardGreedy(guiding_rows(known_influence(model), objective.positions), objective)
         self.search.extend(0.0, len(positions))
 
     def order(self, steps: int) -> NDArray[np.int64]:

@@ -329,7 +329,9 @@ class _Pilot:
     @cached_property
     def search(self) -> BackwardGreedy:
         """The search for scans that the influence guides."""
-        search = BackwardGreedy(guiding_rows(self.query.space.rows), self.query.objective)
+        search = BackwardGreedy(
+            guiding_rows(self.query.space.rows, self.query.objective.positions), self.query.objective
+        )
         search.extend(0.0, 1)
         return search
 

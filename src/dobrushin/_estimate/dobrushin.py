@@ -15,7 +15,7 @@ from dobrushin._estimate.runs import Bias, ChainMethod
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
-from dobrushin._optimize.guide import quick_radius
+from dobrushin._optimize.guide import influence_around, radius_around
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
@@ -176,11 +176,14 @@ def _first_length(search: BackwardGreedy, query: Query) -> int | None:
 
 def _why_not(query: Query) -> str:
     """Why the bias has no useful bound."""
-    bound = query.space.influence
-    sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
-    worst = np.argsort(-sums, kind="stable")[:3].tolist()
-    rows = ", ".join(f"{query.model.labels[i]!r} ({sums[i]:.3g})" for i in worst)
-    radius = quick_radius(bound)
-    what = f"the spectral radius of the influence is {radius:.3g}, "
+    known = query.space.rows
+    around = influence_around(known, query.objective.positions)
+    sums = np.asarray(around.matrix.sum(axis=1)).ravel()
+    worst = around.positions[np.argsort(-sums, kind="stable")[:3]].tolist()
+    strengths = np.sort(-sums)[:3]
+    rows = ", ".join(f"{query.model.labels[i]!r} ({-s:.3g})" for i, s in zip(worst, strengths, strict=True))
+    radius = radius_around(known, around)
+    where = "" if len(around.positions) == query.model.n_variables else " around the targets"
+    what = f"the spectral radius of the influence{where} is {radius:.3g}, "
     what += "not below 1" if radius >= 1 else "but no scan of an affordable length was found"
     return f"{what}; the strongest rows are those of {rows}."

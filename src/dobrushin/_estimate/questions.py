@@ -164,6 +164,9 @@ class Marginals(Question):
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.repeat(disagreement, self.sizes)
 
+    def __len__(self) -> int:
+        return int(self.sizes.sum())
+
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         del first
         parts = []

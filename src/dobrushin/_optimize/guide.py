@@ -6,23 +6,25 @@ scaled to a radius below 1, still says where a scan should spend its steps. It c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dobrushin._influence import Influence
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import distinct
 from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
 from dobrushin._variation import Variation
 
 # The spectral radius to scale to; see benchmarks/guides.py for what others give.
 RADIUS = 0.95
-# Larger models are not worth their exact radius.
-_SMALL, _ROUNDS = 5000, 60
+# Larger models are not worth their exact radius. Of those, so many variables are looked at, or at most so many.
+_SMALL, _MOST, _ROUNDS = 5000, 20_000, 60
 
 
 def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) -> Influence | None:
@@ -42,19 +44,50 @@ def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) 
     return None if factor == 1.0 else Influence(influence.matrix * factor, influence.labels)
 
 
-def guiding_rows(known: KnownInfluence) -> RowSource:
-    """Rows of a model to choose scans with: the best bounds, scaled where they are too strong."""
-    factor = _factor(known.whole)
+def guiding_rows(known: KnownInfluence, targets: NDArray[np.int64]) -> RowSource:
+    """Rows of a model to choose scans with: the best bounds, scaled where they are too strong around the targets."""
+    factor = _factor_for(radius_around(known, influence_around(known, targets)))
     return known if factor == 1.0 else _Scaled(known, factor)
 
 
-def quick_radius(influence: Influence) -> float:
-    """The spectral radius of a small model, and about that of a large one."""
-    return influence.spectral_radius() if influence.n_variables <= _SMALL else _rough_radius(influence.matrix)
+class Around(NamedTuple):
+    """Some variables, and their influence on each other."""
+
+    positions: NDArray[np.int64]  # increasing
+    matrix: Any
+
+
+def influence_around(known: KnownInfluence, targets: NDArray[np.int64]) -> Around:
+    """All of a small model; of a large one, whose whole influence may take long, what is around some targets."""
+    n = known.n_variables
+    if n <= _SMALL:
+        return Around(np.arange(n), known.whole.matrix)
+    inside = distinct(targets, n)
+    while len(inside) < _SMALL:
+        current().check("the strength of the influence")
+        seen = distinct(np.concatenate([inside, known.rows(inside).columns]), n)
+        if len(seen) == len(inside):
+            break
+        inside = distinct(np.concatenate([inside, seen[:_MOST]]), n)
+    rows = known.rows(inside)
+    place = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
+    is_inside = inside[place] == rows.columns
+    row = np.repeat(np.arange(len(inside)), np.diff(rows.start))
+    entries = (rows.values[is_inside], (row[is_inside], place[is_inside]))
+    return Around(inside, sparse.coo_array(entries, shape=(len(inside),) * 2).tocsr())
+
+
+def radius_around(known: KnownInfluence, around: Around) -> float:
+    """The spectral radius of a small model, and about that of what is around some targets of a large one."""
+    return known.whole.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(around.matrix)
 
 
 def _factor(influence: Influence) -> float:
-    radius = quick_radius(influence)
+    small = influence.n_variables <= _SMALL
+    return _factor_for(influence.spectral_radius() if small else _rough_radius(influence.matrix))
+
+
+def _factor_for(radius: float) -> float:
     return RADIUS / radius if radius >= 1.0 else 1.0
 
 

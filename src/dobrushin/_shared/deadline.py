@@ -18,8 +18,9 @@ from dobrushin.errors import BudgetError
 PLANNING, PLANNING_SHARE = 30.0, 0.25
 # Seconds by the clock that planning has in any case.
 _MOMENT = 1.0
-# Part of a limit that expected work may take.
-_WORK = 0.5
+# Parts of a limit: that of stages by the clock, the rest being for what they do after their last look at it; and that
+# of expected work.
+_CLOCK, _WORK = 0.85, 0.5
 # Items of a loop between looks at the limit.
 _LOOK = 1024
 _Item = TypeVar("_Item")
@@ -158,4 +159,4 @@ def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline
         return Deadline(max(PLANNING if seconds is None else seconds, _MOMENT), work=_WORK * PLANNING)
     limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
     # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
-    return Deadline(max(limit, _MOMENT), work=_WORK * limit)
+    return Deadline(max(_CLOCK * limit, _MOMENT), work=_WORK * limit)
