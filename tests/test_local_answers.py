@@ -457,3 +457,14 @@ def test_what_an_answer_rests_on_is_said(tmp_path):
     answer = db.estimate(mixed, [1830], method="local", tolerance=1e-3)
     assert "Dobrushin's bound" in answer.assumptions[1]
     assert "bounded by Dobrushin's bound" in str(answer.plan)
+
+
+def test_limits_that_hold_for_every_model_are_not_rounded_inwards():
+    a, b = 246.9783218244797, 625.5080216656065
+    model = db.FactorGraph([2], [((0,), [2e11, 0.0]), ((0,), [0.0, 1e11])])
+    statistic = db.Statistic(lambda x: np.where(x[:, 0] == 0, a, b), {0: b - a}, (a, b))
+    try:
+        answer = db.estimate(model, statistic, method="local", tolerance=0.5)
+    except db.CertificateError as error:
+        answer = error.estimate
+    assert answer.lower[0] <= a

@@ -169,3 +169,18 @@ def test_all_marginals_of_munin1_are_exact_in_parts():
     assert answer.half_width.max() < 1e-8
     for label in model.labels[::40]:
         np.testing.assert_allclose(answer[label].mean, db.estimate(model, [label], method="exact").mean, atol=1e-12)
+
+
+def test_the_plan_of_parts_can_be_their_budget():
+    pairs = {(i, j): 0.01 if i < 60 else 0.011 for i in range(120) for j in range(i) if (i < 60) == (j < 60)}
+    model = db.Ising(pairs)
+    plan = db.plan(model, [0, 60], method="parts", tolerance=0.05)
+    assert plan.updates > 0
+    answer = db.estimate(model, [0, 60], method="parts", tolerance=0.05, budget=plan.updates, seed=1)
+    assert answer.half_width.max() <= 0.05
+
+
+def test_a_confidence_that_rounding_takes_for_certainty_is_refused():
+    for method in ("coalescence", "parts", "dobrushin"):
+        with pytest.raises(db.ArgumentError, match=r"at most 1 - 1e-12"):
+            db.estimate(TINY, [0], method=method, confidence=1 - 1e-16)

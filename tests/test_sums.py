@@ -671,3 +671,11 @@ def test_an_interrupt_ends_the_sums_and_leaves_nothing_behind(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             db.estimate(model, "all", method="exact")
     assert db.estimate(model, "all", method="exact").mean == pytest.approx(0.5)
+
+
+def test_the_error_of_the_most_likely_state_counts_the_rounding_of_its_density():
+    from fractions import Fraction
+
+    best = db.exact.most_likely(db.FactorGraph([2], [((0,), [0.1, 0.1]), ((0,), [0.7, 0.7])]))
+    assert Fraction(0.1) + Fraction(0.7) <= Fraction(best.log_density) + Fraction(best.error)
+    assert best.error < 1e-14

@@ -84,7 +84,7 @@ class Coalescence(Method):
         return own if best is None or own.plan.reaches_tolerance else best
 
     def needed_updates(self) -> int:
-        return self.plan.pilot_updates + self.first_runs * len(cast(Scan, self.plan.scan))
+        return self.plan.other_updates + self.first_runs * len(cast(Scan, self.plan.scan))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """`CertificateError` when some interval stays wider than the tolerance; it carries the intervals."""
@@ -272,7 +272,7 @@ class _Pilot:
         may_try_again = seconds * _TRIES[1][1] <= _PATIENCE and len(scan) * most <= self._most_updates(scan)
         plan = Coalescence.draft(
             query, reason, query.tolerance - left, scan=scan, chains=most if may_try_again else runs,
-            kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, pilot_updates=self.spent,
+            kernel=kernel.name, seconds=seconds, reaches_tolerance=reaches, other_updates=self.spent,
         )  # fmt: skip
         return Coalescence(query, replace(plan, stops_early=may_try_again), kernel, runs)
 

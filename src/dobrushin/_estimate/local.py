@@ -170,9 +170,8 @@ class Local(Method):
         error = max((law.error for pair in laws for law in pair), default=math.inf)
         ends = [np.concatenate([pair[end].probabilities for pair in laws]) for end in (0, -1)] if is_whole else []
         if not ends or error == math.inf:
-            least, most = question.bounds
-            middle, half = np.full(len(question), 0.5 * (least + most)), np.full(len(question), 0.5 * (most - least))
-            return Rows(middle, middle - half, middle + half, half), 1.0
+            low, high = (np.full(len(question), end) for end in question.bounds)
+            return Rows(0.5 * (low + high), low, high, high - low), 1.0
         values, errors = zip(*(question.exact(end, error) for end in ends), strict=True)
         value = 0.5 * (values[0] + values[1])
         disagreement = np.concatenate([region.disagreement for region in regions])

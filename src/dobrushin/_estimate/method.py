@@ -29,8 +29,10 @@ from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
-from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
+# Smaller error probabilities get lost in the rounding of what they are made of.
+_LEAST_ERROR = 1e-12
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -71,8 +73,8 @@ class Plan:
         False where a pilot (coalescence) has shown that some intervals will be wider.
     stops_early : bool
         Whether fewer chains may do.
-    pilot_updates : int
-        Gibbs updates that were spent on the plan itself.
+    other_updates : int
+        Gibbs updates besides those of the scan: of a pilot, which are spent already, or of all parts.
     is_certified : bool
         Whether the estimate will come with a guarantee.
     is_certain : bool
@@ -105,7 +107,7 @@ class Plan:
     seconds: float = 0.0
     reaches_tolerance: bool = True
     stops_early: bool = False
-    pilot_updates: int = 0
+    other_updates: int = 0
     is_certified: bool = True
     is_certain: bool = False
     relevance: str = ""
@@ -113,7 +115,7 @@ class Plan:
     @property
     def updates(self) -> int:
         """Total number of Gibbs updates, those of a pilot included: never more."""
-        return 0 if self.scan is None else self.pilot_updates + len(self.scan) * self.chains
+        return self.other_updates + (0 if self.scan is None else len(self.scan) * self.chains)
 
     @property
     def monte_carlo(self) -> float:
@@ -134,9 +136,9 @@ class Plan:
         lines.append(f"  interval  {self.interval}, {self.intervals} at once")
         if self.scan is not None:
             most = "at most " if self.stops_early else ""
-            own, pilot = float(len(self.scan)) * self.chains, f" (pilot: {self.pilot_updates:.3g})"
+            own, pilot = float(len(self.scan)) * self.chains, f" (pilot: {self.other_updates:.3g})"
             work = f"{len(self.scan)} steps x {most}{self.chains} chains = {own:.3g} updates"
-            work += pilot if self.pilot_updates else ""
+            work += pilot if self.other_updates else ""
             lines.append(f"  scan      {work}, kernel {self.kernel}")
         if self.relevance:
             lines.append(f"  model     {self.relevance}")
@@ -353,6 +355,8 @@ def read_settings(
     """Check what does not depend on the model."""
     tolerance = check.fraction(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
+    if 1.0 - confidence < _LEAST_ERROR:
+        raise ArgumentError(function, "confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
     check.choice(method, ("auto", *METHODS), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
     memory = None if memory_limit is None else read_memory(memory_limit, function)

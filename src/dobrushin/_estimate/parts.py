@@ -111,7 +111,7 @@ class Parts(Method):
         words = ", ".join(f"{name} for {count}" for name, count in counts.items() if count)
         plan = cls.draft(
             query, f"{len(pieces)} parts, each by itself: {words}", max(plan.bias or 0.0 for plan in plans),
-            seconds=sum(plan.seconds for plan in plans),
+            seconds=sum(plan.seconds for plan in plans), other_updates=sum(plan.updates for plan in plans),
             reaches_tolerance=not counts["no certificate"] and all(plan.reaches_tolerance for plan in plans),
         )  # fmt: skip
         is_certain = len(plans) == len(pieces) and all(plan.is_certain for plan in plans)
@@ -220,6 +220,8 @@ def _share(query: Query, questions: list[Question]) -> Query:
     """The query about one part, with its share of the error probability."""
     share = sum(question.intervals for question in questions) / query.intervals
     confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
+    if confidence >= 1.0:
+        raise Parts.refuse("the error probability is too small to be shared by so many parts.")
     own, _ = restrict_query(replace(query, questions=questions))
     return replace(own, confidence=confidence, relevance=query.relevance)
 
