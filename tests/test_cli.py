@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -465,7 +466,10 @@ def test_an_interruption_ends_in_words(tmp_path):
         "64",
         "-v",
     ]
-    running = subprocess.Popen([*command, "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Where the tests run in the background, signals are ignored, and so they would be here.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen([*command, "-v"], preexec_fn=listen, **pipes)
     while "sampling" not in running.stderr.readline():
         assert running.poll() is None
     running.send_signal(signal.SIGINT)
