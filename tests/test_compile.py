@@ -109,6 +109,7 @@ def test_ctrl_c_waits_until_code_is_compiled(monkeypatch):
         return compile_now(self, *args)
 
     monkeypatch.setattr(compiler, "compile", press)
+    monkeypatch.setattr(type(double._cache), "load_overload", lambda *_: None)  # an earlier run of the tests kept it
     with pytest.raises(KeyboardInterrupt):
         double(1)
     assert double(1) == 2  # it is there
