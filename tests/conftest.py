@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 KERNELS = Path(__file__).parent.parent / "src" / "dobrushin" / "_kernels"
@@ -10,6 +12,10 @@ digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(KERNELS.gl
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"dobrushin-kernels-{digest}"))
 
 from hypothesis import settings  # noqa: E402
+
+# In the background, as some runners start the tests, Ctrl-C is ignored, and so it would be in what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("suite")
