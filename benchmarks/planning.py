@@ -1,6 +1,6 @@
 """Measure how long planning takes on models of every shape, and how soon it ends when it is interrupted.
 
-usage: python benchmarks/planning.py [--quick] [--only TEXT] [--interrupt SECONDS]
+usage: python benchmarks/planning.py [--methods auto ...] [--only TEXT] [--interrupt SECONDS]
 
 For each shape, targets and method: seconds of `plan` (without those in which kernels were compiled), what it said, and
 whether it kept to its limit (and two seconds for the last step). Every case has a process of its own; one that is far
@@ -138,7 +138,7 @@ def _watch(shape: str, number: int, method: str, interrupt: float | None) -> tup
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Measure how long planning takes.")
-    parser.add_argument("--quick", action="store_true", help="the method 'auto' alone")
+    parser.add_argument("--methods", nargs="+", default=_METHODS, choices=_METHODS, help="only these")
     parser.add_argument("--only", default="", help="shapes whose names have this text")
     parser.add_argument("--interrupt", type=float, help="send Ctrl-C after so many seconds")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
@@ -151,7 +151,7 @@ def main() -> None:
     table, over = Table("shape", "targets", "method", heading, "limit", "", "outcome"), 0
     for shape, (_, targets) in SHAPES.items():
         for number, target in enumerate(targets if options.only in shape else ()):
-            for method in _METHODS[:1] if options.quick else _METHODS:
+            for method in options.methods:
                 seconds, words = _watch(shape, number, method, options.interrupt)
                 is_over = seconds > limit + _SLACK
                 over += is_over

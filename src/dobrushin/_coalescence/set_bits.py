@@ -30,7 +30,6 @@ class SetBits(SetKernel):
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
     rate: ClassVar[float] = 1.2e9
-    step: ClassVar[float] = 4e-7
     has_twin: ClassVar[bool] = True
 
     @classmethod
@@ -54,6 +53,10 @@ class SetBits(SetKernel):
     @property
     def costs(self) -> NDArray[np.float64]:
         return np.full(self.region.size, 12.0 if self.neighbor.shape[1] > 8 else 1.0)
+
+    @property
+    def step(self) -> float:
+        return 4e-6 if self.neighbor.shape[1] > 8 else 4e-7
 
     def twin(self) -> Runner:
         from dobrushin._coalescence.device_set_bits import DeviceSetBits

@@ -38,9 +38,6 @@ REMEDY = (
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
 )
 
-# Each method but the last may take this part of the time that is left for planning.
-_SHARE = 0.5
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -207,6 +204,8 @@ class Method(ABC):
         What is counted: "chains", or what takes their place.
     bias_is_proven : bool
         Whether a bound on the bias holds for certain, and not at a confidence.
+    share : float
+        The part of the time that is left for planning that it may take in "auto", if it is not the last one.
     """
 
     name: ClassVar[str]
@@ -216,6 +215,7 @@ class Method(ABC):
     works_nearby: ClassVar[bool] = False
     outcomes: ClassVar[str] = "chains"
     bias_is_proven: ClassVar[bool] = True
+    share: ClassVar[float] = 0.5
 
     def __init__(self, query: Query, plan: Plan) -> None:
         self.query, self.plan = query, plan
@@ -440,7 +440,7 @@ def _ask_all(query: Query) -> Method:
     asked = [method for method in METHODS.values() if method.in_auto]
     for method in asked:
         try:
-            with current().part(_SHARE if method is not asked[-1] else 1.0):
+            with current().part(method.share if method is not asked[-1] else 1.0):
                 proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.arrays import frozen, prefix_sums
-from dobrushin._shared.deadline import current
+from dobrushin._shared.deadline import current, watch
 
 # A node of a few small tables is one step; otherwise its small tables are multiplied first.
 _FEW, _SMALL = 6, 2**12
@@ -27,6 +27,7 @@ _FEW, _SMALL = 6, 2**12
 _MANY = 12
 # Tables between looks at the limit on planning.
 _LOOK = 1024
+_STAGE = "steps of summing"
 
 Scope = tuple[int, ...]
 
@@ -116,7 +117,7 @@ class _Builder:
     def add_table(self, scope: Scope) -> int:
         """A table with these variables, without a place yet."""
         if len(self.scopes) % _LOOK == 0:
-            current().check("steps of summing")
+            current().check(_STAGE)
         self.scopes.append(scope)
         self.spans.append(math.prod([self.sizes[v] for v in scope]))
         self.slots.append(-1)
@@ -192,14 +193,14 @@ class _Builder:
         # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
         homes = [min(self.homes[v] for v in group) for group in groups]
         needed: set[int] = set()
-        for home in homes:
+        for home in watch(homes, _STAGE):
             while home not in needed and home in self.nodes:
                 needed.add(home)
                 home = parent.get(home, -1)
         messages_at = self._messages_by_variable(needed, parent)
         at_node: dict[int, list[int]] = {}
         at_message: dict[int, list[int]] = {}
-        for g, (group, home) in enumerate(zip(groups, homes, strict=True)):
+        for g, (group, home) in enumerate(watch(zip(groups, homes, strict=True), _STAGE)):
             block = self._smallest_message(group, messages_at)
             if block < 0:
                 at_node.setdefault(home, []).append(g)
@@ -319,12 +320,12 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
     made, operands, entries = zip(*builder.steps, strict=True) if builder.steps else ((), (), ())
     return Program(
         frozen(np.array(sizes, dtype=np.int64)),
-        frozen(prefix_sums(np.array([len(s) for s in builder.scopes])).astype(np.int64)),
-        frozen(np.array([v for scope in builder.scopes for v in scope], dtype=np.int64)),
+        frozen(prefix_sums(np.array([len(s) for s in watch(builder.scopes, _STAGE)])).astype(np.int64)),
+        frozen(np.array([v for scope in watch(builder.scopes, _STAGE) for v in scope], dtype=np.int64)),
         frozen(np.array(builder.slots, dtype=np.int64)),
         frozen(np.array(made, dtype=np.int64)),
         frozen(prefix_sums(np.array([len(o) for o in operands])).astype(np.int64)),
-        frozen(np.array([b for blocks in operands for b in blocks], dtype=np.int64)),
+        frozen(np.array([b for blocks in watch(operands, _STAGE) for b in blocks], dtype=np.int64)),
         frozen(np.array(entries, dtype=np.int64)),
         len(factors), n_up, roots, reads, builder.length, width, ones,
     )  # fmt: skip

@@ -51,7 +51,7 @@ def guiding_rows(known: KnownInfluence, targets: NDArray[np.int64]) -> RowSource
 
 
 class Around(NamedTuple):
-    """Some variables, and their influence on each other."""
+    """Some variables, and their influence on each other; that of others is on the diagonal, as if they were alike."""
 
     positions: NDArray[np.int64]  # increasing
     matrix: Any
@@ -73,8 +73,8 @@ def influence_around(known: KnownInfluence, targets: NDArray[np.int64]) -> Aroun
     place = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
     is_inside = inside[place] == rows.columns
     row = np.repeat(np.arange(len(inside)), np.diff(rows.start))
-    entries = (rows.values[is_inside], (row[is_inside], place[is_inside]))
-    return Around(inside, sparse.coo_array(entries, shape=(len(inside),) * 2).tocsr())
+    column = np.where(is_inside, place, row)
+    return Around(inside, sparse.coo_array((rows.values, (row, column)), shape=(len(inside),) * 2).tocsr())
 
 
 def radius_around(known: KnownInfluence, around: Around) -> float:

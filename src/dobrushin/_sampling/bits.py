@@ -39,7 +39,6 @@ class Bits(Kernel):
     error: NDArray[np.float64]
     name: ClassVar[str] = "bits"
     rate: ClassVar[float] = 3e9
-    step: ClassVar[float] = 2e-7
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
     has_twin: ClassVar[bool] = True
@@ -64,6 +63,10 @@ class Bits(Kernel):
     @property
     def costs(self) -> NDArray[np.float64]:
         return np.full(self.region.size, 3.5 if self.neighbor.shape[1] > 4 else 1.0)
+
+    @property
+    def step(self) -> float:
+        return 1e-6 if self.neighbor.shape[1] > 4 else 2e-7
 
     def twin(self) -> Runner:
         from dobrushin._sampling.cuda.bits import DeviceBits

@@ -99,7 +99,6 @@ class Runner(ABC):
 
     name: ClassVar[str]
     rate: ClassVar[float]  # updates per second and core of an ordinary machine, to tell how long a run will take
-    step: ClassVar[float] = 0.0  # seconds that a step of a batch takes besides its updates
     lanes: ClassVar[int]  # chains that share a stream
     batch: ClassVar[int]  # chains that are run together at most
     workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
@@ -111,6 +110,11 @@ class Runner(ABC):
     def costs(self) -> NDArray[np.float64]:
         """How many times as long an update takes as `rate` says, by own number of its variable."""
         return np.ones(self.region.size)
+
+    @property
+    def step(self) -> float:
+        """Seconds that a step of a batch takes besides its updates."""
+        return 0.0
 
     @property
     def cost(self) -> float:
