@@ -290,7 +290,7 @@ def make_coalescence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Wo
 def make_exact_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`exact_sample`, and how often each state should be drawn."""
     target, seed = case.labels[int(rng.integers(len(case.labels)))], int(rng.integers(2**31))
-    draws = int(10 ** rng.uniform(4, 6) if is_heavy else 10 ** rng.uniform(0, 4))
+    draws = int(10 ** rng.uniform(4, 5) if is_heavy else 10 ** rng.uniform(0, 4))
     most = int(10 ** rng.uniform(0, 4))
 
     def judge(samples: Any) -> list[str]:

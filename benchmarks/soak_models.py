@@ -74,12 +74,17 @@ class Case:
         """From a clique tree, where there is a small one."""
         if isinstance(target, db.Statistic | db.Joint) or evidence:
             return None
-        try:
-            self._marginals = getattr(self, "_marginals", None) or db.exact.marginals(self.whole, memory_limit=2**24)
-        except db.BudgetError:
+        if self._marginals is None:
             return None
         position = self.whole.index(target)
         return float(self._marginals[position][list(self.whole.states(position)).index(state)])
+
+    @cached_property
+    def _marginals(self) -> list[NDArray[np.float64]] | None:
+        try:
+            return db.exact.marginals(self.whole, memory_limit=2**24)
+        except db.BudgetError:
+            return None
 
     def allowed_state(self, rng: np.random.Generator) -> NDArray[np.int64] | None:
         """A joint state of positive probability; None where they are not enumerated."""
