@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Target, shown
+from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
@@ -73,6 +74,9 @@ class Estimate:
     stopped_by : str or None
         What ended the run before it reached the tolerance: "the time limit", "Ctrl-C", ... The intervals hold all the
         same. They are wider.
+    log_evidence : LogPartition or None
+        Natural logarithm of the probability of the evidence, with its `error`, beside exact answers; None where there
+        is no evidence, where the answer is not exact, or where it would take longer than the answer.
 
     Examples
     --------
@@ -97,6 +101,7 @@ class Estimate:
     certificate: Variation | None = None
     seed: Any = None
     stopped_by: str | None = None
+    log_evidence: LogPartition | None = None
 
     def lift(self, part: Numbering) -> Estimate:
         """The same with plan and certificate by positions in the model that the part belongs to."""
@@ -247,6 +252,7 @@ class Estimate:
             "kernel": self.plan.kernel or "none",
             "seed": str(self.seed),
             "assumptions": list(self.assumptions),
+            **({} if self.log_evidence is None else {"log_evidence": float(self.log_evidence)}),
         }
 
     @property
@@ -264,9 +270,18 @@ class Estimate:
     def footer(self) -> str:
         """What it took, in a line."""
         if self.plan.scan is None:
-            return self.plan.reason
+            return "; ".join(filter(None, (self.plan.reason, self.evidence_text)))
         outcomes = "runs" if self.samples is None else "chains"
         return f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}, seed {self.seed}"
+
+    @property
+    def evidence_text(self) -> str:
+        """The probability of the evidence for people; empty where it is not known."""
+        if self.log_evidence is None:
+            return ""
+        if self.log_evidence > math.log(1e-300):
+            return f"P(evidence) = {math.exp(self.log_evidence):.6g}"
+        return f"log P(evidence) = {self.log_evidence:.6g}"
 
     def __str__(self) -> str:
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import (
     METHODS,
     Method,
@@ -204,7 +205,8 @@ def answer_query(
         return estimate if part is None else estimate.lift(part)
 
     with adapt_errors(adapt, part):
-        return adapt(answer(method, sequence, running))
+        estimate = adapt(answer(method, sequence, running))
+    return weigh_evidence(estimate, model, evidence, settings, running)
 
 
 def _reachable(plan: Plan, settings: Settings, running: Running) -> float:

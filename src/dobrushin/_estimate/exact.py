@@ -21,7 +21,7 @@ from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
 # A plan takes about so long per variable to find.
-_SECONDS_PER_VARIABLE = 2.4e-5
+SECONDS_PER_VARIABLE = 2.4e-5
 # In larger models the first question about one variable is planned by itself.
 _LARGE = 2**16
 # Statistics of so few joint states have exact means.
@@ -48,7 +48,7 @@ class Exact(Method):
         best = choice.best
         # Looking for a plan costs time by itself: not worth it where sampling is done sooner.
         worth = math.inf if best is None else max(best.plan.seconds, _QUICK)
-        search = query.model.n_variables * _SECONDS_PER_VARIABLE
+        search = query.model.n_variables * SECONDS_PER_VARIABLE
         search *= 0.5 if _is_alone(query, query.questions[0]) else 1.0
         if not choice.by_name and (query.is_part or search >= worth):
             return best
@@ -140,7 +140,7 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
     if _is_alone(query, question):
         return known_plan(space, _limit(query), tuple(positions))
     plan = known_plan(space, _limit(query))
-    rebuilt = space.model.n_variables * _SECONDS_PER_VARIABLE  # what a plan for these alone would take
+    rebuilt = space.model.n_variables * SECONDS_PER_VARIABLE  # what a plan for these alone would take
     if plan.seconds <= max(_KEPT, rebuilt) or 2 * len(positions) > space.model.n_variables or space.sums is not None:
         return plan
     return plan.asking(space.model._form.tables(), [(i,) for i in positions])

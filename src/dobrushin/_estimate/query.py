@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
 from dobrushin._exact.engine import SumPlan, Sums
+from dobrushin._exact.partition import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
@@ -267,6 +268,10 @@ class Workspace:
         By the positions of the variables whose joint law is asked for; the empty key is for all single variables.
     sums : Sums or None
         The marginals of all single variables.
+    log_partition : LogPartition or None
+        Logarithm of the sum of all unnormalised probabilities.
+    log_evidence : LogPartition or None
+        Logarithm of the probability of the evidence by which the model was made.
     """
 
     model: Model
@@ -275,6 +280,8 @@ class Workspace:
     place: Numbering | None = None
     sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
     sums: Sums | None = None
+    log_partition: LogPartition | None = None
+    log_evidence: LogPartition | None = None
     _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
     _lock: Any = field(default_factory=RLock)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.engine import UNIT, NoAllowedState, plan_sums, shifted_tables
 from dobrushin._exact.maxima import maximise
+from dobrushin._exact.partition import LogPartition, condition, plan_partition
 from dobrushin._exact.working import Working
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
@@ -22,33 +23,6 @@ from dobrushin.errors import ArgumentError
 
 # States of the variables, by label.
 Evidence = Mapping[Any, Any]
-
-
-class LogPartition(float):
-    """A logarithm of a sum that works as a float, and says how far it may be off.
-
-    Attributes
-    ----------
-    value : float
-        The number itself.
-    error : float
-        The true number is within `value` - `error` and `value` + `error`.
-    """
-
-    error: float
-
-    def __new__(cls, value: float, error: float) -> LogPartition:
-        number = super().__new__(cls, value)
-        number.error = error
-        return number
-
-    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]
-        return float(self), self.error
-
-    @property
-    def value(self) -> float:
-        """The number as a plain float."""
-        return float(self)
 
 
 @dataclass(frozen=True)
@@ -149,25 +123,9 @@ def log_partition(
     0.7311
     """
     tables, limit = _read(model, memory_limit, "exact.log_partition")
-    given = _read_evidence(model, evidence, "exact.log_partition")
-    try:
-        rest, constant = _condition(tables, given)
-    except ImpossibleEvidence:
-        return LogPartition(-math.inf, 0.0)
-    if constant == -math.inf:
-        return LogPartition(-math.inf, 0.0)
-    if rest is None:
-        return LogPartition(constant, 2.0 * UNIT * abs(constant))
+    given = read_digits(model, evidence, "exact.log_partition")
     working = Working(progress=progress)
-    plan = plan_sums(rest, [], limit, working)
-    try:
-        sums = plan.run(rest, "exact.log_partition", working=working, limit=limit)
-    except NoAllowedState:
-        if given:
-            return LogPartition(-math.inf, 0.0)
-        raise
-    value = sums.log_partition + constant
-    return LogPartition(value, sums.log_partition_error + 2.0 * UNIT * (abs(constant) + abs(value)))
+    return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit)
 
 
 def most_likely(
@@ -203,12 +161,12 @@ def most_likely(
     {0: -1, 1: -1, 2: 1}
     """
     tables, limit = _read(model, memory_limit, "exact.most_likely")
-    given = _read_evidence(model, evidence, "exact.most_likely")
+    given = read_digits(model, evidence, "exact.most_likely")
     digits = np.full(model.n_variables, -1, dtype=np.int64)
     digits[list(given)] = list(given.values())
     impossible = ArgumentError("exact.most_likely", "evidence", "possible under the model", evidence)
     try:
-        rest, constant = _condition(tables, given)
+        rest, constant = condition(tables, given)
     except ImpossibleEvidence:
         raise impossible from None
     if constant == -math.inf:
@@ -239,8 +197,8 @@ def _read(model: Any, limit: Any, function: str) -> tuple[FactorTables, float]:
     return model._form.tables(), read_limit(limit, function)
 
 
-def _read_evidence(model: Model, evidence: Any, function: str) -> dict[int, int]:
-    """Digits by position."""
+def read_digits(model: Model, evidence: Any, function: str) -> dict[int, int]:
+    """Evidence as digits by position."""
     if not evidence:
         return {}
     check.evidence(evidence, function)
@@ -253,19 +211,3 @@ def _read_evidence(model: Model, evidence: Any, function: str) -> dict[int, int]
             raise ArgumentError(function, "evidence", f"one of the states {words} of {label!r}", value)
         given[position] = states.index(int(value))
     return given
-
-
-def _condition(tables: FactorTables, given: dict[int, int]) -> tuple[FactorTables | None, float]:
-    """The tables of the other variables, None if there are none, and the constant that conditioning leaves out."""
-    if not given:
-        return tables, 0.0
-    state = np.zeros(tables.n_variables, dtype=np.int64)
-    fixed = np.zeros(tables.n_variables, dtype=bool)
-    state[list(given)], fixed[list(given)] = list(given.values()), True
-    constants = []
-    for k in range(tables.n_factors):
-        scope, table = tables.factor(k)
-        if (scope and all(fixed[v] for v in scope)) or (not scope and fixed.all()):
-            constants.append(float(table[tuple(state[v] for v in scope)]))
-    constant = -math.inf if -math.inf in constants else math.fsum(constants)
-    return (None if fixed.all() else tables.condition(fixed, state)), constant

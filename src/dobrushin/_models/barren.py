@@ -22,11 +22,22 @@ _EQUAL = 1e-12
 
 
 class Rest(NamedTuple):
-    """What is left: which variables, which factors, and a bound on how far its log-density is off, up to a constant."""
+    """What is left, and what was summed.
+
+    Attributes
+    ----------
+    variables, factors : arrays of bool
+        What is left.
+    error : float
+        Bounds how far its log-density is off, up to a constant.
+    sums : list of pairs
+        Factors that were dropped, each with the axis over which it was summed.
+    """
 
     variables: NDArray[np.bool_]
     factors: NDArray[np.bool_]
     error: float
+    sums: list[tuple[int, int]]
 
 
 def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Rest:
@@ -39,7 +50,7 @@ def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Rest:
     count = np.diff(form.factor_start).tolist()  # factors that are left, of each variable
     variables, factors = np.ones(form.n_variables, dtype=bool), np.ones(form.n_factors, dtype=bool)
     waiting = np.flatnonzero((np.diff(form.factor_start) <= 1) & ~wanted).tolist()
-    error = 0.0
+    error, sums = 0.0, []
     while waiting:
         v = waiting.pop()
         if not variables[v]:
@@ -47,17 +58,19 @@ def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Rest:
         own = [k for k in factor_of[factor_start[v] : factor_start[v + 1]] if factors[k]]
         if own:
             scope = form.scope[form.scope_start[own[0]] : form.scope_start[own[0] + 1]].tolist()
-            variation = form.sum_variation(own[0], scope.index(v))
+            axis = scope.index(v)
+            variation = form.sum_variation(own[0], axis)
             if variation == math.inf:
                 continue
             error += variation
+            sums.append((own[0], axis))
             factors[own[0]] = False
             for u in scope:
                 count[u] -= 1
                 if count[u] <= 1 and not wanted[u]:
                     waiting.append(u)
         variables[v] = False
-    return Rest(variables, factors, error)
+    return Rest(variables, factors, error, sums)
 
 
 def sum_variation(log_table: NDArray[np.float64], axis: int) -> float:
@@ -74,3 +87,10 @@ def sum_variation(log_table: NDArray[np.float64], axis: int) -> float:
     if least <= 0.0 or most - least > _EQUAL * least:
         return math.inf
     return (most - least) / least + (log_table.shape[axis] + 16) * 2.0**-51
+
+
+def log_sum(log_table: NDArray[np.float64], axis: int) -> float:
+    """The logarithm of the sum over an axis where it is about constant: as far off as `sum_variation` says."""
+    top = float(log_table.max())
+    first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
+    return top + math.log(float(np.exp(first - top).sum()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._models.barren import sum_out, sum_variation
+from dobrushin._models.barren import log_sum, sum_out, sum_variation
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.forms import Form, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
@@ -267,6 +268,19 @@ class FactorTables(Form):
     def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_], float]:
         rest = sum_out(self, wanted)
         return self._select(rest.variables, rest.factors), rest.variables, rest.error
+
+    def sum_out_barren(self) -> tuple[FactorTables | None, float, float]:
+        """All that can be summed by itself is: what is left, the logarithm of the sum, and how far that may be off."""
+        rest = sum_out(self, np.zeros(self.n_variables, dtype=bool))
+        terms = [log_sum(self.factor(k)[1], axis) for k, axis in rest.sums]
+        # Variables that are in no factor any more go with as many terms as they have states.
+        alone = ~rest.variables
+        alone[[self.factor(k)[0][axis] for k, axis in rest.sums]] = False
+        terms += np.log(self._cardinalities[alone]).tolist()
+        if not rest.variables.any():
+            terms += [float(self.factor(k)[1]) for k in np.flatnonzero(rest.factors).tolist()]
+        left = self._select(rest.variables, rest.factors) if rest.variables.any() else None
+        return left, math.fsum(terms), rest.error
 
     def sum_variation(self, k: int, axis: int) -> float:
         """How much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""

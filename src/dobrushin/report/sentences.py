@@ -49,6 +49,8 @@ def facts(estimate: Estimate) -> list[tuple[str, str]]:
     if plan.scan is not None:
         work = f"{estimate.steps:,} steps x {estimate.chains:,} {method.outcomes}, kernel {plan.kernel}"
         lines.append(("Work", work))
+    if estimate.evidence_text:
+        lines.append(("Evidence", estimate.evidence_text))
     return lines
 
 

@@ -1,0 +1,61 @@
+"""How probable the evidence is, beside an exact answer: a quotient of two partition functions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.exact import SECONDS_PER_VARIABLE, Exact
+from dobrushin._estimate.query import Settings, Workspace, read_evidence, workspace
+from dobrushin._exact.partition import LogPartition, plan_partition
+from dobrushin._exact.working import Working
+from dobrushin._models import Model
+from dobrushin._shared.deadline import Deadline
+from dobrushin._shared.log import log
+from dobrushin._shared.memory import memory_limit as read_memory
+from dobrushin._shared.running import Running
+from dobrushin.errors import BudgetError, EstimateInterrupted
+
+# It may take this long, or this share of what the answer was expected to take.
+_QUICK, _SHARE = 0.1, 0.5
+
+
+def weigh_evidence(estimate: Estimate, model: Model, evidence: Any, settings: Settings, running: Running) -> Estimate:
+    """An exact answer with the probability of its evidence, where that takes little beside the answer."""
+    if estimate.plan.method != Exact.name or not evidence or not model.is_whole:
+        return estimate
+    allowed = max(_QUICK, _SHARE * estimate.plan.seconds)
+    whole = workspace(model)
+    observed = read_evidence(model, evidence)
+    given = whole.given(observed)
+    try:
+        with Deadline(min(running.deadline.left, 4.0 * allowed), "P(evidence)"):
+            if given.log_evidence is None:
+                given.log_evidence = _log_evidence(whole, observed, allowed, settings)
+    except BudgetError as refusal:
+        log.info("P(evidence) is left out: %s", refusal)
+    except KeyboardInterrupt:
+        raise EstimateInterrupted(estimate) from None
+    return replace(estimate, log_evidence=given.log_evidence)
+
+
+def _log_evidence(whole: Workspace, evidence: dict[Hashable, int], allowed: float, settings: Settings) -> LogPartition:
+    model, limit, working = whole.model, read_memory(settings.memory_limit, "estimate"), Working()
+    _refuse(2.0 * model.n_variables * SECONDS_PER_VARIABLE, allowed)
+    tables = model._form.tables()
+    positions = {model.index(label): state for label, state in evidence.items()}
+    digits = {i: model.states(i).index(state) for i, state in positions.items()}
+    above = plan_partition(tables, digits, limit, working)
+    _refuse(above.seconds, allowed)
+    if whole.log_partition is None:
+        below = plan_partition(tables, {}, limit, working)
+        _refuse(above.seconds + below.seconds, allowed)
+        whole.log_partition = below.run("estimate", working, limit)
+    return LogPartition.ratio(above.run("estimate", working, limit), whole.log_partition)
+
+
+def _refuse(seconds: float, allowed: float) -> None:
+    if seconds > allowed:
+        raise BudgetError("P(evidence)", seconds, allowed, "seconds", "dobrushin.exact.log_partition computes it.")
