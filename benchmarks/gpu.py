@@ -22,8 +22,8 @@ from scipy import sparse
 
 import dobrushin as db
 from dobrushin._coalescence.set_kernel import choose_sets
-from dobrushin._sampling.cuda.device import cupy, is_available
 from dobrushin._sampling.kernel import Runner, Work, choose_kernel
+from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.running import master_key
 
 _WIDTH = 160

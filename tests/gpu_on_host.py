@@ -33,9 +33,12 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 template <class T> void atomicAdd(T* where, T what) { *where += what; }
+template <class T> void atomicMax(T* where, T what) { *where = *where < what ? what : *where; }
+template <class T> void atomicMin(T* where, T what) { *where = *where > what ? what : *where; }
 inline void __syncthreads() {}
 """
-_TYPES = {np.int32: ctypes.c_int32, np.uint32: ctypes.c_uint32, np.uint64: ctypes.c_uint64}
+_TYPES = {np.int32: ctypes.c_int32, np.uint32: ctypes.c_uint32, np.int64: ctypes.c_int64, np.uint64: ctypes.c_uint64}
+_TYPES |= {np.float64: ctypes.c_double}
 
 
 class OutOfMemoryError(MemoryError):

@@ -12,9 +12,10 @@ from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batch
-from dobrushin._sampling.cuda import bits, device, device_kernel
+from dobrushin._sampling.cuda import bits, device_kernel
 from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
+from dobrushin._shared import device
 from dobrushin._shared.running import master_key
 from models import random_model
 

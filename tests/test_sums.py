@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 import dobrushin as db
-from dobrushin._exact import engine, order
+from dobrushin._exact import arithmetic, engine, order
 from dobrushin._exact.engine import SumPlan, plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
 from dobrushin._exact.working import Working
@@ -260,7 +260,7 @@ def largest_excess(model, sums, variables=None):
 
 def wide(model, plan):
     """The sums with numbers that have exponents of their own."""
-    return engine._Wide(plan.program, engine.shifted_tables(model._form.tables(), "test")).run(Working())
+    return arithmetic.Wide(plan.program, arithmetic.shifted_tables(model._form.tables(), "test")).run(Working())
 
 
 @pytest.mark.parametrize(("family", "zeros"), CASES)
@@ -289,7 +289,7 @@ def treacherous():
 def plain(model, plan):
     """The sums with plain numbers, whatever underflows."""
     tables = model._form.tables()
-    return engine._Plain(plan.program, tables, engine.shifted_tables(tables, "test")).run(Working())
+    return arithmetic.Plain(plan.program, tables, arithmetic.shifted_tables(tables, "test")).run(Working())
 
 
 def test_what_underflows_is_not_lost():
@@ -313,7 +313,7 @@ def test_what_underflows_is_not_lost():
 def test_a_bound_without_underflow_is_wrong(monkeypatch):
     """Negative control."""
     model, plan = treacherous()
-    monkeypatch.setattr(engine, "UNDERFLOW", 0.0)
+    monkeypatch.setattr(arithmetic, "UNDERFLOW", 0.0)
     sums = plan.run(model._form.tables(), "test")
     assert sums.marginals[0][1] > 0.999
     assert largest_excess(model, sums, [1]) > 0.9
@@ -322,7 +322,7 @@ def test_a_bound_without_underflow_is_wrong(monkeypatch):
 def test_a_bound_without_roundings_is_wrong(monkeypatch):
     """Negative control."""
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(engine, "UNIT", 2.0**-75)
+    monkeypatch.setattr(arithmetic, "UNIT", 2.0**-75)
     model = random_model(rng, "factors", n=6, strength=3.0)
     tables = model._form.tables()
     assert largest_excess(model, plan_sums(tables, singles(model), 1e9).run(tables, "test")) > 0

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dobrushin._sampling.cuda.bits import DeviceWords
-from dobrushin._sampling.cuda.device import cupy, launch
 from dobrushin._sampling.cuda.device_kernel import BLOCK
+from dobrushin._shared.device import cupy, launch
 
 
 class DeviceSetBits(DeviceWords):

@@ -88,7 +88,7 @@ def estimate(
     memory_limit : number or str, optional
         Bytes that exact sums may take, as a number or as in "2GiB". Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
-        Where to draw; see `sample`. The answer is the same.
+        Where to draw and to sum; see `sample`. The draws are the same, sums differ by rounding.
     executor : concurrent.futures.Executor, optional
         Runs the chains; default: one thread per core.
     progress : bool
@@ -136,6 +136,7 @@ def estimate(
     """
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    settings = settings._replace(backend=backend)
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 

@@ -12,11 +12,11 @@ from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import PlanSearch, Query, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
-from dobrushin._exact.engine import NoAllowedState, SumPlan, Sums, plan_sums
+from dobrushin._exact.arithmetic import NoAllowedState, Sums
+from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._exact.working import Working
 from dobrushin._shared.deadline import LateError, current
 from dobrushin._shared.memory import bytes_text
-from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -58,11 +58,12 @@ class Exact(Method):
         reason = "no dearer than sampling" if best is not None else "Dobrushin's bound says nothing"
         plans = [_plan_for(query, question) for question in query.questions]
         distinct = list({id(plan): plan for plan in plans}.values())
-        seconds = sum(search + plan.seconds for plan in distinct)
+        seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
         most = max(distinct, key=lambda plan: plan.bytes)
         why = "asked for" if choice.by_name else reason
         entries = sum(plan.entries for plan in distinct)
         words = f"{why}: sums of {entries:.2g} entries, width {max(plan.width for plan in distinct)}"
+        words += ", on the GPU" if any(plan.on_device(query.backend) for plan in distinct) else ""
         draft = cls.draft(query, f"{words}, take {bytes_text(most.bytes)}", 0.0, seconds=seconds)
         return cls(query, draft, plans) if best is None or seconds < worth else best
 
@@ -97,8 +98,9 @@ class Exact(Method):
         of_all = plan is space.sum_plans[()].plan if () in space.sum_plans else False
         if of_all and space.sums is not None:
             return space.sums
+        tables, limit = space.model._form.tables(), _limit(self.query)
         try:
-            sums = plan.run(space.model._form.tables(), "estimate", working=working, limit=_limit(self.query))
+            sums = plan.run(tables, "estimate", working=working, limit=limit, backend=self.query.backend)
         except NoAllowedState:
             raise space.impossible() from None
         if of_all:
@@ -123,7 +125,7 @@ def _relative_error(sums: Sums, rounding: float) -> float:
 
 
 def _limit(query: Query) -> float:
-    return read_memory(query.memory_limit, "estimate")
+    return sum_memory(query.memory_limit, query.backend, "estimate")
 
 
 def _plan_for(query: Query, question: Question) -> SumPlan:

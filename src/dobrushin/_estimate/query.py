@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
-from dobrushin._exact.engine import SumPlan, Sums
+from dobrushin._exact.arithmetic import Sums
+from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.partition import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
@@ -47,6 +48,7 @@ class Settings(NamedTuple):
     budget: float | None
     time: float | None = None  # seconds for the whole call
     memory_limit: float | None = None
+    backend: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Query:
     budget: float | None
     time: float | None = None
     memory_limit: float | None = None
+    backend: str = "auto"
     is_part: bool = False  # the model is a part of a larger one
     relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 

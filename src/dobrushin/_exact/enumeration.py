@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._exact.engine import NoAllowedState
+from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._models import FactorGraph, Model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.engine import UNIT, SumPlan, no_allowed_state, shifted_tables
+from dobrushin._exact.arithmetic import UNIT, no_allowed_state, shifted_tables
+from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.working import Working
 from dobrushin._kernels.semirings import take_maxima
 from dobrushin._models.factors import FactorTables

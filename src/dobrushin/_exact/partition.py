@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dobrushin._exact.engine import UNIT, NoAllowedState, SumPlan, no_allowed_state, plan_sums
+from dobrushin._exact.arithmetic import UNIT, NoAllowedState, no_allowed_state
+from dobrushin._exact.engine import SumPlan, plan_sums
 from dobrushin._exact.working import Working
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
@@ -74,14 +75,14 @@ class PartitionPlan:
         """About how long it takes."""
         return 0.0 if self.plan is None else self.plan.seconds
 
-    def run(self, function: str, working: Working, limit: float) -> LogPartition:
+    def run(self, function: str, working: Working, limit: float, backend: str = "cpu") -> LogPartition:
         """Make the sum; `function` is named in errors."""
         value, error = self.constant, self.error
         try:
             if value == -math.inf:
                 raise no_allowed_state(self.tables, function)
             if self.plan is not None:
-                sums = self.plan.run(self.tables, function, working=working, limit=limit)
+                sums = self.plan.run(self.tables, function, working=working, limit=limit, backend=backend)
                 value += sums.log_partition
                 error += sums.log_partition_error
         except NoAllowedState:

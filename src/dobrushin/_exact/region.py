@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.engine import NoAllowedState, plan_in_order
+from dobrushin._exact.arithmetic import NoAllowedState
+from dobrushin._exact.engine import plan_in_order
 from dobrushin._exact.working import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, greedy_order, two_colour
 from dobrushin._models.factors import FactorTables

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.engine import UNIT, NoAllowedState, plan_sums, shifted_tables
+from dobrushin._exact.arithmetic import UNIT, NoAllowedState, shifted_tables
+from dobrushin._exact.engine import plan_sums, sum_memory
 from dobrushin._exact.maxima import maximise
 from dobrushin._exact.partition import LogPartition, condition, plan_partition
 from dobrushin._exact.working import Working
@@ -18,7 +19,7 @@ from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._shared import validate as check
-from dobrushin._shared.memory import memory_limit as read_limit
+from dobrushin._shared.running import BACKENDS
 from dobrushin.errors import ArgumentError
 
 # States of the variables, by label.
@@ -44,7 +45,9 @@ class MostLikely:
     error: float
 
 
-def marginals(model: Model, *, memory_limit: float | str | None = None, progress: bool = False) -> list[NDArray[Any]]:
+def marginals(
+    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool = False
+) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
     Parameters
@@ -54,6 +57,8 @@ def marginals(model: Model, *, memory_limit: float | str | None = None, progress
     memory_limit : float or str, optional
         Bytes that the messages may take, as a number or as in "2GiB"; if they would need more, `BudgetError` is raised
         before any is made. Default: most of the memory that is free.
+    backend : {"auto", "cpu", "cuda"}
+        Where to sum. "auto" takes a GPU for large sums if there is one.
     progress : bool
         Show a bar.
 
@@ -76,15 +81,20 @@ def marginals(model: Model, *, memory_limit: float | str | None = None, progress
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
-    tables, limit = _read(model, memory_limit, "exact.marginals")
+    tables, limit = _read(model, memory_limit, "exact.marginals", backend)
     working = Working(progress=progress)
     groups = [(v,) for v in range(model.n_variables)]
     plan = plan_sums(tables, groups, limit, working)
-    return plan.run(tables, "exact.marginals", working=working, limit=limit).marginals
+    return plan.run(tables, "exact.marginals", working=working, limit=limit, backend=backend).marginals
 
 
 def log_partition(
-    model: Model, *, evidence: Evidence | None = None, memory_limit: float | str | None = None, progress: bool = False
+    model: Model,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | str | None = None,
+    backend: str = "auto",
+    progress: bool = False,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
 
@@ -94,7 +104,7 @@ def log_partition(
     evidence : dict from label to state, optional
         Sum only over the joint states that have these. So log P(evidence) is the difference of two calls, with the
         evidence and without; of a Bayesian network it is the first alone.
-    memory_limit, progress
+    memory_limit, backend, progress
         As for `marginals`.
 
     Returns
@@ -122,10 +132,10 @@ def log_partition(
     >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
-    tables, limit = _read(model, memory_limit, "exact.log_partition")
+    tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
     given = read_digits(model, evidence, "exact.log_partition")
     working = Working(progress=progress)
-    return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit)
+    return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit, backend)
 
 
 def most_likely(
@@ -191,10 +201,11 @@ def most_likely(
     return MostLikely(states, density, gap + rounding)
 
 
-def _read(model: Any, limit: Any, function: str) -> tuple[FactorTables, float]:
+def _read(model: Any, limit: Any, function: str, backend: str = "cpu") -> tuple[FactorTables, float]:
     if not isinstance(model, Model):
         raise ArgumentError(function, "model", "a model", model)
-    return model._form.tables(), read_limit(limit, function)
+    check.choice(backend, BACKENDS, function, "backend")
+    return model._form.tables(), sum_memory(limit, backend, function)
 
 
 def read_digits(model: Model, evidence: Any, function: str) -> dict[int, int]:

@@ -15,6 +15,7 @@ from dobrushin._exact.program import Program
 from dobrushin._kernels.contraction import LENGTH, MADE, add_products, extremes, layout, rescale
 from dobrushin._shared.deadline import Deadline, current
 from dobrushin._shared.executors import cores, own_executor
+from dobrushin._shared.memory import has_room_for_threads
 from dobrushin._shared.running import progress_bar
 
 # Combinations of states that are summed in one call of a kernel: some hundredths of a second.
@@ -52,18 +53,25 @@ class Working:
         with self.threads(), ExitStack() as stack:
             self._report = stack.enter_context(progress_bar(self._progress, entries, "sums", "entries"))
             self._done = 0
+            stack.callback(self._forget_bar)
             yield
+
+    def _forget_bar(self) -> None:
+        self._report = None
 
     @contextmanager
     def threads(self) -> Iterator[None]:
         """While this lasts kernels run in other threads, so that this one hears Ctrl-C."""
+        if not has_room_for_threads(self._workers):
+            yield
+            return
         self._pool = ThreadPoolExecutor(self._workers)
         try:
             yield
         finally:
             # Pieces that wait are dropped when something goes wrong; those that run end soon.
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool, self._report = None, None
+            self._pool = None
 
     def report(self, entries: int) -> None:
         """So much more is done."""

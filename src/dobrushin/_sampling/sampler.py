@@ -256,7 +256,7 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: 
         raise ArgumentError(function, "backend", "'cpu' for scans with random steps", "cuda")
     if not runner.has_twin:
         raise ArgumentError(function, "backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
-    from dobrushin._sampling.cuda.device import cupy
+    from dobrushin._shared.device import cupy
 
     cupy()  # says what is missing
     log.info("kernel %s runs on the GPU", runner.name)
@@ -267,7 +267,7 @@ def _pays_on_gpu(runner: Runner, scan: Scan, chains: int) -> bool:
     """Whether a run is better off on the GPU, if there is one."""
     if scan.is_random or not runner.has_twin or chains < MANY_CHAINS or chains * len(scan) < MANY_UPDATES:
         return False
-    from dobrushin._sampling.cuda.device import is_available
+    from dobrushin._shared.device import is_available
 
     return is_available()
 

@@ -14,8 +14,8 @@ from dobrushin.errors import ArgumentError
 
 # Part of the free memory that is taken where nobody says how much; and what is taken to be free where nothing is known.
 _SHARE, _UNKNOWN = 0.8, 2.0**31
-# Address space of a thread: its stack, and what it needs to begin.
-_THREAD = 2.0**24
+# Address space of a thread: its stack, a heap of its own, and room to begin. Python waits forever for one without.
+_THREAD = 2.0**26
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 

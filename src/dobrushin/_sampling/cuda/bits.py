@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device import cupy, function, launch
 from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel
+from dobrushin._shared.device import cupy, function, launch
 
 # Bits of thresholds that all chains look at: see bits.cu.
 PLANES = 12
@@ -23,7 +23,7 @@ class DeviceWords(DeviceKernel):
     width: ClassVar[Any] = np.uint64
 
     def _compiled(self, name: str) -> Any:
-        return function("bits", name, f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
+        return function(__package__, ("generator.cuh", "bits.cu"), name, f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
 
     def _choice(self, threshold: Any, degree: int) -> Any:
         n = threshold.shape[0]

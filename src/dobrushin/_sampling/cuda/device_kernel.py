@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device import cupy, free_memory, launch
 from dobrushin._sampling.kernel import Batches, Runner, Work
+from dobrushin._shared.device import cupy, free_memory, launch
 
 # Threads of a block: see bits.cu.
 BLOCK = 128

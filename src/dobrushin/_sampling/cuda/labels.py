@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device import cupy, function, launch
 from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel
+from dobrushin._shared.device import cupy, function, launch
 
 
 class _Labels(DeviceKernel):
@@ -28,7 +28,8 @@ class _Labels(DeviceKernel):
 
     def _compiled(self, name: str) -> Any:
         state = "signed char" if self.dtype == np.int8 else "int"
-        return function("labels", name, "-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}")
+        options = ("-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}")
+        return function(__package__, ("generator.cuh", "labels.cu"), name, *options)
 
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()

@@ -42,23 +42,19 @@ def is_available() -> bool:
     return True
 
 
-def function(source: str, name: str, *options: str) -> Any:
-    """A compiled kernel of `source`.cu, for the current device; CuPy keeps compiled code on disk."""
+def function(package: str, sources: tuple[str, ...], name: str, *options: str) -> Any:
+    """A kernel of some source files of a package, compiled for the current device; CuPy keeps compiled code on disk."""
     cp = cupy()
     with _LOCK:
-        return _module(cp, cp.cuda.runtime.getDevice(), source, options).get_function(name)
+        return _module(cp, cp.cuda.runtime.getDevice(), package, sources, options).get_function(name)
 
 
 @functools.cache
-def _module(cp: Any, device: int, source: str, options: tuple[str, ...]) -> Any:
+def _module(cp: Any, device: int, package: str, sources: tuple[str, ...], options: tuple[str, ...]) -> Any:
     del device  # part of the name of what is kept
-    code = "\n".join(source_of(part) for part in ("generator.cuh", f"{source}.cu"))
+    folder = resources.files(package)
+    code = "\n".join((folder / source).read_text() for source in sources)
     return cp.RawModule(code=code, options=("-std=c++17", *options))
-
-
-def source_of(name: str) -> str:
-    """The text of a source file."""
-    return (resources.files(__package__) / name).read_text()
 
 
 def launch(kernel: Any, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:

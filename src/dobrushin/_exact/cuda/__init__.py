@@ -1,0 +1,1 @@
+"""The sums of `_exact` on an NVIDIA GPU; behind the extra `cuda`."""

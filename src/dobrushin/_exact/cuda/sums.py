@@ -1,0 +1,124 @@
+"""The steps of sums on the GPU: the same tables in its memory, the same account of their errors. [trusted]"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._exact.arithmetic import UNDERFLOW, Plain
+from dobrushin._exact.working import Working
+from dobrushin._kernels.contraction import LENGTH, MADE, account
+from dobrushin._shared.device import cupy, function, launch
+
+_BLOCK = 256
+# More axes than a table in memory can have.
+_MOST_AXES = 64
+# Products that one launch makes: about a tenth of a second.
+_PIECE = 2**33
+# A table of fewer entries is made in parts, so that so many threads have something to do; no part has fewer terms.
+_THREADS, _LEAST_TERMS, _MOST_PARTS = 2**18, 64, 2**15
+# Parts that a thread adds up.
+_FEW_PARTS = 256
+
+
+class OnDevice(Plain):
+    """`Plain` on the device."""
+
+    def _fill(self, factors: NDArray[np.float64]) -> None:
+        cp = cupy()
+        self.store = cp.empty(self.program.length, dtype=np.float64)
+        self.store[: len(factors)] = cp.asarray(factors)
+        for block in self.program.ones:
+            self.program.table(self.store, block)[...] = 1.0
+
+    def table(self, block: int) -> NDArray[np.float64]:
+        here: Any = self.program.table(self.store, block)
+        return np.asarray(here.get())
+
+    def _run_steps(self, working: Working) -> bool:
+        return all(self._run_step(t, working) for t in range(len(self.program.made)))
+
+    def _run_step(self, t: int, working: Working) -> bool:
+        program, ledger = self.program, self.ledger
+        axes, _, terms = working.layout(program, t)
+        table = program.table(self.store, int(program.made[t])).reshape(-1)
+        working.look()
+        self._add_products(axes, program.offset[program.operands_of(t)], table, working)
+        most, least = _extremes(table)
+        shift = account(
+            t, terms, most, least, UNDERFLOW, program.made, program.operand_start, program.operand,
+            ledger.exponent, ledger.units, ledger.absolute, ledger.least,
+        )  # fmt: skip
+        if shift:
+            half = -shift // 2
+            powers = (np.float64(math.ldexp(1.0, half)), np.float64(math.ldexp(1.0, -shift - half)))
+            _launch("rescale", table.size, (table, np.int64(table.size), *powers))
+        working.report(int(program.entries[t]))
+        return bool(most > 0.0)
+
+    def _add_products(self, axes: NDArray[np.int64], start: NDArray[np.int64], table: Any, working: Working) -> None:
+        """Make a table, in several launches if it is large, and in parts of the sums if it is small."""
+        cp, entries = cupy(), table.size
+        if not len(start):  # a product of nothing
+            table[...] = 1.0
+            return
+        rows, kept = _order_axes(axes)
+        lengths = rows[:, 0].tolist()
+        terms = math.prod(lengths[kept:])
+        fixed = (self.store, cp.asarray(rows), np.int32(kept), np.int32(len(rows) - kept), cp.asarray(start))
+        parts = max(1, min(_THREADS // entries, terms // _LEAST_TERMS, _MOST_PARTS))
+        share = -(-terms // parts)
+        parts = -(-terms // share)
+        out = table if parts == 1 else cp.empty(parts * entries, dtype=np.float64)
+        size = max(_BLOCK, _PIECE // max(terms, 1)) if parts == 1 else entries
+        for begin in range(0, entries, size):
+            end = min(entries, begin + size)
+            numbers = (begin, end, entries, share, terms)
+            arguments = (*fixed, *map(np.int64, numbers), out)
+            _launch("add_products", end - begin, arguments, parts, len(start))
+            if end < entries:
+                cp.cuda.get_current_stream().synchronize()
+                working.look()
+        if parts > 1:
+            _add_parts(out, parts, table)
+
+
+def _order_axes(axes: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Kept axes in the order of the table, then summed ones, fastest last, without their place in the table."""
+    axes = axes[axes[:, LENGTH] > 1]
+    kept, summed = axes[axes[:, MADE] > 0], axes[axes[:, MADE] == 0]
+    kept = kept[np.argsort(-kept[:, MADE], kind="stable")]
+    summed = summed[np.argsort(-summed[:, MADE + 1 :].max(axis=1, initial=0), kind="stable")]
+    return np.ascontiguousarray(np.delete(np.concatenate([kept, summed]), MADE, axis=1)), len(kept)
+
+
+def _add_parts(parts: Any, count: int, table: Any) -> None:
+    """Add up the parts of each entry, some at a time."""
+    cp, entries = cupy(), table.size
+    while count > 1:
+        rows = min(count, _FEW_PARTS)
+        left = -(-count // rows)
+        if rows * left != count:  # filled up with zeros
+            filled = cp.zeros(rows * left * entries, dtype=np.float64)
+            filled[: count * entries] = parts
+            parts = filled
+        out = table if left == 1 else cp.empty(left * entries, dtype=np.float64)
+        _launch("add_parts", left * entries, (parts, np.int64(left * entries), np.int32(rows), out))
+        parts, count = out, left
+
+
+def _extremes(table: Any) -> tuple[float, float]:
+    """The largest entry, and the smallest that is not 0."""
+    found = cupy().asarray(np.array([0.0, np.inf]).view(np.uint64))
+    threads = min(table.size, 2**16)
+    _launch("extremes", threads, (table, np.int64(table.size), found))
+    most, least = found.get().view(np.float64)
+    return float(most), float(least)
+
+
+def _launch(name: str, threads: int, arguments: tuple[Any, ...], rows: int = 1, count: int = 1) -> None:
+    options = (f"-DCOUNT={count}", f"-DMOST_AXES={_MOST_AXES}")
+    launch(function(__package__, ("contraction.cu",), name, *options), threads, _BLOCK, arguments, rows)
