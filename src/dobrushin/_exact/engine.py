@@ -27,7 +27,7 @@ from dobrushin.errors import BudgetError
 # Seconds: a step takes about so long by itself, and so long for each combination of states.
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
 # The same on the GPU; and so many entries pay there.
-_SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _MANY = 2e-4, 1e-11, 2**27
+_SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _MANY = 4e-4, 6e-11, 2**28
 # Sums whose error beyond rounding may be larger are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
 
