@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 import dobrushin as db
+from dobrushin._estimate.method import METHODS
 from dobrushin._exact import arithmetic, engine, order
 from dobrushin._exact.engine import SumPlan, plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
@@ -679,3 +680,13 @@ def test_the_error_of_the_most_likely_state_counts_the_rounding_of_its_density()
     best = db.exact.most_likely(db.FactorGraph([2], [((0,), [0.1, 0.1]), ((0,), [0.7, 0.7])]))
     assert Fraction(0.1) + Fraction(0.7) <= Fraction(best.log_density) + Fraction(best.error)
     assert best.error < 1e-14
+
+
+def test_auto_says_how_many_bytes_are_missing(monkeypatch):
+    for name in ("local", "parts", "coalescence"):
+        monkeypatch.setattr(METHODS[name], "in_auto", False)
+    model = db.Ising.grid(9, 9, couplings=3.0 * np.random.default_rng(0).choice([-1.0, 1.0], size=144))
+    with pytest.raises(
+        db.CertificateError, match=r"exact: sums would take .* more than they may: raise 'memory_limit'"
+    ):
+        db.estimate(model, [0], memory_limit="1KB", tolerance=1e-3)

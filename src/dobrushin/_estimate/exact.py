@@ -56,7 +56,12 @@ class Exact(Method):
             # Half of the time is for work that is expected. The next method can use it better.
             raise cls.refuse(f"to find an order of summing would take {search:.2g} s, longer than planning may take.")
         reason = "no dearer than sampling" if best is not None else "Dobrushin's bound says nothing"
-        plans = [_plan_for(query, question) for question in query.questions]
+        try:
+            plans = [_plan_for(query, question) for question in query.questions]
+        except BudgetError as refusal:
+            if choice.by_name or refusal.unit != "bytes":
+                raise
+            raise cls.refuse(_too_large(refusal)) from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
         most = max(distinct, key=lambda plan: plan.bytes)
@@ -122,6 +127,14 @@ def _relative_error(sums: Sums, rounding: float) -> float:
     if not (sums.relative < math.inf and 2.0 * rounding < 0.5):
         return math.inf
     return sums.relative + (1.0 + sums.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
+
+
+def _too_large(refusal: BudgetError) -> str:
+    more = bytes_text(refusal.required - refusal.limit)
+    return (
+        f"sums would take {bytes_text(refusal.required)}, {more} more than they may: raise 'memory_limit' (--memory on "
+        "the command line)."
+    )
 
 
 def _limit(query: Query) -> float:
