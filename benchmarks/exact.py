@@ -1,6 +1,6 @@
 """Exact answers: the UAI instances in full, large grids and images, and Bayesian networks against pyAgrum.
 
-    python benchmarks/exact.py [uai] [networks] [--only NAME ...] [--seconds 60]
+    python benchmarks/exact.py [uai] [images] [networks] [--only NAME ...] [--seconds 60]
 
 Needs the data folder that DOBRUSHIN_DATA names. Each model is answered in a process of its own, so that its memory and
 its time are its own; kernels are compiled before. pyAgrum is left out where it is not installed.
@@ -23,11 +23,14 @@ from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
+from dobrushin._exact.engine import plan_sums
 from peers import is_installed
 
 # Published marginals that are off by more than their last digit.
 _UNRELIABLE = {"relational_2", "relational_3", "relational_4", "relational_5"}
 _TOLERANCE, _CONFIDENCE = 0.05, 0.99
+# Entries of the clique tree of the largest ObjectDetection instance of UAI 2014.
+_TREE = 1.2e9
 # Below this a network is too small to compare.
 _SMALL = 0.05
 
@@ -35,7 +38,7 @@ _SMALL = 0.05
 def main() -> None:
     """Read what is asked for, and print a table for each part."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["uai", "networks"])
+    parser.add_argument("parts", nargs="*", default=["uai", "images", "networks"])
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=60.0)
     chosen = parser.parse_args()
@@ -45,7 +48,9 @@ def main() -> None:
     _warm_up()
     console = Console(width=150)
     for part in chosen.parts:
-        console.print({"uai": _uai, "networks": _networks}[part](folder, chosen.only, chosen.seconds))
+        console.print(
+            {"uai": _uai, "images": _images, "networks": _networks}[part](folder, chosen.only, chosen.seconds)
+        )
 
 
 def _warm_up() -> None:
@@ -126,6 +131,43 @@ def _answer(path: Path) -> dict[str, Any]:
         "miss": float(np.abs(expected - estimate.mean).max()),
         "violations": int(outside.sum()),
     }
+
+
+# -- images with more states -------------------------------------------------------------------
+
+
+def _images(folder: Path, only: list[str], seconds: float) -> Table:
+    table = Table(title=f"ObjectDetection with more states, until a clique tree has {_TREE:.1g} entries: all marginals")
+    for heading in ("instance", "states", "entries of the tree", "entries of all steps", "seconds", "MB"):
+        table.add_column(heading)
+    for name in ("ObjectDetection_14", "ObjectDetection_28"):
+        if only and name not in only:
+            continue
+        result = _alone(_sum_with_more_states, folder / "uai" / f"{name}.uai", seconds=seconds)
+        if "error" in result:
+            table.add_row(name, "", "", result["error"][:70], "", "")
+            continue
+        tree, steps = f"{result['tree']:.3g}", f"{result['entries']:.3g}"
+        row = (tree, steps, f"{result['seconds']:.2f}", f"{result['memory'] / 1e6:.0f}")
+        table.add_row(name, str(result["states"]), *row)
+    table.caption = "required: 20 s and 3000 MB"
+    return table
+
+
+def _sum_with_more_states(path: Path) -> dict[str, Any]:
+    tables, rng = db.read(path)._form.tables(), np.random.default_rng(1)
+    scopes = [tables.factor(k)[0] for k in range(tables.n_factors)]
+    for more in range(100):
+        sizes = tables.cardinalities + more
+        model = db.FactorGraph(sizes, [(scope, rng.normal(size=[sizes[v] for v in scope])) for scope in scopes])
+        plan = plan_sums(model._form.tables(), [(v,) for v in range(model.n_variables)], math.inf)
+        tree = int(plan.program.entries[: plan.program.n_up].sum())
+        if tree >= _TREE:
+            break
+    begin = time.perf_counter()
+    db.exact.marginals(model)
+    elapsed = time.perf_counter() - begin
+    return {"seconds": elapsed, "states": int(sizes.max()), "tree": tree, "entries": plan.entries}
 
 
 # -- Bayesian networks -------------------------------------------------------------------------
