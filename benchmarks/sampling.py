@@ -1,6 +1,6 @@
 """Measure how fast `sample` is beside a plain sampler in C and, if asked for, beside other libraries.
 
-usage: python benchmarks/sampling.py [--quick] [--peers]
+usage: python benchmarks/sampling.py [--quick] [--peers] [--only W2 W9]
 """
 
 from __future__ import annotations
@@ -53,11 +53,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how fast `sample` is.")
     parser.add_argument("--quick", action="store_true", help="the same models, shorter runs")
     parser.add_argument("--peers", action="store_true", help="also run the other libraries that are installed")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only the workloads whose names begin so")
     options = parser.parse_args()
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)
     names = peer_names() if options.peers else []
+    if options.only:
+        chosen = tuple(options.only)
+        with console.status("measuring"):
+            rows = [_rate(work) for work in sweeping(options.quick) if work.name.startswith(chosen)]
+        console.print(_table(rows, [], []))
+        return
     with console.status("measuring"):
         rows = [*map(_rate, sweeping(options.quick)), _corner()]
         first = _first_result()

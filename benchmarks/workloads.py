@@ -45,7 +45,7 @@ class Workload:
 
 
 def sweeping(quick: bool) -> Iterator[Workload]:
-    """W1 to W5, one after the other, so that only one model is held at a time."""
+    """W1 to W5 and W9, one after the other, so that only one model is held at a time."""
     less = _QUICK if quick else 1
     even = db.Ising.grid(40, 40, couplings=0.25)
     yield Workload("W1", "Ising 40x40, 1 chain", even, 1, 10_000 // less, 4.0)
@@ -56,6 +56,11 @@ def sweeping(quick: bool) -> Iterator[Workload]:
     yield Workload("W4a", "Potts 20x31, 8 labels, 1 chain", labels, 1, 10_000 // less, 2.5)
     yield Workload("W4b", "Potts 20x31, 8 labels, 256 chains", labels, 256, 500 // less, 10.0)
     yield Workload("W5", "random graph, n = 10^5, 1 chain", random_graph(10**5, degree=6), 1, 50, 1.3, record=None)
+    for letter, degree, any_required, equal_required in (("a", 8, 8.0, 50.0), ("b", 12, 6.5, 50.0)):
+        for pattern, required in (("any couplings", any_required), ("equal couplings", equal_required)):
+            what, model = many_neighbors(degree, pattern == "equal couplings")
+            name = f"W9{letter}{'=' if pattern == 'equal couplings' else ''}"
+            yield Workload(name, f"{what}, {pattern}, 4096 chains", model, 4096, 200 // less, required)
 
 
 def random_potts(rows: int, cols: int, states: int) -> db.Potts:
@@ -71,6 +76,27 @@ def random_graph(n: int, degree: float) -> db.Ising:
     pairs = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0)
     upper = sparse.coo_array((rng.normal(0, 0.1, len(pairs)), pairs.T), shape=(n, n))
     return db.Ising(sparse.csr_array(upper + upper.T))
+
+
+def many_neighbors(degree: int, is_equal: bool) -> tuple[str, db.Ising]:
+    """The image grid 20 x 20 with 8 neighbours, or a random regular graph of 400 variables."""
+    rng = np.random.default_rng(0)
+    if degree == 8:
+        what = "Ising 20x20, 8 neighbours"
+        row, col = np.divmod(np.arange(400), 20)
+        near = np.maximum(np.abs(row[:, None] - row), np.abs(col[:, None] - col)) == 1
+    else:
+        what = f"random regular graph, degree {degree}"
+        near = np.zeros((400, 400), dtype=bool)
+        while near[0].sum() < degree:  # cycles through all variables that share no edge
+            cycle = rng.permutation(400)
+            before = np.roll(cycle, 1)
+            if not near[cycle, before].any():
+                near[cycle, before] = near[before, cycle] = True
+    size = 0.4 / degree
+    values = np.full((400, 400), size) if is_equal else rng.uniform(-size, size, (400, 400))
+    upper = np.triu(near * values)
+    return what, db.Ising(upper + upper.T)
 
 
 class Corner:

@@ -172,6 +172,7 @@ def levels(order, adjacency):
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 CHOICE, START = 2**62, 2**63
+BIT_KERNELS = ("bits", "counts")  # 64 chains share a stream
 
 
 def mix(z):
@@ -200,10 +201,10 @@ def sample(model, scan, chains, master, kernel, initial=None):
     spins = -1 in model.states(0)
     out = np.empty((chains, n), dtype=int)
     for c in range(chains):
-        keys = stream(master, c // 64 if kernel == "bits" else c)
+        keys = stream(master, c // 64 if kernel in BIT_KERNELS else c)
         if initial is not None:
             x = np.array(initial)
-        elif kernel == "bits":
+        elif kernel in BIT_KERNELS:
             x = np.array([(word(keys, START + v) >> (c % 64)) & 1 for v in range(n)])
         else:
             x = np.array([(word(keys, START + v) * int(model.cardinalities[v])) >> 64 for v in range(n)])
@@ -221,7 +222,7 @@ def sample(model, scan, chains, master, kernel, initial=None):
 
 def draw(p, keys, t, c, kernel):
     """One label, as the kernel draws it."""
-    if kernel == "bits":
+    if kernel in BIT_KERNELS:
         u = 0
         for plane in range(64):
             u = 2 * u + ((word(keys, 64 * t + plane) >> (c % 64)) & 1)

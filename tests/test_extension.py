@@ -194,7 +194,7 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
 
 
 def test_a_kernel_defined_here_is_gone_without_its_entry():
-    with pytest.raises(db.ArgumentError, match="one of 'bits', 'table', 'field', 'potts', 'factors'"):
+    with pytest.raises(db.ArgumentError, match="one of 'bits', 'counts', 'table', 'field', 'potts', 'factors'"):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), kernel="slow")
 
 

@@ -35,36 +35,85 @@ def update_bits(order, place, step, steps, neighbor, threshold, certain, wide, k
     and 16 configurations, or 6 and 64 where `wide`. certain[i, configuration]: probability exactly 1.
     """
     W = keys.shape[1]
-    key, gamma = keys[0], keys[1]
-    spin = np.empty(W, dtype=np.uint64)
-    open_lanes = np.empty(W, dtype=np.uint64)
+    spin, open_lanes = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
     mask = np.empty(threshold.shape[1], dtype=np.uint64)
     for t in range(steps):
         i = order[place]
         place += 1
         if place == order.size:
             place = 0
-        a0, a1, a2, a3 = x[neighbor[i, 0]], x[neighbor[i, 1]], x[neighbor[i, 2]], x[neighbor[i, 3]]
-        for w in range(W):
-            spin[w] = ZERO
-            open_lanes[w] = ALL
-        counter = np.uint64(step + t) * np.uint64(64)
-        left = ALL
-        for plane in range(64):
-            for c in range(mask.size):
-                mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
-            if wide:
-                left = _plane6(
-                    a0, a1, a2, a3, x[neighbor[i, 4]], x[neighbor[i, 5]], mask, key, gamma, counter, spin, open_lanes
-                )
-            else:
-                left = _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes)
-            counter += ONE
-            if left == ZERO:
-                break
-        if left != ZERO:
-            _settle(neighbor[i], certain[i], x, spin, open_lanes)
+        _draw(x, neighbor[i], threshold[i], certain[i], wide, step + t, keys, mask, spin, open_lanes)
         x[i] = spin
+
+
+@kernel
+def update_counts(order, place, step, steps, start, neighbor, flip, first, threshold, certain, keys, x):
+    """The same, where a configuration of 4 bits says in binary how many neighbours of each group are up.
+
+    The neighbours of variable i are the triples start[i] to start[i + 1]. Those of a triple are rows of x (the dummy
+    fills it), all bits of which are turned where `flip` has ones, and are counted in the rows of `counter` from
+    first[triple] on. A count has up to four bits; where it has fewer the carry beyond them is 0, and changes nothing.
+    """
+    W = keys.shape[1]
+    spin, open_lanes = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
+    mask = np.empty(threshold.shape[1], dtype=np.uint64)
+    rows = np.arange(4)
+    counter = np.empty((7, W), dtype=np.uint64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        counter[:] = ZERO
+        for e in range(start[i], start[i + 1]):
+            b = first[e]
+            _count_three(
+                x[neighbor[e, 0]], x[neighbor[e, 1]], x[neighbor[e, 2]], flip[e, 0], flip[e, 1], flip[e, 2],
+                counter[b], counter[b + 1], counter[b + 2], counter[b + 3],
+            )  # fmt: skip
+        _draw(counter, rows, threshold[i], certain[i], False, step + t, keys, mask, spin, open_lanes)
+        x[i] = spin
+
+
+@kernel
+def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
+    """Add three words to the counter with the bits c3 c2 c1 c0, lane by lane."""
+    for w in range(c0.size):
+        a, b, c = x0[w] ^ f0, x1[w] ^ f1, x2[w] ^ f2
+        ones = a ^ b ^ c
+        twos = (a & b) | (c & (a | b))
+        carry = c0[w] & ones
+        c0[w] ^= ones
+        old = c1[w]
+        c1[w] = old ^ twos ^ carry
+        carry = (old & twos) | (carry & (old | twos))
+        old = c2[w]
+        c2[w] = old ^ carry
+        c3[w] ^= old & carry
+
+
+@kernel
+def _draw(x, rows, threshold, certain, wide, step, keys, mask, spin, open_lanes):
+    """New spins of all chains from the thresholds of the configurations that the rows of x have."""
+    key, gamma = keys[0], keys[1]
+    a0, a1, a2, a3 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]]
+    for w in range(spin.size):
+        spin[w] = ZERO
+        open_lanes[w] = ALL
+    counter = np.uint64(step) * np.uint64(64)
+    left = ALL
+    for plane in range(64):
+        for c in range(mask.size):
+            mask[c] = ZERO - ((threshold[c] >> np.uint64(63 - plane)) & ONE)
+        if wide:
+            left = _plane6(a0, a1, a2, a3, x[rows[4]], x[rows[5]], mask, key, gamma, counter, spin, open_lanes)
+        else:
+            left = _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes)
+        counter += ONE
+        if left == ZERO:
+            break
+    if left != ZERO:
+        _settle(rows, certain, x, spin, open_lanes)
 
 
 @kernel

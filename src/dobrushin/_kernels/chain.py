@@ -58,7 +58,7 @@ def ising_steps(order, number, repeats, base, period, start, neighbor, theta, fi
             i = order[k]
             lo, hi = start[i], start[i + 1]
             h = field[i]
-            if hi - lo >= 4:
+            while hi - lo >= 4:
                 h += (theta[lo] * x[neighbor[lo]] + theta[lo + 1] * x[neighbor[lo + 1]]) + (
                     theta[lo + 2] * x[neighbor[lo + 2]] + theta[lo + 3] * x[neighbor[lo + 3]]
                 )
@@ -232,21 +232,20 @@ def ising_waves(sweeps, base, D, slot, coupling, own_field, number, lag, first, 
 @kernel
 def _local_fields(d, width, at, slot, coupling, field, x, h):
     z = h.size
+    for k in range(z):
+        h[k] = field[k]
     done = 0
-    if d >= 4:
+    while d - done >= 4:
         n0, n1, n2, n3 = slot[at:], slot[at + width :], slot[at + 2 * width :], slot[at + 3 * width :]
         t0, t1, t2, t3 = coupling[at:], coupling[at + width :], coupling[at + 2 * width :], coupling[at + 3 * width :]
         for k in range(z):
-            h[k] = field[k] + (
-                (t0[k] * x[np.uint32(n0[k])] + t1[k] * x[np.uint32(n1[k])])
-                + (t2[k] * x[np.uint32(n2[k])] + t3[k] * x[np.uint32(n3[k])])
+            h[k] += (t0[k] * x[np.uint32(n0[k])] + t1[k] * x[np.uint32(n1[k])]) + (
+                t2[k] * x[np.uint32(n2[k])] + t3[k] * x[np.uint32(n3[k])]
             )
-        done = 4
-    else:
-        for k in range(z):
-            h[k] = field[k]
+        at += 4 * width
+        done += 4
     for e in range(done, d):
-        ne, te = slot[at + e * width :], coupling[at + e * width :]
+        ne, te = slot[at + (e - done) * width :], coupling[at + (e - done) * width :]
         for k in range(z):
             h[k] += te[k] * x[np.uint32(ne[k])]
 

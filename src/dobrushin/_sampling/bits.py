@@ -15,7 +15,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
-from dobrushin._sampling.kernel import UNIT, Kernel, Runner, Work, streams_of
+from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, streams_of
 from dobrushin._sampling.local_factors import pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -29,49 +29,30 @@ LARGEST_BITS, MANY_CHAINS = 2**22, 256
 
 
 @dataclass(frozen=True)
-class Bits(Kernel):
-    """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
+class BitChains(Kernel):
+    """64 chains in one number of 64 bits: what the ways to draw them share."""
 
     region: Region
-    neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
     certain: NDArray[np.bool_]
     error: NDArray[np.float64]
-    name: ClassVar[str] = "bits"
-    rate: ClassVar[float] = 3e9
     lanes: ClassVar[int] = 64
     batch: ClassVar[int] = 4096
-    has_twin: ClassVar[bool] = True
-
-    @classmethod
-    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        return fits_table(form, region) and not scan.is_random
-
-    @classmethod
-    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        del form, scan
-        return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_BITS or chains >= MANY_CHAINS)
-
-    @classmethod
-    def make(cls, form: Form, region: Region) -> Bits:
-        neighbor, probability, error = tabulate(form, region)
-        certain = probability == 1
-        threshold = bit_thresholds(probability)
-        threshold[certain] = np.uint64(2**64 - 1)
-        return cls(region, neighbor, frozen(threshold), frozen(certain), np.minimum(error + 2.0**-52, 1.0))
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        return np.full(self.region.size, 3.5 if self.neighbor.shape[1] > 4 else 1.0)
+        return np.full(self.region.size, 3.5 if self.threshold.shape[1] > 16 else 1.0)
 
     @property
     def step(self) -> float:
-        return 1e-6 if self.neighbor.shape[1] > 4 else 2e-7
+        return 1e-6 if self.threshold.shape[1] > 16 else 2e-7
 
-    def twin(self) -> Runner:
-        from dobrushin._sampling.cuda.bits import DeviceBits
-
-        return DeviceBits(self)
+    def batches(self, numbers: range, cores: int) -> Batches:
+        # A step of few numbers of 64 bits takes almost as long as one of many: one batch for each core.
+        size = self.batch
+        while size > self.lanes and len(numbers) < cores * size:
+            size //= 2
+        return Batches(numbers, size)
 
     @property
     def dtype(self) -> Any:
@@ -88,11 +69,6 @@ class Bits(Kernel):
         bits.pack(np.ascontiguousarray(states), x)
         return x
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        order, place = work.order_in(self.region)
-        tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
-        bits.update_bits(order, place, work.step, work.steps, *tables, work.keys(64), x)
-
     def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int8)
         bits.unpack(x, rows, out)
@@ -100,6 +76,49 @@ class Bits(Kernel):
 
     def count(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         bits.count_bits(x, rows, chains, counts)
+
+
+@dataclass(frozen=True)
+class Bits(BitChains):
+    """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
+
+    neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
+    name: ClassVar[str] = "bits"
+    rate: ClassVar[float] = 3e9
+    has_twin: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        return fits_table(form, region) and not scan.is_random
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        del form, scan
+        return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_BITS or chains >= MANY_CHAINS)
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> Bits:
+        neighbor, probability, error = tabulate(form, region)
+        error = np.minimum(error + 2.0**-52, 1.0)
+        return cls(region, *thresholds_of(probability), error, neighbor)
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.bits import DeviceBits
+
+        return DeviceBits(self)
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        order, place = work.order_in(self.region)
+        tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
+        bits.update_bits(order, place, work.step, work.steps, *tables, work.keys(64), x)
+
+
+def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Thresholds, and which probabilities are exactly 1."""
+    certain = probability == 1
+    threshold = bit_thresholds(probability)
+    threshold[certain] = np.uint64(2**64 - 1)
+    return frozen(threshold), frozen(certain)
 
 
 def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -222,7 +222,7 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
         raise ArgumentError(function, "model", f"without terms of more than {TABLE_ORDER} variables", model)
     if name is None:
         kernel = next(
-            k for k in KERNELS.values() if k.fits(form, scan, region) and k.is_worth(form, scan, region, chains)
+            k for k in KERNELS.values() if k.is_worth(form, scan, region, chains) and k.fits(form, scan, region)
         )
         return kernel.make(form, region)
     if not KERNELS[name].fits(form, scan, region):
