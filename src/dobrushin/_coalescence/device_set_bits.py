@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dobrushin._sampling.cuda.bits import DeviceWords
-from dobrushin._sampling.cuda.device_kernel import BLOCK
+from dobrushin._sampling.cuda.device_kernel import BLOCK, Route
 from dobrushin._shared.device import cupy, launch
 
 
@@ -35,8 +35,9 @@ class DeviceSetBits(DeviceWords):
         x[self.region.size : 2 * self.region.size] = ~np.uint64(0)
         return x
 
-    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
-        about = (order, np.int32(len(order)), np.int32(place), np.uint64(step), np.uint64(1), np.int32(steps))
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
+        about = (*cycle, np.uint64(step), np.uint64(1), np.int32(steps))
         W = x.shape[1]
         arguments = (*about, *self.tables(), np.int32(self.region.size), keys, x, np.uint32(W))
         launch(self._compiled(f"set_bits{self._degree}"), W, BLOCK, arguments)

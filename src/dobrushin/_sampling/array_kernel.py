@@ -83,7 +83,7 @@ class ArrayKernel(Kernel):
             for _ in range(keys.shape[1]):
                 yield shared
             return
-        choices, numbers = _choices(work.segment), _numbers(work.steps)
+        choices, numbers = choices_of(work.segment), _numbers(work.steps)
         positions = np.empty(work.steps, dtype=np.int64)
         for c in range(keys.shape[1]):
             labels.draw_order(work.step, work.steps, *choices, keys[0, c], keys[1, c], CHOICE, positions)
@@ -124,7 +124,7 @@ def _numbers(steps: int) -> NDArray[np.int32]:
     return frozen(np.arange(steps, dtype=np.int32))
 
 
-def _choices(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
+def choices_of(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
     """What `draw_order` needs to choose variables."""
     if segment.probabilities is None and segment.n < 2**32:
         return segment.n, np.empty(0, dtype=np.uint64), 0

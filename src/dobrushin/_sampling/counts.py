@@ -13,7 +13,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.bits import MOST_NEIGHBORS, BitChains, thresholds_of
-from dobrushin._sampling.kernel import UNIT, Work
+from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen, prefix_sums
 
@@ -47,6 +47,7 @@ class Counts(BitChains):
     neighbor: NDArray[np.int64]  # (triples, 3)
     flip: NDArray[np.uint64]  # (triples, 3): ones where the coupling is negative
     first: NDArray[np.int64]  # of each triple: the first bit of the count that it belongs to
+    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "counts"
     rate: ClassVar[float] = 2.5e9
 
@@ -79,6 +80,11 @@ class Counts(BitChains):
         error = UNIT * ((MOST_BITS + 2) * total + 8.0) + 2.0**-52
         threshold, certain = thresholds_of(probability)
         return cls(region, threshold, certain, frozen(np.minimum(error, 1.0)), *_triples(theta, region, groups))
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.bits import DeviceCounts
+
+        return DeviceCounts(self)
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)

@@ -13,7 +13,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import Orders
-from dobrushin._sampling.kernel import UNIT, Work
+from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.waves import Wave, WaveKernel, Waves
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -32,6 +32,7 @@ class Field(WaveKernel):
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     arranged: Waves = field(default_factory=dict)
+    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 128
@@ -65,6 +66,11 @@ class Field(WaveKernel):
         # What chains side by side share, and a chain by itself has to wait for.
         updates = max(1, len(self.region.updated))
         return 5e-9 + 0.7e-9 * len(self.region.neighbor) / updates
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.labels import DeviceField
+
+        return DeviceField(self)
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         keys = work.keys(1)

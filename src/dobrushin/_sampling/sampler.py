@@ -252,8 +252,6 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: 
     """The runner itself, or its twin on the GPU if that is asked for, or if it pays and nothing was asked for."""
     if backend == "cpu" or (backend == "auto" and not _pays_on_gpu(runner, scan, chains)):
         return runner
-    if scan.is_random:
-        raise ArgumentError(function, "backend", "'cpu' for scans with random steps", "cuda")
     if not runner.has_twin:
         raise ArgumentError(function, "backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
     from dobrushin._shared.device import cupy
@@ -265,7 +263,7 @@ def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: 
 
 def _pays_on_gpu(runner: Runner, scan: Scan, chains: int) -> bool:
     """Whether a run is better off on the GPU, if there is one."""
-    if scan.is_random or not runner.has_twin or chains < MANY_CHAINS or chains * len(scan) < MANY_UPDATES:
+    if not runner.has_twin or chains < MANY_CHAINS or chains * len(scan) < MANY_UPDATES:
         return False
     from dobrushin._shared.device import is_available
 

@@ -191,6 +191,60 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits6(
     update<6>(order, length, place, step, steps, neighbor, choice, threshold, certain, keys, x, W);
 }
 
+// Spins whose neighbours come in groups of equal coupling: the configuration of four bits says how many of each group
+// are up. Triples as in _kernels/bits.py.
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_counts(
+    const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const u32* __restrict__ start,
+    const u32* __restrict__ neighbor, const u64* __restrict__ flip, const u32* __restrict__ first,
+    const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
+    const u64* __restrict__ keys, u64* x, u32 W)
+{
+    __shared__ u64 table[16 * BLOCK];
+    const u32 w = blockIdx.x * BLOCK + threadIdx.x;
+    if (w >= W) return;
+    u64 *mine = table + threadIdx.x, *column = x + w;
+    const u64 gamma = keys[W + w];
+    u64 base = keys[w] + gamma * (step * 64);
+    constants(mine);
+    for (int t = 0; t < steps; t++) {
+        const u32 i = order[place];
+        place = place + 1 == length ? 0 : place + 1;
+        u64 a[4] = {0, 0, 0, 0};
+        const u32 end = start[i + 1];
+        for (u32 e = start[i]; e < end; e++) {
+            const u64 p = word_of(column, 8 * W, neighbor[3 * e]) ^ flip[3 * e];
+            const u64 q = word_of(column, 8 * W, neighbor[3 * e + 1]) ^ flip[3 * e + 1];
+            const u64 r = word_of(column, 8 * W, neighbor[3 * e + 2]) ^ flip[3 * e + 2];
+            // Two bits to add, from the first bit of the group on.
+            const u64 ones = p ^ q ^ r, twos = (p & q) | (r & (p | q));
+            const u32 bit = first[e];
+            u64 carry = 0;
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                const u64 more = k == bit ? ones : k == bit + 1 ? twos : 0, old = a[k];
+                a[k] = old ^ more ^ carry;
+                carry = (old & more) | (carry & (old | more));
+            }
+        }
+        functions(mine, a[0], a[1]);
+        const Four* row = choice + (size_t)i * PLANES;
+        u64 spin = 0, open = ~0ull;
+#pragma unroll
+        for (int plane = PLANES - 1; plane >= 0; plane--) {
+            const u64 bit = bit_of<4>(mine, row + plane, a);
+            const u64 differ = mix(base + gamma * plane) ^ bit;
+            spin = select(differ, spin, bit);
+            open &= ~differ;
+        }
+        if (open) {
+            const size_t at = (size_t)i << 4;
+            spin = finish<4>(spin, open, a, threshold + at, certain + at, base + gamma * PLANES, gamma);
+        }
+        word_of(column, 8 * W, i) = spin;
+        base += gamma << 6;
+    }
+}
+
 // Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with
 // their own threshold. A step uses the random bits of number + stride * t.
 template <int WIDTH>

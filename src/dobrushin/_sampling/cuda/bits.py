@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel
+from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel, Route
 from dobrushin._shared.device import cupy, function, launch
 
 # Bits of thresholds that all chains look at: see bits.cu.
@@ -46,6 +46,10 @@ class DeviceBits(DeviceWords):
     def _degree(self) -> int:
         return int(self.host.neighbor.shape[1])
 
+    @property
+    def _function(self) -> str:
+        return f"update_bits{self._degree}"
+
     def _make_tables(self) -> tuple[Any, ...]:
         cp, host = cupy(), self.host
         threshold = cp.asarray(host.threshold)
@@ -61,11 +65,11 @@ class DeviceBits(DeviceWords):
         launch(self._compiled("start_bits"), len(columns), BLOCK, arguments)
         return x
 
-    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
-        about = (order, np.int32(len(order)), np.int32(place), np.uint64(step), np.int32(steps))
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        about = (route.order, np.int32(len(route.order)), np.int32(route.place), np.uint64(step), np.int32(steps))
         W = x.shape[1]
         arguments = (*about, *self.tables(), keys, x, np.uint32(W))
-        launch(self._compiled(f"update_bits{self._degree}"), W, BLOCK, arguments)
+        launch(self._compiled(self._function), W, BLOCK, arguments)
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         out = cupy().empty((len(rows), chains), dtype=np.int8)
@@ -80,3 +84,19 @@ class DeviceBits(DeviceWords):
         ones = on_device.get().astype(np.int64)
         counts[:, 1] += ones
         counts[:, 0] += chains - ones
+
+
+class DeviceCounts(DeviceBits):
+    """`Counts` on the device."""
+
+    name: ClassVar[str] = "counts"
+    _function: ClassVar[str] = "update_counts"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, host = cupy(), self.host
+        threshold = cp.asarray(host.threshold)
+        start, neighbor, first = (part.astype(np.uint32) for part in (host.triple_start, host.neighbor, host.first))
+        return (
+            cp.asarray(start), cp.asarray(neighbor), cp.asarray(host.flip), cp.asarray(first),
+            self._choice(threshold, 4), threshold, cp.asarray(host.certain.view(np.uint8)),
+        )  # fmt: skip

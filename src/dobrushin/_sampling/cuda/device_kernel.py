@@ -9,11 +9,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._sampling.array_kernel import choices_of
 from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._shared.device import cupy, free_memory, launch
 
@@ -25,6 +26,31 @@ SHARE = 0.4
 MOST_STEPS = 2**17
 # Blocks in the second dimension of a grid.
 MOST_ROWS = 65535
+
+
+class Route(NamedTuple):
+    """Which variables are updated, on the device: those of a cycle, from a place on, or some that each chain draws.
+
+    Attributes
+    ----------
+    order : array
+        Own numbers of the variables of the cycle; where they are drawn, of all positions.
+    place : int
+        Where in the cycle to begin.
+    thresholds : array or 0
+        2^64 times the partial sums of the probabilities; 0 where all are the same.
+    last : int
+        The last variable that can be drawn; -1 for a cycle.
+    """
+
+    order: Any
+    place: int
+    thresholds: Any = np.uint64(0)
+    last: int = -1
+
+    def after(self, steps: int) -> Route:
+        """The route from a later step on."""
+        return self._replace(place=(self.place + steps) % len(self.order))
 
 
 class States:
@@ -77,7 +103,7 @@ class DeviceKernel(Runner):
         """Initial states of some columns, on the device."""
 
     @abstractmethod
-    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
         """Take all columns through some steps."""
 
     @abstractmethod
@@ -126,15 +152,14 @@ class DeviceKernel(Runner):
             return x
 
     def run(self, x: Any, work: Work) -> None:
-        order, place = work.order_in(self.region)
-        on_device = cupy().asarray(order)
+        route = self._route(work)
         columns = self._columns(work.chains)
 
         def advance(some: Any, which: range) -> None:
             keys = self._keys(work.master, which)
             for lo in range(work.lo, work.hi, MOST_STEPS):
                 done, steps = lo - work.lo, min(MOST_STEPS, work.hi - lo)
-                self._update(some, on_device, (place + done) % len(order), work.step + done, steps, keys)
+                self._update(some, route.after(done), work.step + done, steps, keys)
             cupy().cuda.get_current_stream().synchronize()
 
         if isinstance(x, States):
@@ -148,6 +173,16 @@ class DeviceKernel(Runner):
             x[:, lo:hi] = some.get()
 
         _in_parts(x.shape[1], part)
+
+    def _route(self, work: Work) -> Route:
+        cp = cupy()
+        if not work.segment.is_random:
+            order, place = work.order_in(self.region)
+            return Route(cp.asarray(order), place)
+        n, thresholds, last = choices_of(work.segment)
+        own = np.zeros(n, dtype=np.int32)
+        own[self.region.positions] = np.arange(self.region.size)
+        return Route(cp.asarray(own), 0, cp.asarray(thresholds) if len(thresholds) else np.uint64(0), last)
 
     def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         if not isinstance(x, States):

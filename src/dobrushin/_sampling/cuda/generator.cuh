@@ -9,7 +9,8 @@ __device__ __forceinline__ u64 mix(u64 z) {
     return z ^ (z >> 31);
 }
 
-// Word of the initial state of a variable.
+// Word of the variable of a random step, and of the initial state of a variable.
+#define CHOICE (1ull << 62)
 #define START (1ull << 63)
 
 // Keys and increments of the streams `first` to `first + count - 1` of a seed.

@@ -17,6 +17,27 @@
 
 #define UNIT (1.0 / 9007199254740992.0)
 
+// The variable of step `number`: the next one of a cycle, or, where `last` is not negative, one that the chain draws by
+// itself. `order` has then the own number of each position; without thresholds all positions are as likely.
+__device__ __forceinline__ int variable(
+    const int* order, int length, int& place, const u64* thresholds, int last, u64 key, u64 gamma, u64 number)
+{
+    if (last < 0) {
+        const int i = order[place];
+        place = place + 1 == length ? 0 : place + 1;
+        return i;
+    }
+    const u64 word = mix(key + gamma * (CHOICE + number));
+    if (!thresholds) return order[__umul64hi(word, (u64)length)];
+    int low = 0, high = length;  // the first threshold above the word
+    while (low < high) {
+        const int middle = (low + high) >> 1;
+        if (thresholds[middle] <= word) low = middle + 1;
+        else high = middle;
+    }
+    return order[low < last ? low : last];
+}
+
 // Uniform labels for every variable.
 extern "C" __global__ void start_labels(
     const long long* ids, const int* states, u32 n, const u64* keys, STATE* x, u32 chains)
@@ -41,23 +62,22 @@ __device__ __forceinline__ int draw(const double* sums, double total, int k, u64
 
 // A Potts model; `strength` and `unary` are exponentials.
 extern "C" __global__ void update_potts(
-    const int* __restrict__ order, int length, int place, u64 step, int steps, const int* __restrict__ start,
-    const int* __restrict__ neighbor, const double* __restrict__ strength, const double* __restrict__ unary,
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ strength, const double* __restrict__ unary,
     const u64* __restrict__ keys, STATE* x, u32 chains)
 {
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= chains) return;
     STATE* column = x + c;
-    const u64 gamma = keys[chains + c];
-    u64 base = keys[c] + gamma * step;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
     for (int t = 0; t < steps; t++) {
-        const int i = order[place];
-        place = place + 1 == length ? 0 : place + 1;
+        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
         double weight[LABELS];
         EACH
         for (int a = 0; a < LABELS; a++) weight[a] = unary[(size_t)i * LABELS + a];
-        const int last = start[i + 1];
-        for (int e = start[i]; e < last; e++) {
+        const int end = start[i + 1];
+        for (int e = start[i]; e < end; e++) {
             const double f = strength[e];
             const int other = column[(size_t)chains * neighbor[e]];
 #if LABELS <= 32
@@ -75,26 +95,70 @@ extern "C" __global__ void update_potts(
     }
 }
 
+// As in _kernels/exponential.py.
+__device__ __forceinline__ double exponential(double t) {
+    t = t > -700.0 ? t : -700.0;
+    t = t < 700.0 ? t : 700.0;
+    union { double number; long long bits; } y, p;
+    y.number = t * 1.4426950408889634 + 6755399441055744.0;
+    const double k = y.number - 6755399441055744.0;
+    const double r = (t - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
+    const double r2 = r * r, r4 = r2 * r2;
+    const double low = (1.0 + r) + r2 * (1.0 / 2.0 + r * (1.0 / 6.0));
+    const double middle = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0));
+    const double high = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0));
+    const double top = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0);
+    p.number = low + r4 * (middle + r4 * (high + r4 * top));
+    p.bits += (long long)((u64)y.bits << 52);
+    return p.number;
+}
+
+// An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/chain.py.
+extern "C" __global__ void update_field(
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
+    const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
+{
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    STATE* column = x + c;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
+#define SPIN(e) (2.0 * column[(size_t)chains * neighbor[e]] - 1.0)
+    for (int t = 0; t < steps; t++) {
+        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
+        double h = field[i];
+        const int end = start[i + 1];
+        int e = start[i];
+        for (; e + 4 <= end; e += 4)
+            h += (theta[e] * SPIN(e) + theta[e + 1] * SPIN(e + 1)) + (theta[e + 2] * SPIN(e + 2) + theta[e + 3] * SPIN(e + 3));
+        for (; e < end; e++) h += theta[e] * SPIN(e);
+        const double u = (double)(mix(base) >> 11);
+        column[(size_t)chains * i] = u * (1.0 + exponential(-2.0 * h)) < 9007199254740992.0;
+        base += gamma;
+    }
+#undef SPIN
+}
+
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
 extern "C" __global__ void update_factors(
-    const int* __restrict__ order, int length, int place, u64 step, int steps, const int* __restrict__ states,
-    const int* __restrict__ f_start, const int* __restrict__ m_start, const int* __restrict__ member,
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const int* __restrict__ states, const int* __restrict__ f_start, const int* __restrict__ m_start, const int* __restrict__ member,
     const int* __restrict__ stride, const int* __restrict__ own_stride, const long long* __restrict__ base_cell,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= chains) return;
     STATE* column = x + c;
-    const u64 gamma = keys[chains + c];
-    u64 base = keys[c] + gamma * step;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
     for (int t = 0; t < steps; t++) {
-        const int i = order[place], k = states[i];
-        place = place + 1 == length ? 0 : place + 1;
+        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t), k = states[i];
         double weight[LABELS];
         EACH
         for (int a = 0; a < LABELS; a++) weight[a] = 0.0;
-        const int last = f_start[i + 1];
-        for (int f = f_start[i]; f < last; f++) {
+        const int end = f_start[i + 1];
+        for (int f = f_start[i]; f < end; f++) {
             long long cell = base_cell[f];
             for (int m = m_start[f]; m < m_start[f + 1]; m++)
                 cell += (long long)column[(size_t)chains * member[m]] * stride[m];

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, Route
 from dobrushin._shared.device import cupy, function, launch
 
 
@@ -40,8 +40,9 @@ class _Labels(DeviceKernel):
         launch(self._compiled("start_labels"), len(columns), BLOCK, arguments)
         return x
 
-    def _update(self, x: Any, order: Any, place: int, step: int, steps: int, keys: Any) -> None:
-        about = (order, np.int32(len(order)), np.int32(place), np.uint64(step), np.int32(steps))
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        way = (route.order, np.int32(len(route.order)), np.int32(route.place), route.thresholds, np.int32(route.last))
+        about = (*way, np.uint64(step), np.int32(steps))
         chains = x.shape[1]
         arguments = (*about, *self.tables(), keys, x, np.uint32(chains))
         launch(self._compiled(f"update_{self.name}"), chains, BLOCK, arguments)
@@ -68,6 +69,17 @@ class DevicePotts(_Labels):
         cp, region = cupy(), self.region
         indices = (cp.asarray(part.astype(np.int32)) for part in (region.start, region.neighbor))
         return (*indices, cp.asarray(self.host.strength), cp.asarray(self.host.unary))
+
+
+class DeviceField(_Labels):
+    """`Field` on the device."""
+
+    name: ClassVar[str] = "field"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, region = cupy(), self.region
+        indices = (cp.asarray(part.astype(np.int32)) for part in (region.start, region.neighbor))
+        return (*indices, cp.asarray(self.host.theta), cp.asarray(self.host.fields))
 
 
 class DeviceFactors(_Labels):
