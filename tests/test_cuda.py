@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_ties_after_all_bits_are_those_of_the_cpu():
     for t in range(3):  # chain 5 meets its own number, whatever its neighbours are
         threshold[t] = sum((words[64 * t + plane] >> 5 & 1) << (63 - plane) for plane in range(64))
     certain[1] = True
-    tied = type(made)(made.region, made.neighbor, threshold, certain, made.error)
+    tied = replace(made, threshold=threshold, certain=certain)
     cpu, moved = both(tied, scan, chains)
     assert (cpu == moved).all()
     assert cpu[:, 5].tolist() == [0, 1, 0]
@@ -157,6 +158,43 @@ def test_potts_labels_are_those_of_the_cpu(gpu, states):
     made = choose_kernel(model, scan, 1000, "potts")
     cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103))
     assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+
+
+def dense(rng, n, equal):
+    """An Ising model of more than 6 neighbours, some of whose couplings are equal but for their sign."""
+    sizes = rng.choice([-0.3, 0.3], (n, n)) if equal else rng.normal(size=(n, n))
+    couplings = np.triu(rng.random((n, n)) < 0.6, 1) * sizes
+    couplings[np.triu_indices(n, 8)] = 0.0
+    return db.Ising(couplings + couplings.T, rng.normal(size=n))
+
+
+@pytest.mark.parametrize("kernel", ["field", "counts", "table", "conditional"])
+def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
+    rng = np.random.default_rng(len(kernel))
+    if kernel == "conditional":
+        model = random_model(rng, "factors", n=9, strength=0.8, max_states=4)
+    else:
+        model = ising(rng, 6) if kernel == "table" else dense(rng, 27, kernel == "counts")
+    scan = scan_of(model.n_variables, 70, rng)
+    made = choose_kernel(model, scan, 1000, kernel)
+    cpu, moved = both(made, scan, range(64, 20_000 if gpu[1] else 184))
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+    assert len(np.unique(cpu)) > 1
+
+
+@pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts"])
+@pytest.mark.parametrize("uniform", [False, True])
+def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform):
+    rng = np.random.default_rng([len(kernel), uniform])
+    model = db.Potts.grid(3, 4, states=3, couplings=0.4) if kernel == "potts" else ising(rng, 6)
+    n = model.n_variables
+    q = rng.random(n) * (rng.random(n) < 0.8)
+    scan = db.Scan.uniform(n, 50) if uniform else db.Scan.random(q / q.sum(), 50)
+    scan = scan + db.Scan.systematic(n, 11) + scan
+    made = choose_kernel(model, scan, 1000, kernel)
+    cpu, moved = both(made, scan, range(5, 5000 if gpu[1] else 60))
     assert (cpu == moved).all()
 
 
@@ -302,15 +340,12 @@ def test_runs_are_looked_at_now_and_then():
 
 @pytest.mark.usefixtures("gpu")
 def test_what_the_gpu_cannot_do_is_said():
-    model = ising(np.random.default_rng(0), 4)
-    scan = db.Scan.uniform(30, 10)
-    made = choose_kernel(model, scan, 100, "table")
-    with pytest.raises(db.errors.ArgumentError, match=r"'cpu' for scans with random steps\. Got 'cuda'"):
-        on_backend(made, scan, 1, "cuda", "sample")
-    assert on_backend(made, scan, 10**9, "auto", "sample") is made
-    fixed = db.Scan.systematic(30, 10)
-    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'table'"):
-        on_backend(made, fixed, 1, "cuda", "sample")
+    model = db.Potts.grid(3, 3, states=3, couplings=0.2)
+    scan = db.Scan.systematic(9, 10)
+    made = choose_sets(model, scan)
+    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set race'"):
+        on_backend(made, scan, 1, "cuda", "coalescence")
+    assert on_backend(made, scan, 10**9, "auto", "coalescence") is made
 
 
 def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):

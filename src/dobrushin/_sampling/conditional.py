@@ -47,7 +47,6 @@ class Conditional(ArrayKernel):
     states: NDArray[np.int64]
     groups: Groups
     error: NDArray[np.float64]
-    plain: Factors
     orders: Orders = field(default_factory=dict)
     name: ClassVar[str] = "conditional"
     rate: ClassVar[float] = 3e7
@@ -78,7 +77,7 @@ class Conditional(ArrayKernel):
         plain = Factors.of(tables, region, packed)
         # Besides the roundings of `factors`: an exponential and a product for each group, of which there are no more.
         error = np.minimum(plain.error + 8.0 * UNIT * plain.factors.counts, 1.0)
-        return cls(region, plain.states, make_groups(packed, region), frozen(error), plain)
+        return cls(region, plain.states, make_groups(packed, region), frozen(error))
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -88,8 +87,9 @@ class Conditional(ArrayKernel):
         return np.where(rows <= 1, one, several) / 10.0
 
     def twin(self) -> Runner:
-        """That of `factors`, which draws by the same rule from the same random numbers."""
-        return self.plain.twin()
+        from dobrushin._sampling.cuda.labels import DeviceConditional
+
+        return DeviceConditional(self)
 
     @property
     def largest(self) -> int:

@@ -14,7 +14,7 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.bits import fits_table, table_cells, tabulate
 from dobrushin._sampling.field import Field
-from dobrushin._sampling.kernel import Work
+from dobrushin._sampling.kernel import Runner, Work
 from dobrushin._sampling.waves import repeats_long_cycles
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
@@ -32,6 +32,7 @@ class Table(ArrayKernel):
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
+    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "table"
     rate: ClassVar[float] = 1.5e8
 
@@ -52,6 +53,11 @@ class Table(ArrayKernel):
         neighbor, probability, error = tabulate(form, region)
         threshold = np.rint(probability * 2.0**63).astype(np.uint64)
         return cls(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.labels import DeviceTable
+
+        return DeviceTable(self)
 
     def run(self, x: NDArray[np.int8], work: Work) -> None:
         keys = work.keys(1)

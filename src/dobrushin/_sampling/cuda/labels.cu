@@ -140,6 +140,79 @@ extern "C" __global__ void update_field(
 #undef SPIN
 }
 
+// Binary variables with few neighbours, by tables of 2^63 P(1).
+extern "C" __global__ void update_table(
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const int* __restrict__ neighbor, const u64* __restrict__ table, int width,
+    const u64* __restrict__ keys, STATE* x, u32 chains)
+{
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    STATE* column = x + c;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
+    for (int t = 0; t < steps; t++) {
+        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
+        size_t cell = (size_t)i << width;
+        for (int k = 0; k < width; k++) cell += (size_t)column[(size_t)chains * neighbor[i * width + k]] << k;
+        column[(size_t)chains * i] = mix(base) >> 1 < table[cell];
+        base += gamma;
+    }
+}
+
+// Tables of conditionals and of products; see _kernels/conditional.py.
+extern "C" __global__ void update_conditional(
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const int* __restrict__ states, const int* __restrict__ g_start, const int* __restrict__ m_start,
+    const int* __restrict__ member, const long long* __restrict__ stride, const long long* __restrict__ first,
+    const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
+{
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    STATE* column = x + c;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
+    for (int t = 0; t < steps; t++) {
+        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t), k = states[i];
+        const int begin = g_start[i], end = g_start[i + 1];
+        const double u = (double)(mix(base) >> 11) * UNIT;
+        base += gamma;
+        double weight[LABELS];
+        int label = 0;
+        for (int g = begin; g < end; g++) {
+            long long cell = first[g];
+            for (int m = m_start[g]; m < m_start[g + 1]; m++)
+                cell += (long long)column[(size_t)chains * member[m]] * stride[m];
+            const double* row = table + cell;
+            if (end - begin == 1) {
+                for (int a = 0; a < k - 1; a++) label += row[a] <= u;
+            } else if (g == begin) {
+                EACH
+                for (int a = 0; a < LABELS; a++)
+                    if (a < k) weight[a] = row[a];
+            } else {
+                EACH
+                for (int a = 0; a < LABELS; a++)
+                    if (a < k) weight[a] *= row[a];
+            }
+        }
+        if (end - begin > 1) {
+            double total = weight[0];
+            EACH
+            for (int a = 1; a < LABELS; a++)
+                if (a < k) {
+                    total += weight[a];
+                    weight[a] = total;
+                }
+            const double scaled = u * total;
+            EACH
+            for (int a = 0; a < LABELS - 1; a++)
+                if (a < k - 1) label += weight[a] <= scaled;
+        }
+        column[(size_t)chains * i] = (STATE)label;
+    }
+}
+
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
 extern "C" __global__ void update_factors(
     const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,

@@ -82,6 +82,28 @@ class DeviceField(_Labels):
         return (*indices, cp.asarray(self.host.theta), cp.asarray(self.host.fields))
 
 
+class DeviceTable(_Labels):
+    """`Table` on the device."""
+
+    name: ClassVar[str] = "table"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, neighbor = cupy(), self.host.neighbor
+        return cp.asarray(neighbor.astype(np.int32)), cp.asarray(self.host.threshold), np.int32(neighbor.shape[1])
+
+
+class DeviceConditional(_Labels):
+    """`Conditional` on the device."""
+
+    name: ClassVar[str] = "conditional"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, groups = cupy(), self.host.groups
+        narrow = (self.host.states, groups.g_start, groups.m_start, groups.member)
+        wide = (groups.stride, groups.first, groups.table)
+        return (*(cp.asarray(part.astype(np.int32)) for part in narrow), *map(cp.asarray, wide))
+
+
 class DeviceFactors(_Labels):
     """`Factors` on the device; its exponentials may differ from the CPU's in the last bit."""
 
