@@ -187,14 +187,17 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
     assert "slow" in {result.kernel for result in db.self_check(chains=2000) if result.ok}
     model = db.Ising.grid(2, 2, couplings=0.1)
     assert db.sample(model, db.Scan.systematic(4, 8)).kernel != "slow"
-    with pytest.raises(db.ArgumentError, match="one of 'table', 'field', 'factors' for this model and scan"):
+    with pytest.raises(
+        db.ArgumentError, match="one of 'table', 'field', 'conditional', 'factors' for this model and scan"
+    ):
         db.sample(model, db.Scan.uniform(4, 8), kernel="slow")
     with pytest.raises(db.ArgumentError, match="'cpu' for the kernel 'slow'"):
         db.sample(model, db.Scan.systematic(4, 8), kernel="slow", backend="cuda")
 
 
 def test_a_kernel_defined_here_is_gone_without_its_entry():
-    with pytest.raises(db.ArgumentError, match="one of 'bits', 'counts', 'table', 'field', 'potts', 'factors'"):
+    names = "one of 'bits', 'counts', 'table', 'field', 'potts', 'conditional', 'factors'"
+    with pytest.raises(db.ArgumentError, match=names):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), kernel="slow")
 
 

@@ -14,7 +14,7 @@ from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import IN_CACHE, UNIT
-from dobrushin._sampling.local_factors import largest_entries, local_factors
+from dobrushin._sampling.local_factors import largest_entries, local_factors, pack_region
 from dobrushin._shared.arrays import frozen
 
 
@@ -43,9 +43,9 @@ class SetField(SetKernel):
         size = np.abs(fields) + terms * np.abs(theta).max(initial=0.0)
         if spins is not form:  # many terms may have been added up, and may have cancelled
             tables = form.tables()
-            factors = local_factors(tables, region)
+            factors = local_factors(pack_region(tables, region), region)
             terms = terms + factors.counts
-            size = np.maximum(size, 2.0 * largest_entries(tables, factors))
+            size = np.maximum(size, 2.0 * largest_entries(tables, region))
         # Two ends, each with a local field and an exponential; the parameters themselves were rounded on the way here.
         error = 2.0 * UNIT * ((2 * terms + 16) * size + 256.0)
         return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))

@@ -13,7 +13,7 @@ from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import UNIT
-from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
+from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors, pack_region
 from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
@@ -49,11 +49,11 @@ class SetRace(SetKernel):
         if largest > _MOST_STATES:
             raise ArgumentError("coalescence", "model", f"of variables with at most {_MOST_STATES} states", largest)
         tables = form.tables()
-        factors = local_factors(tables, region)
+        factors = local_factors(pack_region(tables, region), region)
         k = form.cardinalities[region.place]
         # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
         # than all roundings together; for each of k (k - 1) ordered pairs. The last term is for the grid of the times.
-        near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(tables, factors) + 128.0)
+        near = 2.0 * UNIT * ((factors.counts + 4) * largest_entries(tables, region) + 128.0)
         error = k * (k - 1) * near + 128.0 * k * UNIT
         first = prefix_sums(k)[:-1]
         return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))

@@ -1,6 +1,7 @@
 """Running scans: any model, any scan, any number of chains."""
 
 from dobrushin._sampling.bits import Bits
+from dobrushin._sampling.conditional import Conditional
 from dobrushin._sampling.counts import Counts
 from dobrushin._sampling.factors import Factors
 from dobrushin._sampling.field import Field
@@ -14,5 +15,5 @@ from dobrushin._sampling.table import Table
 __all__ = ["Record", "Samples", "sample", "self_check"]
 
 # The ways to draw, in the order in which they are asked whether they are worth it.
-for _kernel in (Bits, Counts, Table, Field, PottsLanes, Factors):
+for _kernel in (Bits, Counts, Table, Field, PottsLanes, Conditional, Factors):
     register(_kernel)

@@ -160,10 +160,10 @@ def _spin_pairs(form: SpinPairs, region: Region, width: int) -> tuple[NDArray[np
 
 
 def _factors(form: FactorTables, region: Region, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    starts, packed = pack_region(form, region)
+    packed = pack_region(form, region)
     rows, row_errors = np.zeros((len(region.updated), 2**width)), np.zeros(len(region.updated))
     binary_tables(
-        frozen(starts), packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
+        packed.start, packed.f_start, packed.m_start, packed.m_of, packed.m_stride, packed.own_stride, packed.base,
         form.table, rows, row_errors,
     )  # fmt: skip
     probability, error = np.zeros((region.size, 2**width)), np.zeros(region.size)

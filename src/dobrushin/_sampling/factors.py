@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._influence.factors import Packed
 from dobrushin._kernels import labels
+from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner, Work
-from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors
+from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors, pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
@@ -44,9 +46,14 @@ class Factors(ArrayKernel):
     @classmethod
     def make(cls, form: Form, region: Region) -> Factors:
         tables = form.tables()
-        factors = local_factors(tables, region)
-        k = form.cardinalities[region.place]
-        error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(tables, factors) + 8.0 * (k + 4))
+        return cls.of(tables, region, pack_region(tables, region))
+
+    @classmethod
+    def of(cls, tables: FactorTables, region: Region, packed: Packed) -> Factors:
+        """The kernel from factors that were packed already."""
+        factors = local_factors(packed, region)
+        k = tables.cardinalities[region.place]
+        error = UNIT * (8.0 * (factors.counts + 2) * largest_entries(tables, region) + 8.0 * (k + 4))
         return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
 
     @property

@@ -16,7 +16,7 @@ from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.local_factors import LocalFactors, local_factors
+from dobrushin._sampling.local_factors import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, BudgetError
@@ -116,7 +116,7 @@ class Guard:
 def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
     """The guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
     tables = form.tables()
-    factors = local_factors(tables, region)
+    factors = local_factors(pack_region(tables, region), region)
     if not _can_forbid(tables, factors):
         return None
     refuge = _refuge(model, form) if is_uniform else None

@@ -1,0 +1,139 @@
+"""Chains of any model with tables of factors that are made beforehand: products of few rows, or thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._influence.factors import Packed
+from dobrushin._kernels import conditional
+from dobrushin._models.forms import Form
+from dobrushin._models.near import Numbering, Region
+from dobrushin._sampling.array_kernel import ArrayKernel, Orders
+from dobrushin._sampling.factors import Factors
+from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._sampling.local_factors import pack_region, ranges, table_sizes
+from dobrushin._sampling.potts import FEW_CHAINS, SAFE_EXPONENT
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen, prefix_sums
+
+# Numbers in the table of all joint states of the neighbours, and of each group where that would be larger.
+WHOLE, GROUP = 2**12, 2**10
+# Numbers in all tables of a kernel: 64 MB. Groups are made smaller to fit, down to single factors.
+LARGEST_TABLES = 2**23
+# A number of a table costs as much as this part of an update.
+_CELLS_PER_UPDATE = 4
+
+
+class Groups(NamedTuple):
+    """The groups of each variable of a region; see `_kernels.conditional`."""
+
+    g_start: NDArray[np.int64]
+    m_start: NDArray[np.int64]
+    member: NDArray[np.int64]
+    stride: NDArray[np.int64]
+    first: NDArray[np.int64]
+    table: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Conditional(ArrayKernel):
+    """Chains of any model whose potentials are not too large, by tables of conditionals and of products."""
+
+    region: Region
+    states: NDArray[np.int64]
+    groups: Groups
+    error: NDArray[np.float64]
+    plain: Factors
+    orders: Orders = field(default_factory=dict)
+    name: ClassVar[str] = "conditional"
+    rate: ClassVar[float] = 3e7
+    batch: ClassVar[int] = 256
+    has_twin: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan
+        return form.has_tables and bool(ranges(form.tables(), region).max(initial=0.0) < SAFE_EXPONENT)
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        # A number of a table costs as much as some part of a draw. Tables that are too large cost memory, and one chain
+        # is as fast without them where a variable has several.
+        k = form.cardinalities[region.place]
+        logs = np.bincount(region.row, weights=np.log(k[region.neighbor]), minlength=region.size) + np.log(k)
+        size = np.exp(np.minimum(logs[region.updated], np.log(2.0 * WHOLE)))
+        pays = len(scan) * chains * _CELLS_PER_UPDATE > size.sum() and (
+            chains >= FEW_CHAINS or size.max(initial=0.0) <= WHOLE
+        )
+        return pays and table_sizes(form.tables(), region).sum() <= LARGEST_TABLES
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> Conditional:
+        tables = form.tables()
+        packed = pack_region(tables, region)
+        plain = Factors.of(tables, region, packed)
+        # Besides the roundings of `factors`: an exponential and a product for each group, of which there are no more.
+        error = np.minimum(plain.error + 8.0 * UNIT * plain.factors.counts, 1.0)
+        return cls(region, plain.states, make_groups(packed, region), frozen(error), plain)
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """By the rows that an update looks at."""
+        rows, k = np.diff(self.groups.g_start), self.states
+        one, several = 1.0 + 0.75 * k, 3.0 + 0.4 * k + 0.25 * rows * (k + 3)
+        return np.where(rows <= 1, one, several) / 10.0
+
+    def twin(self) -> Runner:
+        """That of `factors`, which draws by the same rule from the same random numbers."""
+        return self.plain.twin()
+
+    @property
+    def largest(self) -> int:
+        return int(self.states.max())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.states
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        shared = (self.states, *self.groups)
+        if not work.segment.is_random:
+            for steps in self.steps_of_cycle(work):
+                conditional.conditional_steps(*steps, *shared, keys, x)
+            return
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            state = x[:, c : c + 1].copy()
+            for steps in lists:
+                conditional.conditional_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
+            x[:, c : c + 1] = state
+
+
+def make_groups(packed: Packed, region: Region) -> Groups:
+    """The groups of the updated variables: as large as they may be, and so that all tables fit."""
+    rows, factors = len(packed.k_own), len(packed.base)
+    group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    masks = np.zeros(factors + rows, dtype=np.uint64)
+    shape = (packed.k_own, packed.start, packed.k_other)
+    scopes = (packed.f_start, packed.m_start, packed.m_of)
+    for less in (1, 8, 64, WHOLE):
+        members, numbers = conditional.group_factors(
+            *shape, *scopes, WHOLE // less, GROUP // less, group, counts, masks
+        )
+        if numbers <= LARGEST_TABLES:
+            break
+    tables = Groups(
+        prefix_sums(Numbering(region.size, region.updated).spread(counts, 0)),
+        np.empty(int(counts.sum()) + 1, dtype=np.int64),
+        np.empty(int(members), dtype=np.int64),
+        np.empty(int(members), dtype=np.int64),
+        np.empty(int(counts.sum()), dtype=np.int64),
+        np.empty(int(numbers)),
+    )
+    values = (packed.m_stride, packed.own_stride, packed.base, packed.table)
+    conditional.fill_groups(*shape, region.neighbor, *scopes, *values, group, counts, masks, *tables[1:])
+    return Groups(*map(frozen, tables))
