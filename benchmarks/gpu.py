@@ -49,12 +49,14 @@ class Case:
     rate: float | None = None
     ratio: float | None = None
     cpu_chains: int = 4096
+    operations: int = 0  # on doubles, in an update of a chain by itself; counted in the source
+    scan: str = "cycle"
 
     def build(self) -> tuple[Runner, db.Scan]:
         """The kernel of the CPU and one long scan."""
         n = self.model.n_variables
-        scan = db.Scan.systematic(n, 10**9 // n * n)
-        if self.kernel == "set bits":
+        scan = db.Scan.systematic(n, 10**9 // n * n) if self.scan == "cycle" else db.Scan.uniform(n, 10**9)
+        if self.kernel.startswith("set "):
             return choose_sets(self.model, scan), scan
         return choose_kernel(self.model, scan, self.chains, self.kernel), scan
 
@@ -73,7 +75,7 @@ def main() -> None:
         f"GPU: {properties['name'].decode()}; CPU: {_processor()}, {options.cores} cores used", highlight=False
     )
     table = Table(title="Updates per nanosecond", title_justify="left")
-    for heading in ("work", "kernel", "chains", "GPU", "required", "CPU", "ratio", "required", "ok"):
+    for heading in ("work", "kernel", "chains", "GPU", "required", "CPU", "ratio", "required", "ok", "of the limit"):
         table.add_column(heading, justify="left" if heading in ("work", "kernel") else "right")
     known: dict[tuple[str, str], float] = {}
     best = 0.0
@@ -87,7 +89,7 @@ def main() -> None:
         ok = all(value >= least for value, least in required if least) if case.rate or case.ratio else None
         table.add_row(
             case.what, case.kernel, f"{case.chains:.3g}", f"{gpu:.4g}", f"{case.rate or ''}", f"{cpu:.3g}",
-            f"{gpu / cpu:.3g}x", f"{case.ratio or ''}", _VERDICTS[ok],
+            f"{gpu / cpu:.3g}x", f"{case.ratio or ''}", _VERDICTS[ok], share_of_limit(case, gpu, properties),
         )  # fmt: skip
         if case.kernel == "bits" and case.rate:
             best = max(best, gpu)
@@ -114,7 +116,14 @@ def cases(quick: bool) -> list[Case]:
         Case("300 x 300, degree 4", large, "bits", 10**6),
         Case(torus, small, "set bits", 4 * 10**6),
         Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256),
-        Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64),
+        Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64, 8 * 60),
+        Case("W7: the same by tables of pairs", potts, "conditional", 10**6, None, 200, 256, 8 * 8),
+        Case("W9: 20 x 20, degree 8, any couplings", image(20, rng, False), "field", 10**6, None, 200, 4096, 50),
+        Case("W9: 20 x 20, degree 8, equal couplings", image(20, rng, True), "counts", 4 * 10**6, None, 200),
+        Case("W9: degree 12, any couplings", regular(400, 12, rng), "field", 10**6, None, 200, 4096, 60),
+        Case("random scan, 10 x 10", small, "table", 10**6, None, 200, 64, 0, "random"),
+        Case("random scan, degree 8", image(20, rng, False), "field", 10**6, None, 200, 64, 50, "random"),
+        Case("random scan, Potts 20 x 31", potts, "potts", 10**6, None, 200, 64, 8 * 8, "random"),
     ]
     return [case for case in work if not quick or case.chains < 10**8]
 
@@ -124,8 +133,36 @@ def cube(side: int, rng: np.random.Generator) -> db.Ising:
     n = side**3
     at = np.arange(n).reshape(side, side, side)
     pairs = np.concatenate([np.stack([at.ravel(), np.roll(at, -1, axis).ravel()], axis=1) for axis in range(3)])
-    upper = sparse.coo_array((rng.normal(0, 0.3, len(pairs)), pairs.T), shape=(n, n))
+    return _pairs(n, pairs, rng.normal(0, 0.3, len(pairs)))
+
+
+def image(side: int, rng: np.random.Generator, equal: bool) -> db.Ising:
+    """A grid with 8 neighbours."""
+    at = np.arange(side * side).reshape(side, side)
+    shifts = [(0, 1), (1, 0), (1, 1), (1, -1)]
+    pairs = np.concatenate([np.stack([at.ravel(), np.roll(at, shift, (0, 1)).ravel()], axis=1) for shift in shifts])
+    return _pairs(side * side, pairs, np.full(len(pairs), 0.1) if equal else rng.normal(0, 0.1, len(pairs)))
+
+
+def regular(n: int, degree: int, rng: np.random.Generator) -> db.Ising:
+    """A circulant graph with couplings of all sizes."""
+    at = np.arange(n)
+    pairs = np.concatenate([np.stack([at, (at + k * k) % n], axis=1) for k in range(1, degree // 2 + 1)])
+    return _pairs(n, pairs, rng.normal(0, 0.1, len(pairs)))
+
+
+def _pairs(n: int, pairs: Any, values: Any) -> db.Ising:
+    upper = sparse.coo_array((values, pairs.T), shape=(n, n))
     return db.Ising(sparse.csr_array(upper + upper.T))
+
+
+def share_of_limit(case: Case, rate: float, properties: dict[str, Any]) -> str:
+    """The part of what the chip can do at most that one chain a thread uses: of its doubles, of its memory."""
+    if not case.operations and case.kernel != "table":
+        return ""
+    doubles = 64 * properties["multiProcessorCount"] * properties["clockRate"] * 1e-6  # operations per ns
+    degree = sum(len(case.model.neighbors(i)) for i in range(case.model.n_variables)) / case.model.n_variables
+    return f"doubles {rate * case.operations / doubles:.0%}, memory {rate * (degree + 1) / _bandwidth(properties):.0%}"
 
 
 def device_rate(case: Case, long: float) -> float:
