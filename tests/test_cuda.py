@@ -186,7 +186,8 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
 
 @pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts"])
 @pytest.mark.parametrize("uniform", [False, True])
-def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform):
+def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, monkeypatch):
+    monkeypatch.setattr(device_kernel, "MOST_TOGETHER", 1000 if gpu[1] else 25)
     rng = np.random.default_rng([len(kernel), uniform])
     model = db.Potts.grid(3, 4, states=3, couplings=0.4) if kernel == "potts" else ising(rng, 6)
     n = model.n_variables

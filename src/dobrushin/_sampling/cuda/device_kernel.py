@@ -24,6 +24,8 @@ BLOCK = 128
 SHARE = 0.4
 # Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
 MOST_STEPS = 2**17
+# Chains that draw their steps by themselves look at other variables each. So many at a time stay in the cache.
+MOST_TOGETHER = 2**16
 # Blocks in the second dimension of a grid.
 MOST_ROWS = 65535
 
@@ -162,6 +164,12 @@ class DeviceKernel(Runner):
                 self._update(some, route.after(done), work.step + done, steps, keys)
             cupy().cuda.get_current_stream().synchronize()
 
+        if isinstance(x, States) and work.segment.is_random and len(columns) > MOST_TOGETHER:
+            for lo in range(0, len(columns), MOST_TOGETHER):
+                few = x.array[:, lo : lo + MOST_TOGETHER].copy()
+                advance(few, columns[lo : lo + MOST_TOGETHER])
+                x.array[:, lo : lo + MOST_TOGETHER] = few
+            return
         if isinstance(x, States):
             # Memory for keys alone: it was there at the start.
             advance(x.array, columns)
