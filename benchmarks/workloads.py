@@ -45,7 +45,7 @@ class Workload:
 
 
 def sweeping(quick: bool) -> Iterator[Workload]:
-    """W1 to W5 and W9, one after the other, so that only one model is held at a time."""
+    """W1 to W5, W9 and W10, one after the other, so that only one model is held at a time."""
     less = _QUICK if quick else 1
     even = db.Ising.grid(40, 40, couplings=0.25)
     yield Workload("W1", "Ising 40x40, 1 chain", even, 1, 10_000 // less, 4.0)
@@ -61,6 +61,10 @@ def sweeping(quick: bool) -> Iterator[Workload]:
             what, model = many_neighbors(degree, pattern == "equal couplings")
             name = f"W9{letter}{'=' if pattern == 'equal couplings' else ''}"
             yield Workload(name, f"{what}, {pattern}, 4096 chains", model, 4096, 200 // less, required)
+    for letter, what, make in (("a", "Sherrington-Kirkpatrick, n = 1000", glass), ("b", "RBM 784x500", machine)):
+        model = make()
+        yield Workload(f"W10{letter}", f"{what}, 1024 chains", model, 1024, 40 // less, 15.0)
+        yield Workload(f"W10{letter}1", f"{what}, 1 chain", model, 1, 500 // less, 2.0, record=None)
 
 
 def random_potts(rows: int, cols: int, states: int) -> db.Potts:
@@ -97,6 +101,20 @@ def many_neighbors(degree: int, is_equal: bool) -> tuple[str, db.Ising]:
     values = np.full((400, 400), size) if is_equal else rng.uniform(-size, size, (400, 400))
     upper = np.triu(near * values)
     return what, db.Ising(upper + upper.T)
+
+
+def glass() -> db.Ising:
+    """The Sherrington-Kirkpatrick model of 1000 spins at half of the critical coupling."""
+    upper = np.triu(np.random.default_rng(0).normal(0, 0.5 / np.sqrt(1000), (1000, 1000)), 1)
+    return db.Ising(upper + upper.T)
+
+
+def machine() -> db.Ising:
+    """A restricted Boltzmann machine of the size that handwritten digits are learned with."""
+    rng = np.random.default_rng(0)
+    weights = np.zeros((1284, 1284))
+    weights[:784, 784:] = rng.normal(0, 0.02, (784, 500))
+    return db.Ising(weights + weights.T, fields=rng.normal(0, 0.1, 1284))
 
 
 class Corner:

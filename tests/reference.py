@@ -230,7 +230,7 @@ def draw(p, keys, t, c, kernel):
     w = word(keys, t)
     if kernel == "table":
         return int((w >> 1) < p[1] * 2.0**63)
-    if kernel == "field":
+    if kernel in ("field", "dense"):
         return int((w >> 11) < p[1] * 2.0**53)
     return int((np.cumsum(p)[:-1] <= (w >> 11) * 2.0**-53).sum())
 

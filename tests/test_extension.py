@@ -188,7 +188,7 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
     model = db.Ising.grid(2, 2, couplings=0.1)
     assert db.sample(model, db.Scan.systematic(4, 8)).kernel != "slow"
     with pytest.raises(
-        db.ArgumentError, match="one of 'table', 'field', 'conditional', 'factors' for this model and scan"
+        db.ArgumentError, match="one of 'table', 'dense', 'field', 'conditional', 'factors' for this model and scan"
     ):
         db.sample(model, db.Scan.uniform(4, 8), kernel="slow")
     with pytest.raises(db.ArgumentError, match="'cpu' for the kernel 'slow'"):
@@ -197,7 +197,7 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
 
 def test_a_kernel_defined_here_is_gone_without_its_entry():
     with pytest.raises(
-        db.ArgumentError, match="one of 'bits', 'counts', 'table', 'field', 'potts', 'conditional', 'factors'"
+        db.ArgumentError, match="one of 'bits', 'counts', 'table', 'dense', 'field', 'potts', 'conditional', 'factors'"
     ):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), kernel="slow")
 

@@ -1,4 +1,6 @@
-"""Ways to draw spins that go beyond few neighbours: chains side by side, and counts of equal neighbours."""
+"""Ways to draw spins with many neighbours: chains side by side, counts of equal neighbours, products of matrices."""
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -109,3 +111,104 @@ def test_counts_and_fields_have_one_law():
     spread = np.sqrt(0.5 / 40_000)
     assert np.abs(runs[0] - runs[1]).max() < 6.5 * spread
     assert np.abs(runs[0] - runs[2]).max() > 6.5 * spread
+
+
+# -- products of matrices ----------------------------------------------------------------------------
+
+
+def dense_spins(rng, n, strength=1.0):
+    """Couplings between almost all pairs, of very different sizes from variable to variable."""
+    scale = strength * np.exp(rng.normal(size=n))
+    upper = np.triu(rng.normal(size=(n, n)) * np.outer(np.sqrt(scale), np.sqrt(scale)) * (rng.random((n, n)) < 0.9), 1)
+    return db.Ising(upper / np.sqrt(n) + upper.T / np.sqrt(n), fields=rng.normal(size=n) * scale)
+
+
+def dense_kernel(model):
+    return choose_kernel(model, db.Scan.systematic(model.n_variables, model.n_variables), 1, "dense")
+
+
+@pytest.mark.parametrize("chains", [3, 64])
+@pytest.mark.parametrize("strength", [1e-200, 1.0, 1e60])
+def test_dense_draws_are_those_of_the_slow_reference(chains, strength):
+    rng = np.random.default_rng(chains)
+    model = dense_spins(rng, 12, strength)
+    sequence = np.random.SeedSequence(chains)
+    for scan in (db.Scan([3, 3, 11, 0, 3]) + db.Scan.systematic(12, 30), db.Scan.uniform(12, 20)):
+        run = db.sample(model, scan, chains=chains, seed=sequence, kernel="dense")
+        assert (digits(run.states) == reference.sample(model, scan, chains, master_key(sequence), "dense")).all()
+
+
+def test_dense_draws_do_not_depend_on_how_local_fields_are_summed():
+    """Products for blocks of steps, or sums kept up to date; in whole runs, or a few steps at a time."""
+    rng = np.random.default_rng(2)
+    model = dense_spins(rng, 150)
+    scan = db.Scan(rng.permutation(150)) + db.Scan.systematic(150, 500)
+    together = db.sample(model, scan, chains=300, seed=1, kernel="dense").states
+    one_by_one = db.sample(model, scan, chains=3, seed=1, kernel="dense").states
+    in_parts = db.sample(model, scan, chains=3, seed=1, kernel="dense", record=db.Record(every=13)).states
+    whole = db.sample(model, scan[:-1], chains=3, seed=1, kernel="dense").states
+    assert (together[:3] == one_by_one).all()
+    assert (in_parts[:, -1] == whole).all()
+
+
+@pytest.mark.parametrize("strength", [1e-250, 1e-3, 1.0, 1e90])
+def test_sums_of_rounded_couplings_are_exact_in_every_order(strength):
+    rng = np.random.default_rng(3)
+    model = dense_spins(rng, 80, strength)
+    kernel = dense_kernel(model)
+    given = model.couplings.toarray()
+    missed = 0
+    for i in range(80):
+        rounded, plain = kernel.columns[:, i], given[i]
+        for _ in range(5):
+            order, signs = rng.permutation(80), rng.choice([-1.0, 1.0], size=80)
+            exact = sum(Fraction(v) for v in signs * rounded) + Fraction(kernel.fields[i])
+            assert Fraction(float(np.cumsum((signs * rounded)[order])[-1] + kernel.fields[i])) == exact
+            missed += Fraction(float(np.cumsum((signs * plain)[order])[-1])) != sum(Fraction(v) for v in signs * plain)
+    assert missed > 100  # negative control: without rounding most sums are not exact
+
+
+def test_the_error_of_rounded_couplings_is_stated():
+    """Half of what rounding moves a local field by, which bounds what it moves a probability by, is in the bound."""
+    rng = np.random.default_rng(4)
+    worst = 0.0
+    for strength in (1e-3, 1.0, 1e5):
+        model = dense_spins(rng, 60, strength)
+        kernel, given = dense_kernel(model), model.couplings.toarray()
+        for i in range(60):
+            before, after = [*given[i], model.fields[i]], [*kernel.columns[:, i], kernel.fields[i]]
+            moved = float(sum(abs(Fraction(a) - Fraction(b)) for a, b in zip(before, after, strict=True))) / 2
+            stated = kernel.error[i] - 64 * 2.0**-53
+            assert moved <= stated
+            worst = max(worst, moved / stated)
+    assert worst > 1 / 16  # negative control: a bound 16 times as small would not hold
+
+
+def test_dense_models_take_products():
+    rng = np.random.default_rng(5)
+    full = dense_spins(rng, 100)
+    layers = np.zeros((300, 300))
+    layers[:200, 200:] = rng.normal(size=(200, 100)) * 0.1
+    machine = db.Ising(layers + layers.T)
+    for model, steps, kernel in (
+        (full, 10_000, "dense"),
+        (full, 100, "field"),  # not worth a matrix
+        (machine, 30_000, "dense"),
+        (random_spins(rng, 1000, 70, rng.normal(size=50)), 30_000, "field"),  # a matrix of zeros
+    ):
+        assert db.sample(model, db.Scan.systematic(model.n_variables, steps), seed=1).kernel == kernel
+    assert (dense_kernel(machine).reach[[0, 299]] == [[200, 300], [0, 200]]).all()
+
+
+def test_layers_and_parts_of_dense_models():
+    """A block of a machine of two layers sees one layer; a scan of some variables holds the others fixed."""
+    rng = np.random.default_rng(6)
+    layers = np.zeros((20, 20))
+    layers[:12, 12:] = rng.normal(size=(12, 8))
+    model = db.Ising(layers + layers.T, fields=rng.normal(size=20))
+    sequence = np.random.SeedSequence(6)
+    for scan in (db.Scan.systematic(20, 50), db.Scan([3, 15, 2, 3, 15, 4]), db.Scan([19])):
+        for chains in (2, 70):
+            run = db.sample(model, scan, chains=chains, seed=sequence, kernel="dense")
+            expected = reference.sample(model, scan, chains, master_key(sequence), "dense")
+            assert (digits(run.states) == expected[:, list(run.variables)]).all()

@@ -142,7 +142,7 @@ def sample(
         numbers to states of shape (len, n), called once for each batch of chains.
     record : Record, "final", "counts" or labels, optional
         What to keep; default the final states.
-    kernel : {"bits", "counts", "table", "field", "potts", "conditional", "factors"}, optional
+    kernel : {"bits", "counts", "table", "dense", "field", "potts", "conditional", "factors"}, optional
         Force a way to draw; default the fastest that fits, which the result names.
     backend : {"auto", "cpu", "cuda"}
         Where to draw: with "auto" on an NVIDIA GPU if there is one and the run is long (extra `cuda`). The draws are
