@@ -223,6 +223,7 @@ class Estimate:
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
         texts = {name: _plain_attribute(value) for name, value in self._about().items()}
+        texts["certified"] = "yes" if self.is_certified else "NO: the bias is unknown"
         data["constant_data"].attrs.update(texts)
         return data
 
@@ -302,7 +303,8 @@ class Estimate:
         if self.plan.scan is None:
             return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text)))
         outcomes = "runs" if self.samples is None else "chains"
-        return f"{self.plan.method}: {self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}, seed {self.seed}"
+        work = f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}"
+        return f"{self.plan.method}: {work}, seed {self.seed}"
 
     @property
     def evidence_text(self) -> str:

@@ -82,7 +82,7 @@ def _value(answer: Estimate, row: int) -> str:
 
 def _count(answer: Estimate) -> str:
     """What there are so many of."""
-    means = sum(state is None and not target.is_event for target, state in zip(answer.targets, answer.states, strict=True))
+    means = sum(isinstance(target, Statistic) and not target.is_event for target in answer.targets)
     probabilities = len(answer) - means
     parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
     return " and ".join(parts)

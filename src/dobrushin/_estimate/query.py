@@ -203,9 +203,7 @@ class _Reader(TargetReader):
         """The question behind some labels."""
         self._refuse_observed(labels)
         positions = self._positions(labels, self.rest)
-        return Marginals(
-            positions, self.rest._labels_at(positions), self._states(positions), self._names(positions)
-        )
+        return Marginals(positions, self.rest._labels_at(positions), self._states(positions), self._names(positions))
 
     def read_joint(self, joint: Joint) -> JointMarginal:
         self._positions(list(joint.labels), self.model)

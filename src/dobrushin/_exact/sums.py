@@ -193,7 +193,10 @@ def most_likely(
                 raise impossible from None
             raise
         digits[digits < 0], gap = maximum
-    states = {label: model._called(i)[digit] for i, (label, digit) in enumerate(zip(model.labels, digits, strict=True))}
+    states = {
+        label: model._called(i)[digit]
+        for i, (label, digit) in enumerate(zip(model.labels, digits.tolist(), strict=True))
+    }
     density = float(model.log_density(2 * digits - 1 if model._spins else digits))
     # The density itself is a sum of one entry of each table, off by a rounding for each.
     shifts = shifted_tables(tables, "exact.most_likely")

@@ -121,7 +121,7 @@ def _number_states(data: Any, source: Any) -> Any:
     columns = []
     for k, label in enumerate(data.columns):
         position, values = check.label_position(label, source.labels, source._lookup), data.iloc[:, k].tolist()
-        if position is not None and (names := source._names_at(position)) is not None and set(values) & set(names):
+        if position is not None and source._names_at(position) is not None:
             number = {value: read_state(source, position, value, "fit", "data") for value in set(values)}
             values = [number[value] for value in values]
         columns.append(values)

@@ -57,7 +57,9 @@ class LocalModel(Model, ABC):
     def __init__(self, n: int, n_states: int | None, state_names: Any = None, function: str = "LocalModel") -> None:
         self._labels, self.n_states = range(n), n_states
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
-            requirement = f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
+            requirement = (
+                f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
+            )
             raise ArgumentError(function, "state_names", requirement, state_names)
         self._name_states(read_state_names(state_names, self, function))
 

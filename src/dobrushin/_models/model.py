@@ -97,7 +97,9 @@ class Model:
         """Position of the variable with this label."""
         position = check.label_position(label, self._labels, self._lookup)
         if position is None:
-            raise ArgumentError(f"{type(self).__name__}.index", "label", check.expected_labels(self._labels, label), label)
+            raise ArgumentError(
+                f"{type(self).__name__}.index", "label", check.expected_labels(self._labels, label), label
+            )
         return position
 
     @property
@@ -383,4 +385,3 @@ class Model:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
             check.all_entries(ok, array, where, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)
-

@@ -71,10 +71,12 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
         return value
     if isinstance(value, Mapping):
         own: list[Names | None] = [None] * model.n_variables
-        known = check.positions(list(value), model.labels, model._lookup, function, "state_names") if value else []
-        for i, (label, names) in zip(np.asarray(known).tolist(), value.items(), strict=True):
+        if not value:
+            return None
+        known = check.positions(list(value), model.labels, model._lookup, function, "state_names")
+        for i, (label, names) in zip(known.tolist(), value.items(), strict=True):
             own[i] = _read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
-        return StateNames(own=tuple(own)) if value else None
+        return StateNames(own=tuple(own))
     if not check.is_several(value):
         raise ArgumentError(function, "state_names", _KINDS, value)
     items = list(value)

@@ -134,5 +134,5 @@ def _state(model: db.Model, label: Hashable, text: str) -> Any:
             return name
     number = int(text) if text.lstrip("+-").isdecimal() else None
     if not is_number_of_state(number, states, names):
-        raise Usage(f"--evidence must give {label!s} {expected_states(model, i, text)}. Got {text!r}.")
+        raise Usage(f"--evidence must be {expected_states(model, i, text)}. Got {text!r}.")
     return number

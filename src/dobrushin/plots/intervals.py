@@ -22,9 +22,9 @@ _LEAST_SPAN = 0.1
 def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     """Draw estimated probabilities with their intervals.
 
-    Of a variable with two states one is drawn: that which says yes, or the last number; the picture says which. More than 40 rows, or than there is room for, are drawn sorted
-    by probability, and of more than 400 evenly spaced ones; the axis says so. What is not certified is drawn hollow and
-    said in the title.
+    Of a variable with two states one is drawn: the one that says yes, or the last number; the picture says which. More
+    than 40 rows, or than there is room for, are drawn sorted by probability, and of more than 400 evenly spaced ones;
+    the axis says so. What is not certified is drawn hollow and said in the title.
 
     Parameters
     ----------

@@ -108,7 +108,12 @@ def _reproduce(estimate: Estimate, evidence: dict[Hashable, Any], command: str |
     libraries = ("dobrushin", "numpy", "numba", "scipy")
     model = None if estimate.asked is None else estimate.asked.fingerprint
     known = [] if model is None else [("fingerprint of the model", model)]
-    facts = [*known, ("seed", _seed(estimate)), ("Python", platform.python_version()), *((x, _version(x)) for x in libraries)]
+    facts = [
+        *known,
+        ("seed", _seed(estimate)),
+        ("Python", platform.python_version()),
+        *((x, _version(x)) for x in libraries),
+    ]
     return {"command": _call(estimate, evidence) if command is None else command, "facts": facts}
 
 
