@@ -62,7 +62,7 @@ def network(tmp_path):
 def test_estimate_answers_in_words_json_and_files(grid, tmp_path):
     code, out, _ = call("estimate", grid, "--target", "3,7", "--tolerance", "0.05", "--seed", 1)
     assert code == 0
-    assert "certified" in out
+    assert out.startswith("4 probabilities, exactly")
     assert "It rests on this" in out
     for suffix in ("json", "csv", "mar"):
         output = tmp_path / f"answer.{suffix}"
@@ -85,7 +85,8 @@ def test_estimate_without_a_file_runs_the_example():
     code, out, _ = call("estimate", "--seed", 1)
     assert code == 0
     assert "million spins" in out
-    assert "local, certified" in out
+    assert "P(0 = 1) = 0.5" in out
+    assert "for certain; proved, not diagnosed" in out
 
 
 def test_the_plan_can_be_seen_first(grid):
@@ -103,11 +104,11 @@ def test_names_of_variables_and_states(network, tmp_path):
     packed.write_bytes(gzip.compress(NETWORK.encode()))
     assert json.loads(call("estimate", packed, "--target", "rain", "--evidence", "grass=2", "--json")[1])["rows"]
     for words, message in (
-        (("--evidence", "rain=maybe"), "one of its states (no, yes). Got 'maybe'"),
+        (("--evidence", "rain=maybe"), "one of the states 'no', 'yes' of 'rain'. Got 'maybe'"),
         (("--evidence", "snow=yes"), "Got 'snow'"),
         (("--evidence", "rain=yes,rain=no"), "once"),
         (("--evidence", "rain"), "label=state"),
-        (("--target", "gras"), "('rain', 'grass'). Got 'gras'"),
+        (("--target", "gras"), "(the nearest: 'grass'). Got 'gras'"),
     ):
         code, _, error = call("estimate", network, *words)
         assert code == 2
@@ -288,7 +289,7 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (["estimate", "{grid}", "--tolerance", "nan"], 2, "--tolerance must be"),
         (["estimate", "{grid}", "--confidence", "1"], 2, "--confidence must be a number between 0 and 1"),
         (["estimate", "{grid}", "--method", "magic"], 2, "--method must be one of 'auto'"),
-        (["estimate", "{grid}", "--evidence", "5=7"], 2, "one of its states (-1, 1). Got '7'"),
+        (["estimate", "{grid}", "--evidence", "5=7"], 2, "one of the states -1, +1 of 5. Got '7'"),
         (["estimate", "{grid}", "--evidence", "5"], 2, "label=state"),
         (
             ["estimate", "{grid}", "--target", "5", "--evidence", "5=1"],
@@ -350,7 +351,7 @@ def test_disk_full_and_no_permission(grid, tmp_path, monkeypatch, number, messag
     code, out, error = call("estimate", grid, "--target", 0, "--output", tmp_path / "out.json")
     assert code == 1
     assert message in error
-    assert "certified" in out  # what was computed is not lost
+    assert "P(0 = 1) = 0.5 exactly" in out  # what was computed is not lost
 
 
 WRITES = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._estimate.headline import headline
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
@@ -28,6 +29,31 @@ if TYPE_CHECKING:
 
 # Rows that are printed; of more, the first and last ones.
 _MOST_ROWS = 20
+
+
+class Asked:
+    """What an estimate is about.
+
+    Attributes
+    ----------
+    model : Model or None
+        None in another process than the one that was asked, and after pickling.
+    fingerprint : str or None
+        `Model.fingerprint`.
+    evidence : dict
+        Observed states by label, by their names where they have some.
+    """
+
+    def __init__(self, model: Model | None, evidence: dict[Hashable, Any], fingerprint: str | None = None) -> None:
+        self.model, self.evidence, self._fingerprint = model, evidence, fingerprint
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the model, computed when it is asked for."""
+        return self._fingerprint if self.model is None else self.model.fingerprint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Asked, (None, self.evidence, self.fingerprint)
 
 
 class Answer(NamedTuple):
@@ -77,6 +103,8 @@ class Estimate:
     log_evidence : LogPartition or None
         Natural logarithm of the probability of the evidence, with its `error`, beside exact answers; None where there
         is no evidence, where the answer is not exact, or where it would take longer than the answer.
+    asked : Asked or None
+        What it is about: the model, its fingerprint, and the evidence.
 
     Examples
     --------
@@ -102,6 +130,7 @@ class Estimate:
     seed: Any = None
     stopped_by: str | None = None
     log_evidence: LogPartition | None = None
+    asked: Asked | None = None
 
     def lift(self, part: Numbering) -> Estimate:
         """The same with plan and certificate by positions in the model that the part belongs to."""
@@ -193,11 +222,13 @@ class Estimate:
             coords["variable"] = [str(label) for label in self.samples.variables]
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
-        data["constant_data"].attrs.update(self._about())
+        texts = {name: _plain_attribute(value) for name, value in self._about().items()}
+        texts["certified"] = "yes" if self.is_certified else "NO: the bias is unknown"
+        data["constant_data"].attrs.update(texts)
         return data
 
     def to_json(self, indent: int | None = None) -> str:
-        """Everything but the samples, as JSON text.
+        """Everything but the samples, as JSON text, with states by their names; the guide lists the fields.
 
         Examples
         --------
@@ -238,41 +269,42 @@ class Estimate:
         write(self, path, model=model, **about)
 
     def _about(self) -> dict[str, Any]:
+        seed = self.seed if self.seed is None or isinstance(self.seed, int) else str(self.seed)
+        evidence = {} if self.asked is None else self.asked.evidence
         return {
+            "format": "dobrushin estimate 1",
             "library": f"dobrushin {VERSION}",
+            "model": None if self.asked is None else self.asked.fingerprint,
+            "evidence": [{"target": _plain(label), "state": _plain(state)} for label, state in evidence.items()],
+            "headline": self.headline,
             "method": self.plan.method,
-            "certified": "yes" if self.is_certified else "NO: the bias is unknown",
+            "certified": self.is_certified,
             "tolerance": self.plan.tolerance,
             "confidence": self.confidence,
-            "stopped_by": self.stopped_by or "nothing",
+            "stopped_by": self.stopped_by,
             "reason": self.plan.reason,
             "interval": self.plan.interval,
             "steps": self.steps,
             "chains": self.chains,
-            "kernel": self.plan.kernel or "none",
-            "seed": str(self.seed),
+            "kernel": self.plan.kernel or None,
+            "seed": seed,
             "assumptions": list(self.assumptions),
-            **({} if self.log_evidence is None else {"log_evidence": float(self.log_evidence)}),
+            "log_evidence": None if self.log_evidence is None else float(self.log_evidence),
         }
 
     @property
     def headline(self) -> str:
-        """What was done and how sure it is, in a line."""
-        certified = "certified" if self.is_certified else "NOT CERTIFIED: the bias is unknown and not included"
-        widest, tolerance = float(self.half_width.max()), self.plan.tolerance
-        reached = f"within {tolerance:g}"
-        if widest > tolerance:
-            why = f"stopped by {self.stopped_by}; " if self.stopped_by else ""
-            reached = f"within {widest:.3g} ({why}the tolerance {tolerance:g} was not reached)"
-        return f"Estimate ({self.plan.method}, {certified}) {reached} at confidence {self.confidence:g}"
+        """What was found and how sure it is, in a line."""
+        return headline(self)
 
     @property
     def footer(self) -> str:
         """What it took, in a line."""
         if self.plan.scan is None:
-            return "; ".join(filter(None, (self.plan.reason, self.evidence_text)))
+            return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text)))
         outcomes = "runs" if self.samples is None else "chains"
-        return f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}, seed {self.seed}"
+        work = f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}"
+        return f"{self.plan.method}: {work}, seed {self.seed}"
 
     @property
     def evidence_text(self) -> str:
@@ -318,6 +350,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
+def _plain_attribute(value: Any) -> Any:
+    """For files that know numbers and text only."""
+    return value if isinstance(value, float | int | str) and not isinstance(value, bool) else json.dumps(value)
 
 
 def _number(value: float) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import (
     METHODS,
@@ -29,6 +29,7 @@ from dobrushin._estimate.query import Settings, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.state_names import shown_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.log import log
@@ -128,7 +129,7 @@ def estimate(
     >>> import dobrushin as db
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> db.estimate(million, targets=[0], evidence={1: 1}, method="dobrushin", seed=1)
-    Estimate (dobrushin, certified) within 0.01 at confidence 0.99
+    P(0 = 1) = 0.60... +- 0.0..., with 99% confidence; proved, not diagnosed
       target  state  mean  lower  upper  bias bound
            0     -1  0.39...
            0      1  0.60...
@@ -199,10 +200,13 @@ def answer_query(
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = _choose(model, targets, evidence, wider, running)
 
+    asked_about = Asked(model, shown_evidence(model, evidence))
+
     def adapt(estimate: Estimate) -> Estimate:
         if reachable > settings.tolerance:
             asked = replace(estimate.plan, tolerance=settings.tolerance)
             estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
+        estimate = replace(estimate, asked=asked_about)
         return estimate if part is None else estimate.lift(part)
 
     with adapt_errors(adapt, part):

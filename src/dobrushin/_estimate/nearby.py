@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.method import METHODS, Method, adapt_errors, carry_estimate, choose
-from dobrushin._estimate.query import Query, Settings, read_evidence, read_query
+from dobrushin._estimate.query import Query, Settings, make_query, read_evidence
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering, Part
@@ -40,7 +40,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         ball = model.near(centres, radius)
         log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
         near = {label: state for label, state in given.items() if ball.holds(label)}
-        query = read_query(ball.model, targets, near, settings, is_part=True)
+        query = make_query(ball.model, targets, near, settings, is_part=True)
         place = _place_in_the_whole(query, given, model.n_variables)
         with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
             current().charge(ball.model.n_variables * _SECONDS_PER_VARIABLE, "looking around the targets")

@@ -235,7 +235,8 @@ def _cut(question: Question, home: NDArray[np.int64]) -> list[tuple[int, Questio
         own = home == number
         chosen = np.flatnonzero(own).tolist()
         labels, values = [question.labels[k] for k in chosen], [question.values[k] for k in chosen]
-        cuts.append((number, Marginals(question.positions[own], labels, values), np.repeat(own, question.sizes)))
+        names = None if question.names is None else [question.names[k] for k in chosen]
+        cuts.append((number, Marginals(question.positions[own], labels, values, names), np.repeat(own, question.sizes)))
     return cuts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -23,6 +23,7 @@ from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.state_names import read_evidence as read_states
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -128,9 +129,15 @@ class Query:
         return -(-chains // 64) * 64
 
 
-def read_query(model: Model, targets: Any, evidence: Any, settings: Settings, is_part: bool = False) -> Query:
+def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) -> Query:
     """The query of a call on a model that is there as a whole."""
-    given = read_evidence(model, evidence)
+    return make_query(model, targets, read_evidence(model, evidence), settings)
+
+
+def make_query(
+    model: Model, targets: Any, given: dict[Hashable, int], settings: Settings, is_part: bool = False
+) -> Query:
+    """The query, once the evidence is read."""
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
     return Query(space, questions, *settings, is_part=is_part)
@@ -140,19 +147,7 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
     """Labels as the model has them, states as whole numbers; so that equal evidence is recognised."""
     if evidence is None:
         return {}
-    check.evidence(evidence, "estimate")
-    if not evidence:
-        return {}
-    positions = check.positions(list(evidence), model.labels, model._lookup, "estimate", "evidence")
-    given: dict[Hashable, int] = {}
-    for position, (label, value) in zip(positions.tolist(), evidence.items(), strict=True):
-        states = model.states(position)
-        if not check.is_real(value) or value not in states:
-            words = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
-            requirement = f"one of the states {words} of {label!r}"
-            raise ArgumentError("estimate", "evidence", requirement, value, f"label {label!r}")
-        given[model.labels[position]] = int(float(value))
-    return given
+    return {model.labels[i]: state for i, state in read_states(model, evidence, "estimate").items()}
 
 
 def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
@@ -202,19 +197,19 @@ class _Reader(TargetReader):
     def read_all(self) -> Marginals:
         """The question behind all variables that are not observed."""
         positions = np.arange(self.rest.n_variables)
-        return Marginals(positions, list(self.rest.labels), self._states(positions))
+        return Marginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))
 
     def read_labels(self, labels: list[Any]) -> Marginals:
         """The question behind some labels."""
         self._refuse_observed(labels)
         positions = self._positions(labels, self.rest)
-        return Marginals(positions, self.rest._labels_at(positions), self._states(positions))
+        return Marginals(positions, self.rest._labels_at(positions), self._states(positions), self._names(positions))
 
     def read_joint(self, joint: Joint) -> JointMarginal:
         self._positions(list(joint.labels), self.model)
         self._refuse_observed(joint.labels)
         positions = self._positions(list(joint.labels), self.rest)
-        question = JointMarginal(positions, joint, self._states(positions))
+        question = JointMarginal(positions, joint, self._states(positions), self._names(positions))
         if (cells := math.prod(question.shape)) > _MOST_CELLS:
             requirement = f"joint marginals of at most {_MOST_CELLS} states"
             raise ArgumentError("estimate", "targets", requirement, cells, repr(joint))
@@ -241,6 +236,10 @@ class _Reader(TargetReader):
         sizes = self.rest.cardinalities[positions]
         kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
         return [kinds[k] for k in sizes.tolist()]
+
+    def _names(self, positions: NDArray[np.int64]) -> list[Sequence[Any]] | None:
+        """What people call the states, where that is not their numbers."""
+        return None if self.rest._state_names is None else [self.rest._called(i) for i in positions.tolist()]
 
     def _refuse_observed(self, labels: Iterable[Hashable]) -> None:
         for label in labels:
@@ -321,8 +320,8 @@ class Workspace:
         key = frozenset(evidence.items())
 
         def condition() -> Workspace:
-            rest = self.model.condition(evidence)
-            known = np.array([self.model.index(label) for label in evidence])
+            given = {self.model.index(label): state for label, state in evidence.items()}
+            rest, known = self.model._fix(given, "estimate"), np.array(list(given))
             kept = np.delete(np.arange(self.model.n_variables), known)
             rest._known_influence = KnownInfluence(rest, self.rows, kept)
             return Workspace(rest, self.model._form.condition_error(known), is_given=True)

@@ -134,6 +134,7 @@ class Marginals(Question):
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
     values: list[range]  # the states of each
+    names: Sequence[Sequence[Any]] | None = None  # what people call them
     is_counted_by_kernels: bool = True
 
     @cached_property
@@ -155,7 +156,7 @@ class Marginals(Question):
 
     @property
     def states(self) -> list[Any]:
-        return [state for states in self.values for state in states]
+        return [state for states in (self.values if self.names is None else self.names) for state in states]
 
     @property
     def needs_joint_law(self) -> bool:
@@ -199,6 +200,7 @@ class JointMarginal(Question):
     positions: NDArray[np.int64]
     joint: Joint
     values: list[range]
+    names: Sequence[Sequence[Any]] | None = None  # what people call the states
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -219,7 +221,7 @@ class JointMarginal(Question):
 
     @property
     def states(self) -> list[Any]:
-        return list(product(*self.values))
+        return list(product(*(self.values if self.names is None else self.names)))
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         bound = min(1.0, weighted_sum(self.weights, disagreement, 0))

@@ -61,7 +61,7 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
     if variables.all():
         return space
     positions = np.flatnonzero(variables)
-    model = left.to_model(space.model._labels_at(positions))
+    model = left.to_model(space.model._labels_at(positions))._name_states(space.model._names_of(positions))
     return Workspace(model, space.rounding + error, space.is_given, Numbering(len(variables), positions))
 
 

@@ -18,6 +18,7 @@ from dobrushin._exact.working import Working
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
+from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.running import BACKENDS
 from dobrushin.errors import ArgumentError
@@ -33,14 +34,14 @@ class MostLikely:
     Attributes
     ----------
     states : dict
-        By label, the state of every variable, also of those in the evidence.
+        By label, the state of every variable, also of those in the evidence: its name if it has one.
     log_density : float
         The logarithm of its unnormalised probability.
     error : float
         No joint state has a log-density larger than `log_density` + `error`: what rounding may have hidden.
     """
 
-    states: dict[Hashable, int]
+    states: dict[Hashable, Any]
     log_density: float
     error: float
 
@@ -133,7 +134,7 @@ def log_partition(
     0.7311
     """
     tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
-    given = read_digits(model, evidence, "exact.log_partition")
+    given = _read_digits(model, evidence, "exact.log_partition")
     working = Working(progress=progress)
     return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit, backend)
 
@@ -171,7 +172,7 @@ def most_likely(
     {0: -1, 1: -1, 2: 1}
     """
     tables, limit = _read(model, memory_limit, "exact.most_likely")
-    given = read_digits(model, evidence, "exact.most_likely")
+    given = _read_digits(model, evidence, "exact.most_likely")
     digits = np.full(model.n_variables, -1, dtype=np.int64)
     digits[list(given)] = list(given.values())
     impossible = ArgumentError("exact.most_likely", "evidence", "possible under the model", evidence)
@@ -192,8 +193,11 @@ def most_likely(
                 raise impossible from None
             raise
         digits[digits < 0], gap = maximum
-    states = {label: model.states(i)[digit] for i, (label, digit) in enumerate(zip(model.labels, digits, strict=True))}
-    density = float(model.log_density(np.array([list(states.values())]))[0])
+    states = {
+        label: model._called(i)[digit]
+        for i, (label, digit) in enumerate(zip(model.labels, digits.tolist(), strict=True))
+    }
+    density = float(model.log_density(2 * digits - 1 if model._spins else digits))
     # The density itself is a sum of one entry of each table, off by a rounding for each.
     shifts = shifted_tables(tables, "exact.most_likely")
     entries = len(shifts.tops) + model.n_variables
@@ -208,17 +212,7 @@ def _read(model: Any, limit: Any, function: str, backend: str = "cpu") -> tuple[
     return model._form.tables(), sum_memory(limit, backend, function)
 
 
-def read_digits(model: Model, evidence: Any, function: str) -> dict[int, int]:
+def _read_digits(model: Model, evidence: Any, function: str) -> dict[int, int]:
     """Evidence as digits by position."""
-    if not evidence:
-        return {}
-    check.evidence(evidence, function)
-    positions = check.positions(list(evidence), model.labels, model._lookup, function, "evidence")
-    given = {}
-    for position, (label, value) in zip(positions.tolist(), evidence.items(), strict=True):
-        states = model.states(position)
-        if not check.is_real(value) or value not in states:
-            words = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
-            raise ArgumentError(function, "evidence", f"one of the states {words} of {label!r}", value)
-        given[position] = states.index(int(value))
-    return given
+    given = read_evidence(model, evidence, function) if evidence else {}
+    return {i: model._states_at(i).index(state) for i, state in given.items()}

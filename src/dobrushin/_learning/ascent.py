@@ -133,7 +133,7 @@ class Ascent(ABC):
         bias = float(history.bias_bound.max()) if len(history) else np.inf
         names = structure.names()
         return Fit(
-            structure.model(structure.fill(self.theta)), frozen(self.theta.copy()),
+            structure.model(structure.fill(self.theta))._name_states(structure.state_names), frozen(self.theta.copy()),
             [names[k] for k in structure.free.tolist()], history, bias, self._is_flat(history),
             about["method"], about["persistent"], about["seed"],
         )  # fmt: skip

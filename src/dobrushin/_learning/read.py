@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
+from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.running import kept_seed
 from dobrushin.errors import ArgumentError
@@ -94,7 +95,7 @@ def read_problem(
     """The structure, and observations of shape (rows, variables) in the order of its labels."""
     check.choice(learn, ("all", "edges", "unaries"), "fit", "learn")
     names = list(data.columns) if hasattr(data, "columns") else None
-    array = check.real_array(data, "fit", "data")
+    array = check.real_array(_number_states(data, source), "fit", "data")
     if array.ndim != 2 or not len(array):
         requirement = "an array with a row for each observation, at least one, and a column for each variable"
         raise ArgumentError("fit", "data", requirement, got=f"shape {array.shape}")
@@ -111,6 +112,20 @@ def read_problem(
     if not len(structure.free):
         raise ArgumentError("fit", "learn", "'all', 'edges' or 'unaries' such that a parameter can be learned", learn)
     return structure, array.astype(np.int64)
+
+
+def _number_states(data: Any, source: Any) -> Any:
+    """Observations as numbers, where a column of a data frame has names of states."""
+    if not hasattr(data, "columns") or not isinstance(source, Model) or source._state_names is None:
+        return data
+    columns = []
+    for k, label in enumerate(data.columns):
+        position, values = check.label_position(label, source.labels, source._lookup), data.iloc[:, k].tolist()
+        if position is not None and source._names_at(position) is not None:
+            number = {value: read_state(source, position, value, "fit", "data") for value in set(values)}
+            values = [number[value] for value in values]
+        columns.append(values)
+    return np.array(columns).T if columns else data
 
 
 def _from_model(model: Model, family: str | None, states: int | None, learn: str) -> Structure:

@@ -19,6 +19,7 @@ from dobrushin._models.couplings import symmetric
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
+from dobrushin._models.state_names import StateNames
 from dobrushin._shared.arrays import frozen, prefix_sums
 
 # Numbers that the temporaries of a statistic hold at once.
@@ -34,6 +35,7 @@ class Structure(ABC):
     family: type[Model]
     # The most that a statistic changes with one of its variables, which is its range, too.
     difference: float = 1.0
+    state_names: StateNames | None = None
 
     def __init__(
         self,
@@ -57,7 +59,9 @@ class Structure(ABC):
     def of(cls, model: Any, learn: str) -> Structure:
         """The structure of a model of this family, which starts at the model's own parameters."""
         edges, start = cls._parameters(model)
-        return cls(model.cardinalities, edges, model.labels, start, learn)
+        structure = cls(model.cardinalities, edges, model.labels, start, learn)
+        structure.state_names = model._state_names
+        return structure
 
     @classmethod
     def on(cls, edges: NDArray[np.int64], labels: Sequence[Hashable], states: int, learn: str) -> Structure:
@@ -298,7 +302,7 @@ FAMILIES: dict[str, type[Structure]] = {"ising": IsingStructure, "potts": PottsS
 
 def structure_of(model: Model, learn: str) -> Structure | None:
     """The structure of a model; None if the ordinary family of its form cannot be learned."""
-    ordinary = model._form.to_model(model.labels)
+    ordinary = model._form.to_model(model.labels)._name_states(model._state_names)
     kind = next((kind for kind in FAMILIES.values() if isinstance(ordinary, kind.family)), None)
     return None if kind is None else kind.of(ordinary, learn)
 

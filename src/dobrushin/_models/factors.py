@@ -32,6 +32,8 @@ class FactorGraph(Model):
         -inf forbids a combination.
     labels : sequence, optional
         Names of the variables; default 0..n-1.
+    state_names : tuple, dict or list, optional
+        What the states are called; see `Model`.
 
     Notes
     -----
@@ -55,6 +57,8 @@ class FactorGraph(Model):
         cardinalities: ArrayLike,
         factors: Iterable[tuple[Any, ArrayLike]],
         labels: Sequence[Hashable] | None = None,
+        *,
+        state_names: Any = None,
     ) -> None:
         sizes = read_cardinalities(cardinalities, "FactorGraph", "cardinalities")
         scopes, tables = [], []
@@ -87,7 +91,7 @@ class FactorGraph(Model):
         size = np.array([len(table) for table in tables], dtype=np.int64)
         scope, table = _join(scopes, np.int64), _join(tables, np.float64)
         form = FactorTables(sizes, prefix_sums(arity), scope, prefix_sums(size), table, "FactorGraph")
-        super().__init__(form, labels)
+        super().__init__(form, labels, state_names)
 
     @property
     def n_factors(self) -> int:

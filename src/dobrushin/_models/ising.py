@@ -33,6 +33,8 @@ class Ising(Model):
         ``weight`` and the node attribute ``field`` (0 where missing).
     fields : number, array or dict, optional
         One number per variable. Default 0 (or the graph's).
+    state_names : tuple, dict or list, optional
+        What the states -1 and +1 are called, in this order; see `Model`.
 
     Notes
     -----
@@ -53,15 +55,17 @@ class Ising(Model):
 
     _form: SpinPairs
 
-    def __init__(self, couplings: Any, fields: Any = None) -> None:
+    def __init__(self, couplings: Any, fields: Any = None, *, state_names: Any = None) -> None:
         read = read_couplings(couplings, "Ising", fields)
         if fields is None and is_graph(couplings):
             fields = read_node_attribute(couplings, "field", 0.0)
         fields = by_position(fields, read.names, 0.0, "Ising", "fields")
-        super().__init__(SpinPairs(read.matrix, fields, "Ising"), read.labels)
+        super().__init__(SpinPairs(read.matrix, fields, "Ising"), read.labels, state_names)
 
     @classmethod
-    def from_networkx(cls, graph: Any, coupling: str = "weight", field: str = "field") -> Ising:
+    def from_networkx(
+        cls, graph: Any, coupling: str = "weight", field: str = "field", *, state_names: Any = None
+    ) -> Ising:
         """Build from a networkx graph whose attributes have other names.
 
         Examples
@@ -76,11 +80,18 @@ class Ising(Model):
             raise ArgumentError("Ising.from_networkx", "graph", "a networkx graph", graph)
         read = read_couplings(graph, "Ising.from_networkx", weight=coupling)
         form = SpinPairs(read.matrix, read_node_attribute(graph, field, 0.0), "Ising")
-        return cls._from_form(form, read.labels)
+        return cls._from_form(form, read.labels, state_names)
 
     @classmethod
     def grid(
-        cls, rows: int, cols: int, couplings: Any = 0.0, fields: Any = None, periodic: bool = False
+        cls,
+        rows: int,
+        cols: int,
+        couplings: Any = 0.0,
+        fields: Any = None,
+        periodic: bool = False,
+        *,
+        state_names: Any = None,
     ) -> Ising | LocalModel:
         """A rectangular lattice, sites in row-major order.
 
@@ -95,6 +106,8 @@ class Ising(Model):
         fields : number, array of shape (rows, cols), or function of variable numbers, optional
         periodic : bool
             Join opposite sides (a torus).
+        state_names : tuple, dict or list, optional
+            As for `Ising`; of a `LocalModel`, a tuple for all variables.
 
         Returns
         -------
@@ -112,10 +125,10 @@ class Ising(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, fields):
-            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid")
+            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid", state_names)
         matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
         values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
-        return cls._from_form(SpinPairs(matrix, values, "Ising"), None)
+        return cls._from_form(SpinPairs(matrix, values, "Ising"), None, state_names)
 
     @property
     def couplings(self) -> Any:

@@ -22,6 +22,7 @@ from dobrushin._models.lookup import Lookup, is_mapped, pack, unpack
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering, Part, Region, region_of
 from dobrushin._models.potts import LabelPairs
+from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums, row_entries
 from dobrushin.errors import ArgumentError, BudgetError
@@ -53,8 +54,14 @@ class LocalModel(Model, ABC):
     has_potentials: bool  # else they are 0
     n_states: int | None  # None: spins
 
-    def __init__(self, n: int, n_states: int | None) -> None:
+    def __init__(self, n: int, n_states: int | None, state_names: Any = None, function: str = "LocalModel") -> None:
         self._labels, self.n_states = range(n), n_states
+        if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
+            requirement = (
+                f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
+            )
+            raise ArgumentError(function, "state_names", requirement, state_names)
+        self._name_states(read_state_names(state_names, self, function))
 
     is_whole = False
     has_parts = True
@@ -189,7 +196,8 @@ class LocalModel(Model, ABC):
             border = np.setdiff1d(inside, inner, assume_unique=True)
         is_inner = np.isin(inside, inner, assume_unique=True)
         form = self._part_form(inside, is_inner)
-        return Part(form.to_model(inside.tolist()), is_inner, Numbering(self.n_variables, inside))
+        model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
+        return Part(model, is_inner, Numbering(self.n_variables, inside))
 
     def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
         """The form of a part. Only what its inner variables are coupled to matters: others are never updated."""
@@ -241,13 +249,21 @@ class LocalGrid(LocalModel):
     """A grid whose couplings are a number, arrays (also memory-mapped) or a function of edge numbers."""
 
     def __init__(
-        self, rows: int, cols: int, couplings: Any, potentials: Any, periodic: bool, states: int | None, function: str
+        self,
+        rows: int,
+        cols: int,
+        couplings: Any,
+        potentials: Any,
+        periodic: bool,
+        states: int | None,
+        function: str,
+        state_names: Any = None,
     ) -> None:
         rows, cols = check.count(rows, function, "rows"), check.count(cols, function, "cols")
         self.shape = (rows, cols)
         if rows * cols > _MOST_SITES:
             raise ArgumentError(function, "rows", f"such that there are at most {_MOST_SITES} sites", self.shape)
-        super().__init__(rows * cols, states)
+        super().__init__(rows * cols, states, state_names, function)
         if periodic and min(self.shape) < 3:
             raise ArgumentError(function, "periodic", "False when a side has fewer than 3 sites", self.shape)
         self.periodic, self._function = bool(periodic), function

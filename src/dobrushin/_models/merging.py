@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.model import Model
+from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -41,7 +43,20 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         expanded = np.broadcast_to(table[own], shape)
         tables[joint] = tables[joint] + expanded if joint in tables else expanded
     labels = [tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members]
-    return FactorGraph(sizes, tables.items(), labels)
+    return FactorGraph(sizes, tables.items(), labels)._name_states(_join_names(model, members))
+
+
+def _join_names(model: Model, members: list[NDArray[np.int64]]) -> StateNames | None:
+    """Names of joint states: tuples of names, where all members have names."""
+    if model._state_names is None:
+        return None
+    own: list[Names | None] = []
+    for group in members:
+        parts = [model._names_at(int(i)) for i in group]
+        known = [names for names in parts if names is not None]
+        joint = tuple(product(*known)) if len(group) > 1 else parts[0]
+        own.append(joint if len(known) == len(parts) else None)
+    return StateNames(own=tuple(own))
 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.forms import Form, ImpossibleEvidence
+from dobrushin._models.identity import fingerprint_of, same_model
 from dobrushin._models.near import Part, Region, region_of
+from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
@@ -30,6 +32,10 @@ class Model:
     Variables have labels (0..n-1 unless given) and positions (always 0..n-1). States are -1/+1 in
     `Ising` and `SpinMRF` and 0..k-1 in all others; arrays of states have shape ``(..., n_variables)``.
 
+    States may have names: every family takes ``state_names``, which is a tuple of names for all variables, a dict from
+    labels to such tuples, or a list of them by position. Evidence can then be given by names, and answers have them.
+    Arrays of states, and functions of them, have numbers all the same.
+
     A family is a constructor that reads its arguments and hands a form up: what the distribution is, without names.
     All that is asked of a model is then answered by its form.
     """
@@ -38,16 +44,25 @@ class Model:
     _workspace: Any = None
     _known_influence: Any = None
 
-    def __init__(self, form: Form, labels: Sequence[Hashable] | None = None) -> None:
+    _state_names: StateNames | None = None
+
+    def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: Any = None) -> None:
         self._lowered = form
         self._labels = check.read_labels(labels, form.n_variables, type(self).__name__)
+        self._name_states(read_state_names(state_names, self, type(self).__name__))
 
     @classmethod
-    def _from_form(cls, form: Form, labels: Sequence[Hashable] | None) -> Self:
+    def _from_form(cls, form: Form, labels: Sequence[Hashable] | None, state_names: Any = None) -> Self:
         """A model of this family, without its own constructor."""
         model = cls.__new__(cls)
-        Model.__init__(model, form, labels)
+        Model.__init__(model, form, labels, state_names)
         return model
+
+    def _name_states(self, names: StateNames | None) -> Self:
+        """Give names to the states of a model that is new."""
+        if names is not None:
+            self._state_names = names
+        return self
 
     @property
     def _form(self) -> Form:
@@ -82,8 +97,38 @@ class Model:
         """Position of the variable with this label."""
         position = check.label_position(label, self._labels, self._lookup)
         if position is None:
-            raise ArgumentError(f"{type(self).__name__}.index", "label", check.expected_labels(self._labels), label)
+            raise ArgumentError(
+                f"{type(self).__name__}.index", "label", check.expected_labels(self._labels, label), label
+            )
         return position
+
+    @property
+    def state_names(self) -> Mapping[Hashable, Names]:
+        """Names of the states of each variable that has some, by label; empty if there are none.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
+        >>> model.state_names["rain"]
+        ('no', 'yes')
+        >>> db.estimate(model, "sun", evidence={"rain": "yes"}).to_dataframe().round(3)[["target", "state", "mean"]]
+          target state  mean
+        0    sun    no  0.69
+        1    sun   yes  0.31
+        """
+        return NamesByLabel(self)
+
+    def _names_at(self, i: int) -> Names | None:
+        """Names of the states of the variable at position `i`."""
+        return None if self._state_names is None else self._state_names.at(i)
+
+    def _called(self, i: int) -> Sequence[Any]:
+        """What people call the states of the variable at position `i`: their names, or their numbers."""
+        return self._names_at(i) or self._states_at(i)
+
+    def _names_of(self, positions: NDArray[Any]) -> StateNames | None:
+        return None if self._state_names is None else self._state_names.restrict(positions)
 
     def neighbors(self, i: int) -> NDArray[np.intp]:
         """Positions of the variables that share a term with the variable at position `i`."""
@@ -159,12 +204,13 @@ class Model:
 
     # -- other models made from this one ---------------------------------------------------
 
-    def condition(self, evidence: Mapping[Any, int]) -> Model:
+    def condition(self, evidence: Mapping[Any, Any]) -> Model:
         """The model of the remaining variables, given the values of some.
 
         Parameters
         ----------
         evidence : dict from label to state
+            States by name or by number.
 
         Returns
         -------
@@ -181,31 +227,26 @@ class Model:
         (('b', 'c'), array([-0.5,  0. ]))
         """
         where = f"{type(self).__name__}.condition"
-        check.evidence(evidence, where)
-        if not evidence:
+        return self._fix(read_evidence(self, evidence, where), where)
+
+    def _fix(self, given: Mapping[int, int], where: str) -> Model:
+        """The model of the remaining variables, given the states of some by position."""
+        if not given:
             return self
-        known = check.positions(list(evidence), self._labels, self._lookup, where, "evidence")
-        values = np.empty(len(known), dtype=np.int64)
-        for k, (label, value) in enumerate(evidence.items()):
-            allowed = self.states(int(known[k]))
-            if not check.is_real(value) or value not in allowed:
-                raise ArgumentError(
-                    where, "evidence", f"one of the states {_span(allowed)} of {label!r}", value, f"label {label!r}"
-                )
-            values[k] = int(value)
+        known = np.array(list(given), dtype=np.int64)
         if len(known) == self.n_variables:
             raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
-        form = self._form
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
         state = np.zeros(self.n_variables, dtype=np.int64)
-        state[known] = values
+        state[known] = list(given.values())
         try:
-            rest = form.condition(fixed, state)
+            rest = self._form.condition(fixed, state)
         except ImpossibleEvidence as fault:
             label = self._labels[fault.position]
             raise ArgumentError(where, "evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
-        return rest.to_model(self._labels_at(np.flatnonzero(~fixed)))
+        kept = np.flatnonzero(~fixed)
+        return rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
 
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         """Make each group of variables one joint variable.
@@ -223,7 +264,7 @@ class Model:
         FactorGraph
             A joint variable takes the place of the first variable of its group; its label is the
             tuple of the group's labels, and its state is ``np.ravel_multi_index`` of the members'
-            states (0..k-1, so -1 counts as 0) in the order given.
+            states (0..k-1, so -1 counts as 0) in the order given. Names of states are tuples of the members' names.
 
         Examples
         --------
@@ -238,7 +279,7 @@ class Model:
 
     def to_factor_graph(self) -> FactorGraph:
         """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
-        return self._form.tables().to_model(self._labels)
+        return self._form.tables().to_model(self._labels)._name_states(self._state_names)
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -254,7 +295,9 @@ class Model:
         local = self._local()
         if local is None:
             raise ArgumentError(f"{type(self).__name__}.near", "model", "an Ising or Potts model", self)
-        return local.near(centres, radius)
+        part = local.near(centres, radius)
+        part.model._name_states(self._names_of(part.numbering.positions))
+        return part
 
     def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
         """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
@@ -274,6 +317,39 @@ class Model:
         """The form that the places of a region are in."""
         del region
         return self._form
+
+    # -- identity --------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the model: 16 digits, the same wherever parameters, labels and names of states are the same.
+
+        None for a `LocalModel`, which is never looked at as a whole.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.Ising({(0, 1): 0.5}).fingerprint
+        '748bc6ad1abed6f7'
+        """
+        return self._fingerprint if self.is_whole else None
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is the same model: the same form with equal parameters, labels and names of states."""
+        if self is other:
+            return True
+        if not isinstance(other, Model):
+            return NotImplemented
+        return self.is_whole and other.is_whole and same_model(self, other)
+
+    def __hash__(self) -> int:
+        if not self.is_whole:
+            return object.__hash__(self)
+        return hash((self._form.stored_as, self.n_variables, *self._form.counts.values()))
 
     # -- states ----------------------------------------------------------------------------
 
@@ -309,7 +385,3 @@ class Model:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
             check.all_entries(ok, array, where, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)
-
-
-def _span(states: range) -> str:
-    return "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"

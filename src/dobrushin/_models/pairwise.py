@@ -31,6 +31,8 @@ class PairwiseMRF(Model):
         ``tables[e][a, b]`` is the log-potential of state a at ``edges[e][0]`` and b at ``edges[e][1]``.
     labels : sequence, optional
         Names of the variables; default 0..n-1.
+    state_names : tuple, dict or list, optional
+        What the states are called; see `Model`.
 
     Notes
     -----
@@ -50,7 +52,15 @@ class PairwiseMRF(Model):
 
     _form: PairTables
 
-    def __init__(self, unaries: Any, edges: ArrayLike, tables: Any, labels: Sequence[Hashable] | None = None) -> None:
+    def __init__(
+        self,
+        unaries: Any,
+        edges: ArrayLike,
+        tables: Any,
+        labels: Sequence[Hashable] | None = None,
+        *,
+        state_names: Any = None,
+    ) -> None:
         rows = [check.real_array(row, "PairwiseMRF", "unaries") for row in unaries]
         for i, row in enumerate(rows):
             if row.ndim != 1 or len(row) < 2:
@@ -64,7 +74,8 @@ class PairwiseMRF(Model):
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         pairs = _read_edges(edges, len(rows))
         flat = _read_tables(tables, pairs, sizes)
-        super().__init__(PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, "PairwiseMRF"), labels)
+        form = PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, "PairwiseMRF")
+        super().__init__(form, labels, state_names)
 
     @property
     def edges(self) -> NDArray[np.int64]:

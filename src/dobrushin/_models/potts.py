@@ -39,6 +39,8 @@ class Potts(Model):
     unaries : array of shape (n, states) or dict, optional
         Log-potential of each state of each variable; -inf forbids a state. From a graph the node
         attribute ``unary`` is taken.
+    state_names : tuple, dict or list, optional
+        What the states are called; see `Model`.
 
     Notes
     -----
@@ -54,17 +56,25 @@ class Potts(Model):
 
     _form: LabelPairs
 
-    def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
+    def __init__(self, couplings: Any, states: int, unaries: Any = None, *, state_names: Any = None) -> None:
         read = read_couplings(couplings, "Potts", unaries)
         zero = np.broadcast_to(0.0, check.count(states, "Potts", "states", 2))  # takes no memory
         if unaries is None and is_graph(couplings):
             unaries = read_node_attribute(couplings, "unary", zero)
         unaries = by_position(unaries, read.names, zero, "Potts", "unaries")
-        super().__init__(LabelPairs(read.matrix, states, unaries, "Potts"), read.labels)
+        super().__init__(LabelPairs(read.matrix, states, unaries, "Potts"), read.labels, state_names)
 
     @classmethod
     def grid(
-        cls, rows: int, cols: int, states: int, couplings: Any = 0.0, unaries: Any = None, periodic: bool = False
+        cls,
+        rows: int,
+        cols: int,
+        states: int,
+        couplings: Any = 0.0,
+        unaries: Any = None,
+        periodic: bool = False,
+        *,
+        state_names: Any = None,
     ) -> Potts | LocalModel:
         """A rectangular lattice, sites in row-major order.
 
@@ -75,6 +85,8 @@ class Potts(Model):
             As for `Ising.grid`.
         unaries : array of shape (rows, cols, states), or function of variable numbers, optional
         periodic : bool
+        state_names : tuple, dict or list, optional
+            As for `Ising.grid`.
 
         Returns
         -------
@@ -91,7 +103,7 @@ class Potts(Model):
 
         if is_local(rows, cols, couplings, unaries):
             count = check.count(states, "Potts.grid", "states", 2)
-            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid")
+            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid", state_names)
         matrix = grid_couplings(rows, cols, couplings, periodic, "Potts.grid")
         if unaries is not None:
             array = check.real_array(unaries, "Potts.grid", "unaries")
@@ -99,7 +111,7 @@ class Potts(Model):
                 requirement = f"an array of shape {(rows, cols, states)}"
                 raise ArgumentError("Potts.grid", "unaries", requirement, got=f"shape {array.shape}")
             unaries = array.reshape(rows * cols, states)
-        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), None)
+        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), None, state_names)
 
     @property
     def couplings(self) -> Any:

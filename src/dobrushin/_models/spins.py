@@ -31,6 +31,8 @@ class SpinMRF(Model):
         Each set of two or more variables once (whole-number labels are positions).
     fields : number, array or dict, optional
         One number per variable. Default 0.
+    state_names : tuple, dict or list, optional
+        What the states -1 and +1 are called, in this order; see `Model`.
 
     Notes
     -----
@@ -48,7 +50,9 @@ class SpinMRF(Model):
 
     _form: SpinTerms
 
-    def __init__(self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None) -> None:
+    def __init__(
+        self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None, *, state_names: Any = None
+    ) -> None:
         check.instance(terms, Mapping, "SpinMRF", "terms", "a dict from tuples of labels to strengths")
         seen: set[frozenset[Hashable]] = set()
         for key, strength in terms.items():
@@ -68,7 +72,7 @@ class SpinMRF(Model):
         start = np.cumsum([0] + [len(key) for key in kept])
         strengths = np.array([float(terms[key]) for key in kept])
         form = SpinTerms(start, np.array(scope, dtype=np.int64), strengths, read_fields(fields, n, "SpinMRF"))
-        super().__init__(form, labels)
+        super().__init__(form, labels, state_names)
 
     @property
     def fields(self) -> NDArray[np.float64]:

@@ -289,5 +289,6 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     has_refuge = job.guard is not None and job.guard.refuge is not None
     start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest, start
-    )
+        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest, start,
+        model._names_of(kept),
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
+from dobrushin._models.state_names import StateNames
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
@@ -50,6 +51,8 @@ class Samples:
     start : str
         Where the chains began: "uniform"; "uniform where allowed", if the model forbids some states, so that chains
         with a forbidden uniform state began in an allowed one that was searched for; or "given".
+    state_names : StateNames or None
+        What the states are called, in the order of `variables`. The arrays have numbers.
     """
 
     states: NDArray[Any] | None
@@ -63,6 +66,7 @@ class Samples:
     spins: bool
     cardinality: int
     start: str = "uniform"
+    state_names: StateNames | None = None
 
     @property
     def steps(self) -> int:
@@ -138,12 +142,18 @@ class Samples:
         return data
 
     def to_dataframe(self) -> Any:
-        """As a pandas DataFrame: a row for each chain and draw, a column for each variable."""
+        """As a pandas DataFrame: a row for each chain and draw, a column for each variable; states by their names."""
         pandas = require("pandas", "formats")
         draws = self._draws("to_dataframe")
         chains, steps, size = draws.shape
         index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
-        return pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
+        frame = pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
+        for k, label in enumerate(self.variables):
+            if self.state_names is not None and (names := self.state_names.at(k)) is not None:
+                digits = draws[..., k].ravel().astype(np.int64)
+                called = np.array([*names, None], dtype=object)[:-1]
+                frame[label] = called[(digits + 1) // 2 if self.spins else digits]
+        return frame
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""
@@ -158,6 +168,7 @@ class Samples:
             "kernel": self.kernel,
             "spins": self.spins,
             "start": self.start,
+            "state_names": self._written_names(),
         }
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
         arrays |= {name: value for name in ("states", "counts") if (value := getattr(self, name)) is not None}
@@ -182,9 +193,18 @@ class Samples:
             return cls(
                 arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
                 arrays["update_error"], about["spins"], about["cardinality"], about.get("start", "uniform"),
+                _read_names(about.get("state_names")),
             )  # fmt: skip
         except UNREADABLE:
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
+
+    def _written_names(self) -> Any:
+        if self.state_names is None:
+            return None
+        common, own = self.state_names
+        if common is not None:
+            return {"all": [_written(name) for name in common]}
+        return {"each": [None if names is None else [_written(name) for name in names] for names in own]}
 
     def _need_states(self, method: str) -> NDArray[Any]:
         if self.states is None:
@@ -227,3 +247,11 @@ def _written(label: Hashable) -> Any:
 
 def _read(label: Any) -> Hashable:
     return tuple(map(_read, label)) if isinstance(label, list) else label
+
+
+def _read_names(names: Any) -> StateNames | None:
+    if names is None:
+        return None
+    if "all" in names:
+        return StateNames(common=tuple(map(_read, names["all"])))
+    return StateNames(own=tuple(None if own is None else tuple(map(_read, own)) for own in names["each"]))

@@ -1,8 +1,12 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
 
 
 def percent(confidence: float) -> str:
@@ -29,3 +33,22 @@ def rounded_up(value: float, digits: int = 3) -> str:
         return text
     unit: float = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return f"{value + unit:.{digits}g}"
+
+
+# Names that are compared with one that is unknown: comparing takes some microseconds for each.
+_MOST_COMPARED = 20_000
+
+
+def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
+    """The known names that are written almost like an unknown one, the nearest first.
+
+    Examples
+    --------
+    >>> nearest("smok", ["asia", "smoke", "lung"]), nearest("x", ["asia"])
+    (['smoke'], [])
+    """
+    text = name if isinstance(name, str) else None
+    if text is None or not text:
+        return []
+    by_text = {str(other).lower(): other for other in islice(known, _MOST_COMPARED)}
+    return [by_text[close] for close in get_close_matches(text.lower(), by_text, most, 0.6)]

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
 Labels = Sequence[Hashable]
@@ -213,7 +214,7 @@ def positions(
     if label_position(labels, known, lookup) is not None:
         labels = [labels]
     elif not is_several(labels):
-        raise ArgumentError(function, argument, expected_labels(known), labels)
+        raise ArgumentError(function, argument, expected_labels(known, labels), labels)
     if lookup is None and array is not None and array.ndim == 1 and array.dtype.kind in "iu":
         places = array.astype(np.int64)
         all_entries((places >= 0) & (places < len(known)), places, function, argument, expected_labels(known))
@@ -226,7 +227,7 @@ def positions(
         for k, label in enumerate(items):
             position = label_position(label, known, lookup)
             if position is None:
-                raise ArgumentError(function, argument, expected_labels(known), label, place((k,)))
+                raise ArgumentError(function, argument, expected_labels(known, label), label, place((k,)))
             places[k] = position
     if places.size == 0:
         raise ArgumentError(function, argument, "at least one label", labels)
@@ -237,8 +238,10 @@ def positions(
     return places
 
 
-def expected_labels(known: Labels) -> str:
-    """What labels a model has, in a message."""
+def expected_labels(known: Labels, label: object = None) -> str:
+    """What labels a model has, in a message: those that are near to the one that was given, or the first."""
     if are_positions(known):
         return f"labels of the model (0 to {len(known) - 1})"
+    if close := nearest(label, known):
+        return f"labels of the model (the nearest: {', '.join(map(repr, close))})"
     return "labels of the model ({}{})".format(", ".join(repr(k) for k in known[:4]), ", ..." if len(known) > 4 else "")

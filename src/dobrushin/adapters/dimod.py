@@ -47,7 +47,8 @@ def from_dimod(bqm: dimod.BinaryQuadraticModel, *, beta: float = 1.0) -> Ising:
     Returns
     -------
     Ising
-        With the labels of the model, in its order.
+        With the labels of the model, in its order. The states of bits are called 0 and 1: evidence is given and answers
+        come so. Arrays of states have spins all the same.
 
     Notes
     -----
@@ -250,7 +251,8 @@ def _model(bqm: Any, beta: float, function: str) -> Ising:
             k = int(np.argmax(bad))
             names = ", ".join(repr(labels[end[k]]) for end in ends)
             raise ArgumentError(function, "bqm", requirement, -values[k], f"label{'s' * (len(ends) > 1)} {names}")
-    return SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields, "Ising").to_model(labels)
+    form = SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields, "Ising")
+    return form.to_model(labels)._name_states(energy.state_names)
 
 
 def _bounds(model: Ising, run: Samples, num_sweeps: int) -> dict[str, float | None]:

@@ -37,8 +37,8 @@ def from_pgmpy(network: Any) -> FactorGraph:
     Returns
     -------
     FactorGraph
-        Its labels are the variables, in the order of the network's nodes; state k is the one that pgmpy names in place
-        k. Variables with one state are not random and are left out.
+        Its labels are the variables, in the order of the network's nodes, and its states have the network's names.
+        Variables with one state are not random and are left out.
 
     Notes
     -----
@@ -140,8 +140,8 @@ class CertifiedInference:
         -------
         pgmpy DiscreteFactor, or dict from variable to DiscreteFactor if not `joint`
             The estimated probabilities, with the names of the states. Its attribute `estimate` is the `Estimate` with
-            the intervals; there, states are numbers. (None if all the variables have one state.) Factors that pgmpy
-            computes from it do not have the attribute.
+            the intervals. (None if all the variables have one state.) Factors that pgmpy computes from it do not have
+            the attribute.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class CertifiedInference:
                 raise ArgumentError(where, "variables", "distinct", variable, f"index {k}")
         return asked
 
-    def _read_evidence(self, evidence: Any, where: str) -> dict[Hashable, int]:
+    def _read_evidence(self, evidence: Any, where: str) -> dict[Hashable, Any]:
         check.instance(evidence, Mapping | None, where, "evidence", "a dict from variables to names of states")
         given = {}
         for variable, name in (evidence or {}).items():
@@ -204,7 +204,7 @@ class CertifiedInference:
             if name not in names:
                 requirement = f"one of the states {', '.join(map(repr, names))} of {variable!r}"
                 raise ArgumentError(where, "evidence", requirement, name, f"variable {variable!r}")
-            given[variable] = names.index(name)
+            given[variable] = name
         return given
 
     def _check_variable(self, variable: Any, where: str, argument: str) -> None:
@@ -233,7 +233,8 @@ class _Network:
             table = weights.reshape([size for size in weights.shape if size > 1])
             with np.errstate(divide="ignore"):
                 factors.append((tuple(position[v] for v in scope if v in position), np.log(table)))
-        return FactorGraph([len(self.states[v]) for v in random], factors, random)
+        sizes = [len(self.states[v]) for v in random]
+        return FactorGraph(sizes, factors, random, state_names=[tuple(self.states[v]) for v in random])
 
 
 def _read(network: Any, where: str) -> _Network:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._estimate.targets import shown
+from dobrushin._models.state_names import read_evidence
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
@@ -56,7 +57,7 @@ def run(
         if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise
         answer, failure = error.estimate, error
-    out.print(lambda: answer.to_json(indent=1), lambda: _page(answer, source.state_names()))
+    out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
     if report is not None:
         command = shlex.join(["dobrushin", *sys.argv[1:]])
         db.report.write(answer, report, model=model, evidence=evidence or None, command=command)
@@ -74,7 +75,7 @@ def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
     return read_targets(model, target) or ([0] if source.path is None else "all")
 
 
-def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: Mapping[Hashable, int]) -> None:
+def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: Mapping[Hashable, Any]) -> None:
     """Refuse a file of all marginals where only some are asked for."""
     known = set(model.labels if targets == "all" else targets) | set(evidence)
     missing = [label for label in model.labels if label not in known]
@@ -82,12 +83,10 @@ def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: 
         raise Usage(f"--output {output.name} holds all marginals: estimate all variables. {missing[0]!r} is missing.")
 
 
-def _page(answer: db.Estimate, names: dict[str, list[str]]) -> Group:
+def _page(answer: db.Estimate) -> Group:
     rows = []
     for k in range(len(answer)):
         state = "" if answer.states[k] is None else str(answer.states[k])
-        if (own := names.get(str(answer.targets[k]))) is not None:
-            state = own[answer.states[k]]
         bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else f"{answer.bias_bound[k]:.2g}"
         numbers = [f"{x[k]:.6g}" for x in (answer.mean, answer.lower, answer.upper)]
         rows.append([str(shown(answer.targets[k])), state, *numbers, bias])
@@ -98,7 +97,7 @@ def _page(answer: db.Estimate, names: dict[str, list[str]]) -> Group:
 
 
 def _write(
-    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, int]
+    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
     suffix = output.suffix.lower()
     if suffix == ".json":
@@ -112,13 +111,14 @@ def _write(
 
 
 def _write_mar(
-    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, int]
+    answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
     """A UAI result file: all variables of the file, those observed and those with one state too."""
     marginals: dict[Any, Any] = {label: answer[label].mean for label in dict.fromkeys(answer.targets)}
-    observed: dict[Any, int] = dict(evidence)
+    given = read_evidence(model, evidence, "estimate")
+    observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in given.items()}
     if (sizes := source.uai_sizes()) is None:  # numbered by position where the file has no numbers
         sizes = model.cardinalities
         marginals = {model.index(label): values for label, values in marginals.items()}
-        observed = {model.index(label): state for label, state in evidence.items()}
+        observed = {model.index(label): state for label, state in observed.items()}
     db.io.write_marginals(marginals, output, evidence=observed, sizes=sizes)

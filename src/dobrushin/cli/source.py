@@ -34,10 +34,9 @@ class Source:
         model = self.read()
         return model.condition(self.read_evidence(model))
 
-    def read_evidence(self, model: db.Model) -> dict[Hashable, int]:
-        """Evidence such as 5=1, or from a UAI evidence file."""
-        names = self.state_names()
-        given: dict[Hashable, int] = {}
+    def read_evidence(self, model: db.Model) -> dict[Hashable, Any]:
+        """Evidence such as smoke=yes or 5=1, or from a UAI evidence file."""
+        given: dict[Hashable, Any] = {}
         for text in self.evidence:
             if "=" not in text:
                 if not Path(text).exists():
@@ -51,14 +50,8 @@ class Source:
                 label = _label(model, name.strip(), "--evidence")
                 if label in given:
                     raise Usage(f"--evidence must name each variable once. Got {name.strip()!r} twice.")
-                given[label] = _state(model, label, state.strip(), names.get(str(label), []))
+                given[label] = _state(model, label, state.strip())
         return given
-
-    def state_names(self) -> dict[str, list[str]]:
-        """Names of states, which Bayesian network files have."""
-        if self.path is None or ".bif" not in self.path.suffixes:
-            return {}
-        return {str(label): list(names) for label, names in db.io.state_names(self.path).items()}
 
     def uai_sizes(self) -> Any:
         """Numbers of states of all variables of a UAI file, also of those with one state; None for other files."""
@@ -127,18 +120,19 @@ def _label(model: db.Model, name: str, option: str) -> Hashable:
         for label in model.labels:
             if str(label) == name:
                 return label
-    raise Usage(f"{option} must name {expected_labels(model.labels)}. Got {name!r}.")
+    raise Usage(f"{option} must name {expected_labels(model.labels, name)}. Got {name!r}.")
 
 
-def _state(model: db.Model, label: Hashable, text: str, names: Sequence[str]) -> int:
-    if text in names:
-        return list(names).index(text)
-    states = model.states(model.index(label))
-    try:
-        state = int(text)
-    except ValueError:
-        state = None
-    if state is None or state not in states:
-        known = ", ".join(names) if names else ("-1, 1" if states.step == 2 else f"0 to {len(states) - 1}")
-        raise Usage(f"--evidence must give {label!s} one of its states ({known}). Got {text!r}.")
-    return state
+def _state(model: db.Model, label: Hashable, text: str) -> Any:
+    """A state by its name, as it is written on the command line, or by its number."""
+    from dobrushin._models.state_names import expected_states, is_number_of_state
+
+    i = model.index(label)
+    names, states = model._names_at(i), model.states(i)
+    for name in names or ():
+        if str(name) == text:
+            return name
+    number = int(text) if text.lstrip("+-").isdecimal() else None
+    if not is_number_of_state(number, states, names):
+        raise Usage(f"--evidence must be {expected_states(model, i, text)}. Got {text!r}.")
+    return number

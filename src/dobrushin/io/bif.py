@@ -48,13 +48,14 @@ def read(source: Source) -> FactorGraph:
             factors.append(
                 ([position[v] for v in scope], np.log(table).reshape([len(network.states[v]) for v in scope]))
             )
-    return FactorGraph([len(network.states[name]) for name in random], factors, random)
+    names = [network.states[name] for name in random]
+    return FactorGraph([len(own) for own in names], factors, random, state_names=names)
 
 
 def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]:
     """Names of the states of each variable of a BIF file.
 
-    Models know states by number: state k of a variable is the one that the file names in place k.
+    A model that is read has the same names (`Model.state_names`), but for variables with one state, which are left out.
 
     Parameters
     ----------
@@ -80,8 +81,8 @@ def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]
     ...         "probability ( rain ) { table 0.25, 0.75; }"
     ...     )
     >>> model = read(path)
-    >>> model.labels, model.conditional(0, [0])
-    (('rain',), array([0.25, 0.75]))
+    >>> model.state_names["rain"], model.conditional(0, [0])
+    (('yes', 'no'), array([0.25, 0.75]))
     >>> state_names(path)
     {'rain': ('yes', 'no')}
     """

@@ -13,6 +13,7 @@ from scipy import sparse
 from dobrushin._models import Ising, Model
 from dobrushin._models.couplings import symmetric
 from dobrushin._models.ising import SpinPairs
+from dobrushin._models.state_names import StateNames
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io.inverse import inverse
@@ -32,6 +33,7 @@ class Energy:
     h: NDArray[np.float64]
     offset: float
     labels: Sequence[Hashable] | None
+    bits: bool = False  # whether people call the states 0 and 1
 
     @classmethod
     def of_bits(
@@ -47,7 +49,7 @@ class Energy:
         quarter, half, n = Q / 4, a / 2, len(a)
         with np.errstate(over="ignore", invalid="ignore"):
             h = half + np.bincount(i, quarter, minlength=n) + np.bincount(j, quarter, minlength=n)
-            return cls(i, j, quarter, h, float(offset + half.sum() + quarter.sum()), labels)
+            return cls(i, j, quarter, h, float(offset + half.sum() + quarter.sum()), labels, True)
 
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
@@ -69,7 +71,13 @@ class Energy:
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
                 value = f"{values[int(np.argmax(bad))]:.6g}"
                 raise source.error(f"energies that times beta are {check.FINITE}", value)
-        return SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields, "Ising").to_model(self.labels)
+        form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields, "Ising")
+        return form.to_model(self.labels)._name_states(self.state_names)
+
+    @property
+    def state_names(self) -> StateNames | None:
+        """What the states are called: bits by their values."""
+        return StateNames(common=(0, 1)) if self.bits else None
 
 
 def _per_beta(theta: NDArray[np.float64], beta: float) -> NDArray[np.float64]:

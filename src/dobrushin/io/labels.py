@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from numbers import Integral, Real
 from typing import Any, NoReturn
 
+from dobrushin._models.state_names import StateNames
 from dobrushin.errors import ArgumentError
 from dobrushin.io.numbers import quote
 from dobrushin.io.source import Source
@@ -18,6 +19,26 @@ KINDS = "strings, finite numbers, booleans, None, or tuples of these"
 def encode(labels: Sequence[Hashable]) -> bytes:
     """Labels as a JSON list, tuples as lists."""
     return json.dumps([_plain(label, label) for label in labels]).encode()
+
+
+def encode_states(names: StateNames) -> bytes:
+    """Names of states: one list for all variables, or a list of lists by position."""
+    if names.common is not None:
+        return json.dumps({"all": [_plain(name, name) for name in names.common]}).encode()
+    own = [None if known is None else [_plain(name, name) for name in known] for known in names.own]
+    return json.dumps({"each": own}).encode()
+
+
+def decode_states(source: Source, data: bytes, n: int) -> list[Any]:
+    """Names of the states of n variables, by position."""
+    content = parse(source, data)
+    one = content.get("all") if isinstance(content, dict) else None
+    each = content.get("each") if isinstance(content, dict) else None
+    if isinstance(one, list) and one and len(content) == 1:
+        return [tuple(_hashable(source, name) for name in one)] * n
+    if isinstance(each, list) and len(content) == 1 and all(own is None or isinstance(own, list) for own in each):
+        return [None if own is None else tuple(_hashable(source, name) for name in own) for own in each]
+    raise source.error("names of states", shown(content))
 
 
 def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:

@@ -1,4 +1,4 @@
-"""The library's own files: ``.npz``, for every form, exact, with labels."""
+"""The library's own files: ``.npz``, for every form, exact, with labels and names of states."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
+from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 from dobrushin.io import labels as names
@@ -33,6 +34,8 @@ def write(model: Model) -> bytes:
     arrays: dict[str, NDArray[Any]] = {"format": _bytes(f"{_FORMAT} {form.stored_as}".encode())}
     if not check.are_positions(model.labels):
         arrays["labels"] = _bytes(names.encode(model.labels))
+    if model._state_names is not None:
+        arrays["state_names"] = _bytes(names.encode_states(model._state_names))
     kinds = form.stored_arrays | form.optional_arrays
     return pack(arrays | {name: array.astype(kinds[name]) for name, array in form.to_arrays().items()})
 
@@ -44,7 +47,7 @@ def read(source: Source) -> Model:
     form = _FORMS.get(told.removeprefix(f"{_FORMAT} "))
     if form is None or not told.startswith(_FORMAT):
         raise source.error(f"the format '{_FORMAT}' and a family", names.shown(told))
-    labels = arrays.pop("labels", None)
+    labels, state_names = arrays.pop("labels", None), arrays.pop("state_names", None)
     optional = {name: kind for name, kind in form.optional_arrays.items() if name in arrays}
     expected = form.stored_arrays | optional
     if {name: array.dtype for name, array in arrays.items()} != expected:
@@ -53,11 +56,18 @@ def read(source: Source) -> Model:
         read_form = form.from_arrays(CheckedArrays(arrays, source.error, source.require_memory))
     except ArgumentError as error:
         raise source.error("a model", f"what is none ({str(error).rstrip('.')})") from None
-    if labels is None:
-        return read_form.to_model(None)
-    if labels.dtype != np.uint8:
-        raise source.error("labels as text", "numbers")
-    return read_form.to_model(names.decode(source, labels.tobytes(), read_form.n_variables))
+    for array in (labels, state_names):
+        if array is not None and array.dtype != np.uint8:
+            raise source.error("labels as text", "numbers")
+    own = None if labels is None else names.decode(source, labels.tobytes(), read_form.n_variables)
+    model = read_form.to_model(own)
+    if state_names is None:
+        return model
+    try:
+        called = names.decode_states(source, state_names.tobytes(), model.n_variables)
+        return model._name_states(read_state_names(called, model, "read"))
+    except ArgumentError as error:
+        raise source.error("names of the states of each variable", f"others ({str(error).rstrip('.')})") from None
 
 
 def _bytes(text: bytes) -> NDArray[np.uint8]:

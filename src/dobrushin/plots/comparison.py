@@ -37,7 +37,7 @@ def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, a
     Parameters
     ----------
     estimate : Estimate
-        Of a variable with two states the last one is drawn. Statistics are drawn only where there is nothing else.
+        Of a variable with two states one is drawn. Statistics are drawn only where there is nothing else.
     exact : list of arrays, dict from labels to arrays, or Estimate
         As `exact.marginals` gives it, for labels 0 to n-1; for other labels
         ``dict(zip(model.labels, db.exact.marginals(model)))``. Of an Estimate the intervals are drawn too, and an

@@ -22,9 +22,9 @@ _LEAST_SPAN = 0.1
 def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     """Draw estimated probabilities with their intervals.
 
-    Of a variable with two states the last one is drawn. More than 40 rows, or than there is room for, are drawn sorted
-    by probability, and of more than 400 evenly spaced ones; the axis says so. What is not certified is drawn hollow and
-    said in the title.
+    Of a variable with two states one is drawn: the one that says yes, or the last number; the picture says which. More
+    than 40 rows, or than there is room for, are drawn sorted by probability, and of more than 400 evenly spaced ones;
+    the axis says so. What is not certified is drawn hollow and said in the title.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
         elif is_named := len(part) <= min(_MOST_NAMES, max(3, inches(panel)[1] / _ROW)):
             state = common_state(estimate, part)
             draw_rows(panel, estimate, part, colours, states=state is None)
-            panel.set_xlabel("probability" if state is None else f"probability of state {state}")
+            panel.set_xlabel("probability" if state is None else f"probability of {state}")
             panel.set_ylabel("variable: state" if state is None else "variable")
         else:
             _draw_sorted(panel, estimate, part, colours)
@@ -99,7 +99,7 @@ def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Loo
     thinned = f", {len(kept)} of them drawn" if len(kept) < len(rows) else ""
     ax.set_xlabel(f"{len(rows)} rows sorted by probability{thinned}")
     state = common_state(estimate, rows)
-    ax.set_ylabel("probability" if state is None else f"probability of state {state}")
+    ax.set_ylabel("probability" if state is None else f"probability of {state}")
 
 
 def _marker(estimate: Estimate, look: Look) -> dict[str, Any]:

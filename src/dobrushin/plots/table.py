@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
+from dobrushin._estimate.headline import telling_state
 from dobrushin._estimate.targets import Joint, shown
 from dobrushin.plots.style import plain
 
@@ -15,7 +16,7 @@ from dobrushin.plots.style import plain
 class Selection(NamedTuple):
     """Rows of an estimate by number."""
 
-    probabilities: NDArray[np.int64]  # of a variable with two states the last state only
+    probabilities: NDArray[np.int64]  # of a variable with two states one only
     statistics: NDArray[np.int64]
 
 
@@ -26,7 +27,7 @@ def select(estimate: Estimate) -> Selection:
         if estimate.states[first] is None:
             statistics.append(first)
         elif last - first == 2:  # joint marginals have four states or more
-            probabilities.append(last - 1)
+            probabilities.append(first + telling_state(estimate.states[first:last]))
         else:
             probabilities.extend(range(first, last))
     return Selection(np.array(probabilities, dtype=np.int64), np.array(statistics, dtype=np.int64))
@@ -38,18 +39,24 @@ def groups(estimate: Estimate) -> list[tuple[int, int]]:
     starts = [0]
     for k in range(1, len(targets)):
         same = targets[k] is targets[k - 1] or targets[k] == targets[k - 1]
-        # The states of a target increase.
-        if not same or states[k] is None or states[k] <= states[k - 1]:
+        # Asked for twice, a target begins again with its first state.
+        if not same or states[k] is None or states[k] == states[starts[-1]]:
             starts.append(k)
     return list(zip(starts, [*starts[1:], len(targets)], strict=True))
 
 
 def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
-    """The state of all these rows, if it is the same and each variable has one row; else None."""
-    states = {estimate.states[k] for k in rows.tolist()}
+    """What the state of all these rows is called, if it is the same and each variable has one row; else None."""
+    states = {_state_name(estimate, k) for k in rows.tolist()}
     single = all(not isinstance(estimate.targets[k], Joint) for k in rows.tolist())
     names = {str(shown(estimate.targets[k])) for k in rows.tolist()}
     return states.pop() if len(states) == 1 and single and len(names) == len(rows) else None
+
+
+def _state_name(estimate: Estimate, k: int) -> str:
+    """The state of a row: by its name, or as a number that is said to be one."""
+    state = estimate.states[k]
+    return f"state {state}" if isinstance(state, int) else plain(state, 16)
 
 
 def row_name(estimate: Estimate, k: int, with_state: bool) -> str:

@@ -14,6 +14,7 @@ from dobrushin._estimate import Estimate
 from dobrushin._estimate.method import Curve, method_of
 from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
+from dobrushin._models.state_names import shown_evidence
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import BudgetError
 from dobrushin.report import sentences
@@ -29,7 +30,7 @@ _MOST_DIAGNOSED = 20_000
 def content(
     estimate: Estimate,
     model: Model | None,
-    evidence: dict[Hashable, int],
+    evidence: dict[Hashable, Any],
     shape: tuple[int, int] | None,
     title: str | None,
     command: str | None,
@@ -60,9 +61,10 @@ def content(
     }
 
 
-def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, int]) -> dict[str, Any]:
+def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, Any]) -> dict[str, Any]:
     targets = distinct_targets(estimate)[0]
-    observed = [f"{label} = {state}" for label, state in list(evidence.items())[:_MOST_NAMES]]
+    named = evidence if model is None else shown_evidence(model, evidence)
+    observed = [f"{label} = {state}" for label, state in list(named.items())[:_MOST_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
@@ -102,9 +104,16 @@ def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_eviden
     return {"lines": lines, "note": f"The model given the evidence. {note}" if has_evidence else note}
 
 
-def _reproduce(estimate: Estimate, evidence: dict[Hashable, int], command: str | None) -> dict[str, Any]:
+def _reproduce(estimate: Estimate, evidence: dict[Hashable, Any], command: str | None) -> dict[str, Any]:
     libraries = ("dobrushin", "numpy", "numba", "scipy")
-    facts = [("seed", _seed(estimate)), ("Python", platform.python_version()), *((x, _version(x)) for x in libraries)]
+    model = None if estimate.asked is None else estimate.asked.fingerprint
+    known = [] if model is None else [("fingerprint of the model", model)]
+    facts = [
+        *known,
+        ("seed", _seed(estimate)),
+        ("Python", platform.python_version()),
+        *((x, _version(x)) for x in libraries),
+    ]
     return {"command": _call(estimate, evidence) if command is None else command, "facts": facts}
 
 
@@ -126,7 +135,7 @@ def _seed(estimate: Estimate) -> str:
     return "none (nothing was drawn)" if seed is None else str(seed)
 
 
-def _call(estimate: Estimate, evidence: dict[Hashable, int]) -> str:
+def _call(estimate: Estimate, evidence: dict[Hashable, Any]) -> str:
     """The call of `estimate`, as far as it can be written."""
     targets, plan = distinct_targets(estimate)[0], estimate.plan
     names = [f"<statistic {t.name!r}>" if isinstance(t, Statistic) else repr(t) for t in targets[:_MOST_IN_CODE]]

@@ -59,7 +59,7 @@ class Surroundings:
         return np.minimum(*ends), np.maximum(*ends)
 
 
-def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, int]) -> Surroundings:
+def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, Any]) -> Surroundings:
     """From the model, and from what is left of it given the evidence."""
     known = np.array([model.index(label) for label in evidence], dtype=np.int64)
     sizes = []
@@ -84,7 +84,7 @@ def target_labels(estimate: Estimate) -> list[Hashable]:
     return list(dict.fromkeys(labels))
 
 
-def _targets(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, int]) -> NDArray[np.int64]:
+def _targets(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Hashable, Any]) -> NDArray[np.int64]:
     places = []
     for label in target_labels(estimate):
         try:

@@ -33,7 +33,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     model: Model | None = None,
-    evidence: Mapping[Hashable, int] | None = None,
+    evidence: Mapping[Hashable, Any] | None = None,
     shape: tuple[int, int] | None = None,
     title: str | None = None,
     command: str | None = None,
@@ -50,7 +50,7 @@ def write(
         The model that was asked about, without the evidence. With it the page shows names and distances of the
         variables that the scan updates, the diagnosis, and for coalescence the bound against the steps.
     evidence : dict from label to state, optional
-        What was observed, as it was given to `estimate`.
+        What was observed; default what the estimate says.
     shape : (rows, columns), optional
         The variables of the model are a grid, row by row. Without it, grids of four neighbours each are recognised.
     title : str, optional
@@ -80,6 +80,8 @@ def write(
     check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
     name = _file_name(path)
     check.instance(model, Model | None, _NAME, "model", "a Model; for a LocalModel leave it out")
+    if evidence is None and estimate.asked is not None:
+        evidence = estimate.asked.evidence
     check.evidence(evidence or {}, _NAME)
     check.instance(diagnosis, Diagnosis | bool | None, _NAME, "diagnosis", "a Diagnosis, True or False")
     check.instance(title, str | None, _NAME, "title", "text")

@@ -1,0 +1,88 @@
+"""An answer in a line, as people say it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dobrushin._estimate.targets import Statistic, Target, shown
+from dobrushin._shared.text import percent, rounded_up
+
+if TYPE_CHECKING:
+    from dobrushin._estimate.answer import Estimate
+
+_YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
+_NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
+
+
+def telling_state(states: Sequence[Any]) -> int:
+    """Which of two states to speak of: the one that says yes; else the last of numbers, the first of names.
+
+    Examples
+    --------
+    >>> telling_state(["yes", "no"]), telling_state([-1, 1]), telling_state(["low", "high"])
+    (0, 1, 0)
+    """
+    yes = [k for k, state in enumerate(states) if str(state).lower() in _YES]
+    if len(yes) == 1:
+        return yes[0]
+    return len(states) - 1 if all(isinstance(state, int | float) for state in states) else 0
+
+
+def headline(answer: Estimate) -> str:
+    """What was found and how sure it is."""
+    if answer.says_nothing:
+        return f"Nothing is known within the limits of the call: {_count(answer)}"
+    row = _single_row(answer)
+    what = _count(answer) if row is None else f"{_name(answer, row)} = "
+    if answer.plan.method == "exact":
+        return f"{what}, exactly" if row is None else f"{what}{answer.mean[row]:.6g} exactly"
+    size = f", each within {rounded_up(float(answer.half_width.max()))}" if row is None else _value(answer, row)
+    return f"{what}{size}{_sureness(answer, row is None)}"
+
+
+def _sureness(answer: Estimate, several: bool) -> str:
+    """How sure an answer is that is not exact."""
+    at_once = " for all at once" if several else ""
+    words = f", with {percent(answer.confidence)} confidence{at_once}"
+    if not answer.is_certified:
+        return f"{words} about chance alone; {_NOT_CERTIFIED}"
+    if answer.plan.is_certain:
+        words = ", for certain"
+    if answer.half_width.max() <= answer.plan.tolerance:
+        return f"{words}; proved, not diagnosed"
+    why = f"stopped by {answer.stopped_by}; " if answer.stopped_by else ""
+    return f"{words}; proved, not diagnosed ({why}the tolerance {answer.plan.tolerance:g} was not reached)"
+
+
+def _single_row(answer: Estimate) -> int | None:
+    """The row to speak of, where one is enough."""
+    if len(answer) == 1:
+        return 0
+    if len(answer) == 2 and not isinstance(answer.targets[0], Target) and answer.targets[0] == answer.targets[1]:
+        return telling_state(answer.states)
+    return None
+
+
+def _name(answer: Estimate, row: int) -> str:
+    target, state = answer.targets[row], answer.states[row]
+    if state is not None:
+        return f"P({shown(target)} = {state})"
+    return f"P({target.name})" if isinstance(target, Statistic) and target.is_event else f"E({shown(target)})"
+
+
+def _value(answer: Estimate, row: int) -> str:
+    """A number and how far it may be off, both rounded so that the true interval is inside."""
+    mean = float(answer.mean[row])
+    off = max(float(answer.upper[row]) - mean, mean - float(answer.lower[row]))
+    digits = 4 if off <= 0 else min(12, max(2, 1 - math.floor(math.log10(off))))
+    return f"{mean:.{digits}f} +- {rounded_up(off + abs(round(mean, digits) - mean), 2)}"
+
+
+def _count(answer: Estimate) -> str:
+    """What there are so many of."""
+    means = sum(isinstance(target, Statistic) and not target.is_event for target in answer.targets)
+    probabilities = len(answer) - means
+    parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
+    return " and ".join(parts)

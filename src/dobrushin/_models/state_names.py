@@ -1,0 +1,177 @@
+"""What people call the states of variables. Forms, kernels and sums count states; names are put on at the doors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._shared import validate as check
+from dobrushin._shared.text import nearest
+from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dobrushin._models.model import Model
+
+Names = tuple[Hashable, ...]
+_KINDS = "a tuple of names for all variables, a dict from labels to names, or a list of names by position"
+# Names of states in a message; of more, those that are near to what was given.
+_MOST_LISTED = 8
+
+
+class StateNames(NamedTuple):
+    """Names of states by position, in the order of the states; the same for all variables, or each variable's own."""
+
+    common: Names | None = None
+    own: tuple[Names | None, ...] = ()  # None where a variable has no names
+
+    def at(self, i: int) -> Names | None:
+        """Names of the states of one variable; None if it has none."""
+        return self.own[i] if self.common is None else self.common
+
+    def restrict(self, positions: NDArray[Any]) -> StateNames:
+        """The names of some of the variables, in this order."""
+        if self.common is not None:
+            return self
+        return StateNames(own=tuple(self.own[i] for i in positions.tolist()))
+
+
+class NamesByLabel(Mapping[Hashable, Names]):
+    """The names of the states of a model, by label; variables without names are left out."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __getitem__(self, label: Hashable) -> Names:
+        position = check.label_position(label, self._model.labels, self._model._lookup)
+        names = None if position is None else self._model._names_at(position)
+        if names is None:
+            raise KeyError(label)
+        return names
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return (label for i, label in enumerate(self._model.labels) if self._model._names_at(i) is not None)
+
+    def __len__(self) -> int:
+        names = self._model._state_names
+        if names is None:
+            return 0
+        return self._model.n_variables if names.common else sum(own is not None for own in names.own)
+
+    def __repr__(self) -> str:
+        shown = [f"{label!r}: {self[label]!r}" for label, _ in zip(self, range(5), strict=False)]
+        return "{" + ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + "}"
+
+
+def read_state_names(value: Any, model: Model, function: str) -> StateNames | None:
+    """Names as a family takes them; None where there are none."""
+    if value is None or isinstance(value, StateNames):
+        return value
+    if isinstance(value, Mapping):
+        own: list[Names | None] = [None] * model.n_variables
+        if not value:
+            return None
+        known = check.positions(list(value), model.labels, model._lookup, function, "state_names")
+        for i, (label, names) in zip(known.tolist(), value.items(), strict=True):
+            own[i] = _read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
+        return StateNames(own=tuple(own))
+    if not check.is_several(value):
+        raise ArgumentError(function, "state_names", _KINDS, value)
+    items = list(value)
+    if items and all(item is None or isinstance(item, list | tuple) for item in items):
+        return _read_list(items, model, function)
+    sizes = model.cardinalities
+    if (other := sizes != len(items)).any():
+        where = f"label {model.labels[int(np.argmax(other))]!r}"
+        requirement = f"as many names as variables have states ({int(sizes[other][0])})"
+        raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} names", where=where)
+    return StateNames(common=_read_names(items, len(items), function, ""))
+
+
+def _read_list(items: list[Any], model: Model, function: str) -> StateNames | None:
+    if len(items) != model.n_variables:
+        requirement = f"names for each of {model.n_variables} variables"
+        raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} entries")
+    sizes = model.cardinalities.tolist()
+    own = tuple(
+        None if names is None else _read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
+    )
+    if all(names is None for names in own):
+        return None
+    return StateNames(common=own[0]) if len(set(own)) == 1 else StateNames(own=own)
+
+
+def _read_names(value: Any, size: int, function: str, where: str) -> Names:
+    if not check.is_several(value):
+        raise ArgumentError(function, "state_names", "a tuple of names for each variable", value, where)
+    names = tuple(value)
+    if not all(isinstance(name, Hashable) and name is not None and name == name for name in names):
+        raise ArgumentError(function, "state_names", "names that are hashable (strings, say)", names, where)
+    if len(names) != size:
+        raise ArgumentError(function, "state_names", f"{size} names, one for each state", names, where)
+    if len(set(names)) < size:
+        raise ArgumentError(function, "state_names", "different names for different states", names, where)
+    return names
+
+
+# -- states that callers give ------------------------------------------------------------------
+
+
+def read_evidence(model: Model, evidence: Any, function: str) -> dict[int, int]:
+    """Observed states by position, from names or numbers by label: the one reader of evidence."""
+    check.evidence(evidence, function)
+    if not evidence:
+        return {}
+    positions = check.positions(list(evidence), model.labels, model._lookup, function, "evidence")
+    return {
+        i: read_state(model, i, value, function, "evidence")
+        for i, value in zip(positions.tolist(), evidence.values(), strict=True)
+    }
+
+
+def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
+    """Evidence as people read it: labels of the model, and names of states where there are some."""
+    given = read_evidence(model, evidence, "estimate") if evidence else {}
+    return {model.labels[i]: model._called(i)[model._states_at(i).index(state)] for i, state in given.items()}
+
+
+def read_state(model: Model, i: int, value: Any, function: str, argument: str) -> int:
+    """The state of a variable as the model counts it, by its name or its number."""
+    states, names = model._states_at(i), model._names_at(i)
+    if names is not None and isinstance(value, Hashable) and value in names:
+        return states[names.index(value)]
+    if is_number_of_state(value, states, names):
+        return int(value)
+    where = f"label {model.labels[i]!r}"
+    raise ArgumentError(function, argument, expected_states(model, i, value), value, where)
+
+
+def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:
+    """Whether a value that is no name is a state by its number, and nothing else could be meant.
+
+    Where names are numbers, or are written like this number, numbers of states are not taken.
+    """
+    if not check.is_real(value) or value not in states:
+        return False
+    if names is None:
+        return True
+    if any(check.is_real(name) for name in names):
+        return False
+    return str(int(value)) not in names or names.index(str(int(value))) == states.index(int(value))
+
+
+def expected_states(model: Model, i: int, value: Any) -> str:
+    """What the states of a variable are, in a message; of many names those near to what was given."""
+    states, names = model._states_at(i), model._names_at(i)
+    if names is None:
+        listed = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
+    elif len(names) <= _MOST_LISTED:
+        listed = ", ".join(map(repr, names))
+    else:
+        shown = nearest(value, names) or list(names[:_MOST_LISTED])
+        listed = ", ".join(map(repr, shown)) + ", ..."
+    close = nearest(value, names) if names is not None and len(names) <= _MOST_LISTED else []
+    hint = f" (the nearest is {close[0]!r})" if close else ""
+    return f"one of the states {listed} of {model.labels[i]!r}{hint}"
