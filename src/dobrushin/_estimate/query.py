@@ -267,6 +267,8 @@ class Workspace:
         By the positions of the variables whose joint law is asked for; the empty key is for all single variables.
     sums : Sums or None
         The marginals of all single variables.
+    fingerprint : str or None
+        A name for the model, once it was asked for.
     """
 
     model: Model
@@ -275,6 +277,7 @@ class Workspace:
     place: Numbering | None = None
     sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
     sums: Sums | None = None
+    fingerprint: str | None = None
     _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
     _lock: Any = field(default_factory=RLock)
 
