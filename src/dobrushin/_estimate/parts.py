@@ -21,8 +21,8 @@ from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import Exact
-from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, choose
+from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.relevance import find_relevant, restrict_query

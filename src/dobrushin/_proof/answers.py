@@ -65,7 +65,7 @@ class Draft:
         first = len(self.questions)
         numbers = self.part.numbers(positions_of(self.model, method_model._labels_at(question.positions))).tolist()
         if isinstance(question, Marginals):
-            self.questions += [{"kind": "marginal", "variable": v} for v in numbers]
+            self.questions += [{"kind": "marginal", "variables": [v]} for v in numbers]
         elif isinstance(question, JointMarginal):
             self.questions.append({"kind": "joint", "variables": numbers})
         else:
@@ -105,7 +105,8 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     if origin is None or origin.model is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
-    outcomes["seed"] = _seed(estimate.seed, plan, draft)
+    outcomes["seed"], words = seed_entry(estimate.seed, plan)
+    draft.assumptions += words
     claim = _claim(estimate, origin, plan, draft)
     write_archive(path, plan, outcomes, claim, draft.arrays.arrays | draft.drawn.arrays)
 
@@ -120,7 +121,9 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
 
             verdict = check(file)
             if verdict.exit_code == 1:
-                raise CertificateError({estimate.plan.method: f"its proof does not hold: {verdict.reason}"}, "", estimate)
+                raise CertificateError(
+                    {estimate.plan.method: f"its proof does not hold: {verdict.reason}"}, "", estimate
+                )
 
 
 def _pieces(origin: Origin) -> list[Piece]:
@@ -222,32 +225,34 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     }
 
 
-def _seed(seed: Any, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:
-    """The seed, and whether it follows from the plan."""
+def seed_entry(seed: Any, plan: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The seed, and what is to be assumed of it: nothing where it follows from the plan."""
     if not any("kernel" in part for part in plan["parts"]):
-        return {"origin": "none", "entropy": "0", "spawn_key": []}
+        return {"origin": "none", "entropy": "0", "spawn_key": []}, []
     sequence = seed_sequence(seed, "Estimate.write_proof")
     entropy = sequence.entropy
     if not isinstance(entropy, int) or sequence.pool_size != 4:
         raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
-    from_plan = entropy == seed_from(plan) and not spawn_key
-    if not from_plan:
-        draft.assumptions.insert(0, f"the seed {entropy} was not chosen by looking at what it gives")
-    return {"origin": "plan" if from_plan else "given", "entropy": str(entropy), "spawn_key": spawn_key}
+    if entropy == seed_from(plan) and not spawn_key:
+        return {"origin": "plan", "entropy": str(entropy), "spawn_key": []}, []
+    words = [f"the seed {entropy} was not chosen by looking at what it gives"]
+    return {"origin": "given", "entropy": str(entropy), "spawn_key": spawn_key}, words
 
 
 def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:
     lower, upper, words = [], [], []
     for piece in _pieces(origin):
         at = 0
-        certain = piece.method is None or piece.method.plan.is_certain
+        is_exact = piece.method is not None and piece.method.name == "exact"
         for question in piece.questions:
             for size in _sizes(question):
                 rows = piece.rows[at : at + size]
                 at += size
                 own = [
-                    round_outwards(estimate.lower[k], estimate.upper[k], estimate.bias_bound[k] if certain else 0.0, question)
+                    round_outwards(
+                        estimate.lower[k], estimate.upper[k], estimate.bias_bound[k] if certain else 0.0, question
+                    )
                     for k in rows
                 ]
                 lower.append([low for low, _ in own])
@@ -282,7 +287,7 @@ def _words(
 ) -> list[str]:
     if about["kind"] == "linear":
         return [f"mean of {about['name']}: from {low[0]!r} to {high[0]!r}"]
-    variables: list[int] = about.get("variables") or [about["variable"]]
+    variables: list[int] = about["variables"]
     shown = ", ".join(names[v] for v in variables)
     kinds: list[Any] = [range(-1, 2, 2) if spins else range(int(states[v])) for v in variables]
     joint: list[tuple[Hashable, ...]] = list(product(*kinds))

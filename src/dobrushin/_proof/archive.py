@@ -31,9 +31,9 @@ class Arrays:
         array = np.asarray(values)
         kind = "f" if array.dtype.kind == "f" else "i"
         array = np.ascontiguousarray(array.astype(_KINDS[kind]))
-        if kind == "i" and array.size and -128 <= array.min() and array.max() < 128:
+        if kind == "i" and array.size and array.min() >= -128 and array.max() < 128:
             array = array.astype("|i1")
-        elif kind == "i" and array.size and -(2**15) <= array.min() and array.max() < 2**15:
+        elif kind == "i" and array.size and array.min() >= -(2**15) and array.max() < 2**15:
             array = array.astype("<i2")
         for known, other in self.arrays.items():
             if known.startswith(name) and np.array_equal(other, array) and other.dtype == array.dtype:
@@ -74,4 +74,4 @@ def write_archive(
             data = io.BytesIO()
             np.lib.format.write_array(data, array, allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", _DATE), data.getvalue(), zipfile.ZIP_DEFLATED)
-    replace_file(path, buffer.getvalue())
+    replace_file(os.fspath(path), buffer.getvalue())

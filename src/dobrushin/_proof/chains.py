@@ -68,16 +68,15 @@ def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> Written:
     run: Any = piece.run
     if run is None:
         return Written(plan, {})
-    counted = [k for k, question in enumerate(piece.questions) if question.is_counted]
     states = run.samples().states
     trials = min(plan["trials"], run.done)
     digits = None
     if states is not None:
         digits = (states[:trials] + 1) // 2 if run.query.model._spins else states[:trials]
     columns = [run.query.columns(question) for question in piece.questions]
-    totals = [run.tallies[k].settled for k in counted]
-    lanes = run.method.kernel.lanes
-    block, counts = _blocks(piece.questions, counted, columns, digits, totals, trials, lanes)
+    counted = [tally.settled for tally, q in zip(run.tallies, piece.questions, strict=True) if q.is_counted]
+    totals = np.concatenate([np.empty(0, dtype=np.int64), *counted])
+    block, counts = _blocks(piece, columns, digits, totals, trials, run.method.kernel.lanes, False)
     return Written(plan, _outcomes(draft, piece, run, block, counts))
 
 
@@ -94,52 +93,49 @@ def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[
 
 
 def _blocks(
-    questions: list[Question], counted: list[int], columns: list[NDArray[np.int64]], digits: NDArray[Any] | None,
-    totals: list[NDArray[np.int64]], trials: int, lanes: int,
+    piece: Piece, columns: list[NDArray[np.int64]], digits: NDArray[Any] | None, totals: NDArray[np.int64],
+    trials: int, lanes: int, is_sets: bool,
 ) -> tuple[int, NDArray[np.int64] | None]:  # fmt: skip
     """The size of blocks, and their counts; one block where the states were not kept."""
+    counted = [k for k, question in enumerate(piece.questions) if question.is_counted]
     if not counted:
         return lanes, None
-    rows = sum(len(questions[k]) for k in counted)
     if digits is None or len(digits) < trials:
-        return max(lanes, -(-trials // lanes) * lanes), np.concatenate(totals)[None]
+        return max(lanes, -(-trials // lanes) * lanes), totals[None]
     block = lanes
-    while -(-trials // block) * rows > _MOST_COUNTS:
+    while -(-trials // block) * len(totals) > _MOST_COUNTS:
         block *= 2
-    parts = [_count(questions[k], digits[:, columns[k]], block) for k in counted]
+    parts = []
+    for k in counted:
+        for places, sizes in _targets(piece.questions[k]):
+            parts.append(_count(digits[:trials, columns[k][places]], sizes, block, is_sets))
     return block, np.concatenate(parts, axis=1)
 
 
-def _count(question: Question, digits: NDArray[Any], block: int) -> NDArray[np.int64]:
-    """For each block how many outcomes are in each row; those below 0 in none."""
-    blocks = np.arange(len(digits)) // block
-    count = -(-len(digits) // block)
+def _targets(question: Question) -> list[tuple[list[int], tuple[int, ...]]]:
+    """What is counted together: places of variables in a question, and their numbers of states."""
     if isinstance(question, Marginals):
-        parts = []
-        for k, size in enumerate(question.sizes.tolist()):
-            own = digits[:, k] >= 0
-            cells = blocks[own] * size + digits[own, k]
-            parts.append(np.bincount(cells, minlength=count * size).reshape(count, size))
-        return np.concatenate(parts, axis=1)
+        return [([k], (size,)) for k, size in enumerate(question.sizes.tolist())]
     assert isinstance(question, JointMarginal)
-    own = (digits >= 0).all(axis=1)
-    cell = np.ravel_multi_index(tuple(digits[own].astype(np.int64).T), question.shape)
-    size = math.prod(question.shape)
-    return np.bincount(blocks[own] * size + cell, minlength=count * size).reshape(count, size)
+    return [(list(range(len(question.shape))), question.shape)]
 
 
-def _count_open(question: Question, digits: NDArray[Any], block: int) -> NDArray[np.int64]:
-    """For each block and row, how many runs leave it open."""
-    unsettled = question.unsettled(digits >= 0)
-    first = np.arange(0, len(digits), block)
-    return question.per_row(np.add.reduceat(unsettled.astype(np.int64), first, axis=0).T).reshape(-1, len(first)).T
+def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bool) -> NDArray[np.int64]:
+    """For each block how many outcomes are in each joint state; of sets also how many are open, below 0."""
+    blocks, count, cells = np.arange(len(digits)) // block, -(-len(digits) // block), math.prod(sizes)
+    settled: NDArray[Any] = (digits >= 0).all(axis=1)
+    cell = np.ravel_multi_index(tuple(digits[settled].astype(np.int64).T), sizes)
+    counts = np.bincount(blocks[settled] * cells + cell, minlength=count * cells).reshape(count, cells)
+    if not is_sets:
+        return counts
+    left_open = np.bincount(blocks[~settled], minlength=count)
+    return np.concatenate([counts, left_open[:, None]], axis=1)
 
 
 def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> Written:
     """Runs on sets of states."""
     method: Any = piece.method
     query, kernel = method.query, method.kernel
-    counted = [k for k, question in enumerate(piece.questions) if question.is_counted]
     dropped = draft.part.dropped()
     plan = {
         "method": "coalescence",
@@ -163,13 +159,22 @@ def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> Written:
         return Written(plan, {})
     digits = np.concatenate(run.kept).astype(np.int64) if run.kept else None
     columns = [query.columns(question) for question in piece.questions]
-    totals = [*(run.tallies[k].settled for k in counted), *(run.tallies[k].open for k in counted)]
-    block, counts = _blocks(piece.questions, counted, columns, digits, totals, run.done, kernel.lanes)
-    if counts is not None and digits is not None:
-        opens = [_count_open(piece.questions[k], digits[:, columns[k]], block) for k in counted]
-        counts = np.concatenate([counts, *opens], axis=1)
+    totals = _totals(piece, run)
+    block, counts = _blocks(piece, columns, digits, totals, run.done, kernel.lanes, True)
     outcomes = _outcomes(draft, piece, run, block, counts)
     return Written(plan, {**outcomes, "attempt": int(run.number)})
+
+
+def _totals(piece: Piece, run: Any) -> NDArray[np.int64]:
+    """How many runs ended in each state of each target, and how many left it open."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for question, tally in zip(piece.questions, run.tallies, strict=True):
+        at = 0
+        for _, sizes in _targets(question) if question.is_counted else ():
+            cells = math.prod(sizes)
+            parts += [tally.settled[at : at + cells], tally.open[at : at + 1]]
+            at += cells
+    return np.concatenate(parts)
 
 
 write_chains = (_updated, _write_chains)

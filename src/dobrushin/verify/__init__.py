@@ -84,17 +84,28 @@ def verify(
     >>> verify(path).verdict
     'holds'
     """
-    from dobrushin.verify.checks import Proof
+    from dobrushin.verify import checks, summed
     from dobrushin.verify.document import Document, Rejected
+
+    methods = {
+        "dobrushin": checks.check_dobrushin,
+        "coalescence": checks.check_coalescence,
+        "exact": summed.check_exact,
+        "local": summed.check_local,
+        "variation": summed.check_variation,
+        "nothing": summed.check_nothing,
+    }
 
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
     try:
-        proof = Proof(Document(os.fspath(path)), 2**62 if replay == "all" else replay)
-        proof.check()
+        proof = checks.Proof(Document(os.fspath(path)), 2**62 if isinstance(replay, str) else replay)
+        proof.check(methods)
         about = _compare(proof, model)
     except Rejected as failure:
         return Verdict(FAILS, str(failure))
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
     checked = list(proof.checked)
     if proof.blocks:
         how = "all" if proof.replayed == proof.blocks else f"{proof.replayed}, picked at random,"
@@ -106,7 +117,9 @@ def verify(
 def _compare(proof: Any, model: str | os.PathLike[str] | None) -> str:
     """Compare the factors with a model file; what is left to assume about them."""
     if model is None:
-        return "the factors in the file are those of the model, and no other factor touches the variables that they update"
+        return (
+            "the factors in the file are those of the model, and no other factor touches the variables that they update"
+        )
     from dobrushin.verify.model_file import compare
 
     return compare(proof, os.fspath(model))

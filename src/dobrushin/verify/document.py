@@ -63,7 +63,9 @@ class Document:
             for name, about in declared.items():
                 require(name not in self.arrays, f"The array {name!r} is declared twice.")
                 self.arrays[name] = _array(archive, name, about)
-        require(set(names) == {"proof.json", *(f"{n}.npy" for n in self.arrays)}, "The file holds what it does not name.")
+        require(
+            set(names) == {"proof.json", *(f"{n}.npy" for n in self.arrays)}, "The file holds what it does not name."
+        )
 
     def array(self, name: Any, kind: str, *shape: int) -> NDArray[Any]:
         """A declared array of this kind; -1 stands for any length."""

@@ -153,7 +153,7 @@ def _draw(hood: Neighbourhood, seen: list[NDArray[Any]], uniform: _Uniform, rise
     require(not np.isnan(chances).any(), "A draw is undefined: every state of a variable is forbidden.")
     if not rises:
         require(hood.own == 2, "A way to draw two states meets more.")
-        chances, u = 1.0 - chances, u
+        chances = 1.0 - chances
     drawn = (chances <= u[:, None]).sum(axis=1) if rises else (u < chances[:, 0]).astype(np.int64)
     near = (np.abs(chances - u[:, None]) <= hood.margin + uniform.slack + 2.0**-50).any(axis=1)
     for c in np.flatnonzero(near).tolist():
@@ -220,5 +220,3 @@ def _decide_race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: li
             (top := high[a]) is not None and all(times[a] - top <= latest[b] for b in range(hood.own) if b != a)
             for a in range(hood.own)
         ]
-
-

@@ -172,7 +172,9 @@ def read_factors(document: Document) -> Factors:
     require(all(2 <= k < 2**31 for k in states), "A variable has fewer than two states.")
     arity, scope = document.array("arity", "i", -1), document.array("scope", "i", -1)
     table = document.array("tables", "f", -1)
-    require(not np.isnan(table).any() and not np.isposinf(table).any(), "A log-potential is not a number below infinity.")
+    require(
+        not np.isnan(table).any() and not np.isposinf(table).any(), "A log-potential is not a number below infinity."
+    )
     require(np.all(arity >= 1) and arity.sum() == len(scope), "The scopes do not fit together.")
     require(np.all((scope >= 0) & (scope < len(states))), "A scope names no variable.")
     scopes, tables, at, cell = [], [], 0, 0

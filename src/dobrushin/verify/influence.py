@@ -6,7 +6,7 @@ All bounds are upper bounds in floating point too: each is moved up by more than
 from __future__ import annotations
 
 import math
-from typing import Any
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,15 @@ class Row:
 
     def __init__(self, factors: Factors, variable: int) -> None:
         hood = factors.around(variable)
-        self.others = hood.others
         work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
         is_binary = hood.own == 2 and all(size == 2 for size in hood.sizes)
-        if not hood.others:
-            self.values, self.cap = [], 0.0
-        elif work <= MOST_WORK or (is_binary and len(hood.others) <= MOST_BINARY):
-            self.values, self.cap = _by_binary(hood) if hood.own == 2 else _by_enumeration(hood)
-        else:
-            self.values, self.cap = _by_closed_forms(hood)
-        self.pairs = list(zip(self.others, self.values, strict=True))
+        values: list[float] = []
+        self.cap = 0.0
+        if work <= MOST_WORK or (is_binary and len(hood.others) <= MOST_BINARY):
+            values, self.cap = _by_enumeration(hood)
+        elif hood.others:
+            values, self.cap = _by_closed_forms(hood)
+        self.pairs = list(zip(hood.others, values, strict=True))
 
 
 def gap(D: float, h: float) -> float:
@@ -50,78 +49,38 @@ def gap(D: float, h: float) -> float:
     return min(1.0, max(FLOOR, upper / lower * (1.0 + (64.0 + 8.0 * abs(x - h)) * UNIT)))
 
 
-def _slack(hood: Neighbourhood) -> float:
-    """Bounds the rounding of a sum of log-potentials."""
-    return 4.0 * (len(hood.parts) + 2) * UNIT * hood.magnitude
-
-
-def _by_binary(hood: Neighbourhood) -> tuple[list[float], float]:
-    """All configurations of the neighbours, by the log-odds that each leaves (infinite ones: certain states)."""
-    logs = hood.weights(hood.all_digits())
-    with np.errstate(invalid="ignore"):
-        odds = (logs[:, 1] - logs[:, 0]).reshape(hood.sizes)  # NaN where both are forbidden
-    slack = 2.0 * _slack(hood)
-    values = []
-    for axis, size in enumerate(hood.sizes):
-        largest = 0.0
-        lines = np.moveaxis(odds, axis, 0).reshape(size, -1)
-        for x in range(size):
-            for y in range(x):
-                largest = max(largest, _largest_gap(lines[x], lines[y], slack))
-        values.append(largest)
-    defined = odds[~np.isnan(odds)]
-    if len(defined) < odds.size:
-        return values, 1.0 if len(defined) else 0.0
-    return values, _largest_gap(np.array([defined.max()]), np.array([defined.min()]), slack)
-
-
-def _largest_gap(first: NDArray[Any], second: NDArray[Any], slack: float) -> float:
-    """The largest distance of two laws with these log-odds."""
-    lost = np.isnan(first) != np.isnan(second)
-    if lost.any():
-        return 1.0
-    both = ~np.isnan(first)
-    a, b = first[both], second[both]
-    same = a == b
-    if same.all():
-        return 0.0
-    a, b = a[~same], b[~same]
-    if np.isinf(a).any() or np.isinf(b).any():
-        with np.errstate(over="ignore"):
-            p, q = 1.0 / (1.0 + np.exp(-a)), 1.0 / (1.0 + np.exp(-b))
-        return min(1.0, float(np.abs(p - q).max()) + slack + 16.0 * UNIT)
-    D, h = np.abs(a - b) + slack, np.maximum(0.5 * np.abs(a + b) - slack, 0.0)
-    if D.max() > 60.0 or h.max() > 60.0:
-        return max(gap(float(x), float(y)) for x, y in zip(D, h, strict=True))
-    values = np.sinh(0.5 * D) / (np.cosh(h) + np.cosh(0.5 * D))
-    return min(1.0, float(values.max()) * (1.0 + 1e-13))
-
-
 def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
-    """All configurations of the neighbours, allowed or not: the largest distance of laws that differ in one of them."""
-    logs = hood.weights(hood.all_digits())
-    top = logs.max(axis=1, keepdims=True)
-    defined = (top[:, 0] > -math.inf).reshape(hood.sizes)
-    with np.errstate(invalid="ignore"):
-        weights = np.exp(logs - top)
-        laws = (weights / weights.sum(axis=1, keepdims=True)).reshape(*hood.sizes, hood.own)
-    slack = hood.margin
+    """The largest distance of laws that differ in one neighbour, over all configurations, allowed or not.
+
+    A law is undefined where every state is forbidden: far from every law that is defined, and near to others like it.
+    """
+    below = hood.laws()
+    ends = np.zeros((len(below), 1))
+    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1).reshape(*hood.sizes, hood.own)
+    defined = ~np.isnan(laws[..., 0])
     values = []
     for axis, size in enumerate(hood.sizes):
         largest = 0.0
         lines, known = np.moveaxis(laws, axis, 0), np.moveaxis(defined, axis, 0)
-        for x in range(size):
-            for y in range(x):
-                if (known[x] != known[y]).any():
-                    largest = 1.0
-                both = known[x] & known[y]
-                if both.any() and not np.array_equal(lines[x][both], lines[y][both]):
-                    far = 0.5 * np.abs(lines[x][both] - lines[y][both]).sum(axis=-1).max()
-                    largest = max(largest, float(far) + slack)
+        for x, y in combinations(range(size), 2):
+            both = known[x] & known[y]
+            if (known[x] != known[y]).any():
+                largest = 1.0
+            elif both.any() and not _is_same(hood, axis, x, y):
+                far = 0.5 * np.abs(lines[x][both] - lines[y][both]).sum(axis=-1).max()
+                largest = max(largest, float(far) + hood.margin)
         values.append(min(1.0, largest))
-    if not defined.all():
-        return values, 1.0
-    return values, min(1.0, max(0.0, 1.0 - float(laws.reshape(-1, hood.own).min(axis=0).sum()) + slack))
+    if not any(values):
+        return values, 0.0
+    # Two laws share at least what every law gives to each state.
+    shared = float(laws.reshape(-1, hood.own).min(axis=0).sum()) if defined.all() else 0.0
+    return values, min(1.0, 1.0 - shared + hood.margin)
+
+
+def _is_same(hood: Neighbourhood, axis: int, x: int, y: int) -> bool:
+    """Whether no factor tells two states of a neighbour apart."""
+    shared = [(table, places.index(axis)) for places, table in hood.parts if axis in places]
+    return all(np.array_equal(np.take(table, x, at), np.take(table, y, at)) for table, at in shared)
 
 
 Parts = list[tuple[list[int], NDArray[np.float64]]]
@@ -135,15 +94,14 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
     count = range(len(hood.others))
     if alive.sum() < 2:
         return [0.0 for _ in count], 0.0
-    slack = 2.0 * _slack(hood) + 64.0 * hood.own * UNIT
+    slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * hood.own)
     ranges = [_range(parts, k, hood.sizes[k], slack) for k in count]
-    is_binary = alive.sum() == 2
+    is_binary, is_paired = alive.sum() == 2, all(len(places) < 2 for places, _ in parts)
     offsets = [_binary_offset(parts, k, slack) if is_binary else 0.0 for k in count]
     values = [gap(D, h) for D, h in zip(ranges, offsets, strict=True)]
-    if not is_binary and all(len(places) < 2 for places, _ in parts):
+    if is_paired and not is_binary:
         values = [min(value, _by_lead(parts, k, hood.sizes[k], slack)) for k, value in zip(count, values, strict=True)]
-    cap = gap(math.fsum(ranges) * (1.0 + 1e-12), _binary_offset(parts, -1, slack) if is_binary else 0.0)
-    return values, cap
+    return values, gap(math.fsum(ranges) * (1.0 + 1e-12), _binary_offset(parts, -1, slack) if is_binary else 0.0)
 
 
 def _range(parts: Parts, k: int, size: int, slack: float) -> float:
@@ -153,17 +111,16 @@ def _range(parts: Parts, k: int, size: int, slack: float) -> float:
         if k not in places:
             continue
         lines = np.moveaxis(table, places.index(k), 0).reshape(size, -1, table.shape[-1])
-        for x in range(size):
-            for y in range(x):
-                with np.errstate(invalid="ignore"):
-                    change = lines[x] - lines[y]  # NaN where both forbid: no state that can be drawn
-                most = np.where(np.isnan(change), -math.inf, change).max(axis=1)
-                least = np.where(np.isnan(change), math.inf, change).min(axis=1)
-                some = most >= least
-                if np.isinf(change).any():
-                    total[x, y] = math.inf
-                elif some.any():
-                    total[x, y] += float((most - least)[some].max())
+        for x, y in combinations(range(size), 2):
+            with np.errstate(invalid="ignore"):
+                change = lines[x] - lines[y]  # NaN where both forbid: no state that can be drawn
+            most = np.where(np.isnan(change), -math.inf, change).max(axis=1)
+            least = np.where(np.isnan(change), math.inf, change).min(axis=1)
+            some = most >= least
+            if np.isinf(change).any():
+                total[x, y] = math.inf
+            elif some.any():
+                total[x, y] += float((most - least)[some].max())
     worst = float(total.max())
     return worst + slack if worst > 0.0 else 0.0
 
@@ -201,42 +158,32 @@ def _by_lead(parts: Parts, k: int, size: int, slack: float) -> float:
         else:
             lead += (table[:, None, :] - table[:, :, None]).min(axis=0)
     largest = 0.0
-    for x in range(size):
-        for y in range(x):
-            change = pair[x] - pair[y]
-            middle = unary + 0.5 * (pair[x] + pair[y])
-            ahead = middle[None, :] - middle[:, None] + lead
-            np.fill_diagonal(ahead, math.inf)
-            with np.errstate(over="ignore"):
-                offset = float(np.max(-np.log(np.exp(-ahead).sum(axis=0))))
-            if change.max() > change.min():
-                D = float(change.max() - change.min())
-                largest = max(largest, gap(D + slack, max(0.0, offset - slack)))
+    for x, y in combinations(range(size), 2):
+        change = pair[x] - pair[y]
+        middle = unary + 0.5 * (pair[x] + pair[y])
+        ahead = middle[None, :] - middle[:, None] + lead
+        np.fill_diagonal(ahead, math.inf)
+        with np.errstate(over="ignore"):
+            offset = float(np.max(-np.log(np.exp(-ahead).sum(axis=0))))
+        if change.max() > change.min():
+            largest = max(largest, gap(float(change.max() - change.min()) + slack, max(0.0, offset - slack)))
     return largest
 
 
 def forward(
-    factors: Factors, order: list[int], error: dict[int, float], initial: dict[int, float] | None = None
+    rows: dict[int, Row], order: list[int], error: dict[int, float], initial: dict[int, float] | None = None
 ) -> dict[int, float]:
-    """Bounds on the disagreement of the updated variables after the steps, from everything in doubt.
+    """Bounds on the disagreement of variables after the steps of a scan; those without an entry may disagree surely.
 
-    Every step takes b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i); variables that are never updated keep 1.
+    Every step takes b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i).
     """
-    rows = {variable: Row(factors, variable) for variable in dict.fromkeys(order)}
-    b: dict[int, float] = {} if initial is None else dict(initial)
+    b = {} if initial is None else dict(initial)
     for variable in order:
-        row = rows[variable]
         total = 0.0
-        for other, value in row.pairs:
+        for other, value in rows[variable].pairs:
             total += value * b.get(other, 1.0)
-        b[variable] = min(1.0, max(FLOOR, min(row.cap, total) + error.get(variable, 0.0)))
-    width = max((len(row.values) for row in rows.values()), default=0)
+        b[variable] = min(1.0, max(FLOOR, min(rows[variable].cap, total) + error.get(variable, 0.0)))
+    width = max(len(row.pairs) for row in rows.values())
     roundings = (2 * width + 6) * len(order) * UNIT
     require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
     return {variable: min(1.0, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}
-
-
-def steps_of(cycle: NDArray[np.int64], first: int, steps: int) -> list[int]:
-    """The steps of a cycle that is gone through again and again."""
-    numbers = np.resize(np.roll(cycle, -first), steps) if len(cycle) else cycle
-    return numbers.tolist()

@@ -7,6 +7,7 @@ relative x + absolute of it, with one such pair for each table.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,22 @@ class Table:
         self.relative, self.absolute = relative, absolute * scale + TINY
 
 
+def _ones(group: list[int], states: list[int]) -> NDArray[np.float64]:
+    shape = [states[v] for v in group]
+    require(math.prod(shape) <= 2**24, "A joint law is too large for the checker.")
+    return np.ones(shape)
+
+
 def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> Table:
     """The product of some tables, summed over all variables but some."""
-    names = sorted({v for table in tables for v in table.scope} | set(kept))
+    held = {v for table in tables for v in table.scope}
+    tables = tables + [Table((v,), np.ones(states[v]), 0.0, 0.0) for v in kept if v not in held]
+    names = sorted(held | set(kept))
     letter = {v: k for k, v in enumerate(names)}
     summed = math.prod(states[v] for v in names if v not in kept)
     cells = math.prod(states[v] for v in names)
     require(cells <= MOST_CELLS and len(names) <= 50, "A sum is too large for the checker.")
-    operands: list[object] = []
+    operands: list[Any] = []
     for table in tables:
         operands += [table.values, [letter[v] for v in table.scope]]
     values = np.einsum(*operands, [letter[v] for v in kept])
@@ -50,7 +59,8 @@ def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> 
 class Sums:
     """Marginals of the product of factors, by messages up and down the tree that an order makes."""
 
-    def __init__(self, factors: Factors, order: list[int]) -> None:
+    def __init__(self, factors: Factors, order: list[int], groups: list[list[int]]) -> None:
+        """Groups are kept together, as if each had a factor of its own."""
         self.states, self.order = factors.states, order
         place = {v: k for k, v in enumerate(order)}
         require(len(place) == len(order), "An order of elimination names a variable twice.")
@@ -64,6 +74,9 @@ class Sums:
             with np.errstate(under="ignore"):
                 table = Table(scope, np.exp(log - top), (8.0 + min(span, 800.0)) * UNIT, TINY if span > 690.0 else 0.0)
             self.buckets[min(place[v] for v in scope)].append(table)
+        for group in groups:
+            require(all(v in place for v in group), "A target is not in the order of elimination.")
+            self.buckets[min(place[v] for v in group)].append(Table(tuple(group), _ones(group, self.states), 0.0, 0.0))
         self.cliques: list[tuple[int, ...]] = []
         for k, variable in enumerate(order):
             scope = tuple(sorted({v for table in self.buckets[k] for v in table.scope} | {variable}))
@@ -96,13 +109,9 @@ class Sums:
 
     def law(self, group: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Joint probabilities of some variables that one clique holds, and how far each may be off."""
-        require(all(v in self.place for v in group), "A target is not in the order of elimination.")
         k = min(self.place[v] for v in group)
         require(set(group) <= set(self.cliques[k]), "The order of elimination takes the variables of a target apart.")
         tables = [*self.buckets[k], *self._from_above(k)]
-        # Variables that no table holds are uniform.
-        held = {v for table in tables for v in table.scope}
-        tables += [Table((v,), np.ones(self.states[v]), 0.0, 0.0) for v in group if v not in held]
         table = _contract(tables, group, self.states)
         total = float(table.values.sum())
         loose = table.absolute * (table.values.size + 1) / total

@@ -30,11 +30,12 @@ class Streams:
         gamma = _mix(master[1:] + steps) | np.uint64(1)
         # Increments whose bits change too rarely are turned into others.
         changes = np.unpackbits((gamma ^ (gamma >> np.uint64(1))).view(np.uint8)).reshape(-1, 64).sum(axis=1)
-        self.gamma = np.where(changes < 24, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
+        self.gamma: Words = np.where(changes < 24, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
 
     def word(self, counter: int) -> Words:
         """The word with this counter, of every stream."""
-        return _mix(self.key + self.gamma * np.uint64(counter))
+        words: Words = self.gamma * np.uint64(counter) + self.key
+        return _mix(words)
 
 
 def below(words: Words, n: int) -> NDArray[np.int64]:
