@@ -249,12 +249,9 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
             for size in _sizes(question):
                 rows = piece.rows[at : at + size]
                 at += size
-                own = [
-                    round_outwards(
-                        estimate.lower[k], estimate.upper[k], estimate.bias_bound[k] if certain else 0.0, question
-                    )
-                    for k in rows
-                ]
+                room = estimate.bias_bound[rows] if is_exact else np.zeros(size)  # of sums that are rounded
+                ends = zip(estimate.lower[rows], estimate.upper[rows], room, strict=True)
+                own = [round_outwards(*end, question) for end in ends]
                 lower.append([low for low, _ in own])
                 upper.append([high for _, high in own])
     states = draft.part.states
