@@ -20,13 +20,15 @@ STAGES = {
     "_estimate": 7,
     "_diagnose": 8,
     "_learning": 8,
+    "_proof": 8,
 }
 # Nothing but the front door and the leaves named here imports a leaf.
-LEAVES = {"__main__", "adapters", "cli", "experiments", "exact", "io", "plots", "report", "vision"}
+LEAVES = {"__main__", "adapters", "cli", "experiments", "exact", "io", "plots", "report", "verify", "vision"}
 MAY_IMPORT_LEAVES = {("cli", leaf) for leaf in LEAVES}
 MAY_IMPORT_LEAVES |= {("experiments", "vision"), ("adapters", "io"), ("__main__", "cli")}
-# A method of a result opens this leaf when it is called.
-LAZY = {("_estimate", "report")}
+# A method of a result opens these rooms when it is called.
+LAZY = {("_estimate", "report"), ("_proof", "verify")}
+LAZY |= {(room, "_proof") for room in ("_variation", "_optimize", "_coalescence", "_estimate")}
 # Everybody's: they import no stage and no leaf.
 SHARED = {"_shared", "_kernels", "errors"}
 # The front door: the public names. Only leaves may come in through it.

@@ -19,7 +19,7 @@ from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silen
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:
-    from dobrushin import adapters, exact, io, plots, report, vision
+    from dobrushin import adapters, exact, io, plots, report, verify, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
@@ -113,7 +113,7 @@ _HOME = {
     "variation": "_variation",
     "write": "io",
 }
-_MODULES = ("adapters", "exact", "io", "plots", "report", "vision")
+_MODULES = ("adapters", "exact", "io", "plots", "report", "verify", "vision")
 
 __all__ = [
     "ArgumentError",
@@ -177,6 +177,7 @@ __all__ = [
     "shortest_scan",
     "suggest_groups",
     "variation",
+    "verify",
     "vision",
     "write",
 ]

@@ -7,6 +7,7 @@ upper bound.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -194,6 +195,10 @@ class Variation:
     _scan: Scan
     _problem: Problem
     _bounds: NDArray[np.float64]  # certified, by place in the problem
+    _source: RowSource | None = None  # what the rows came from, if it is known
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_source": None}  # it would take the model along
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
@@ -247,7 +252,26 @@ class Variation:
         if part is None:
             return self
         objective = replace(self._objective, positions=part.positions[self._objective.positions])
-        return replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan.lift(part))
+        lifted = replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan.lift(part))
+        return replace(lifted, _source=None)
+
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+
+        It rests on the factors around the updated variables; where the influence was given as a matrix, on that matrix.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> from dobrushin.verify import verify
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
+        >>> db.variation(db.Ising.grid(4, 4, couplings=0.1), db.Scan.systematic(16, 160), [0]).write_proof(path)
+        >>> verify(path).verdict
+        'holds'
+        """
+        from dobrushin._proof import write_variation
+
+        write_variation(self, path)
 
     def __float__(self) -> float:
         return self.value
@@ -336,7 +360,8 @@ def evaluate(
     # An entry that was never updated has no error; none is above 1.
     bounds = b.copy()
     bounds[problem.updated] = np.minimum(b[problem.updated] * factor, 1.0)
-    return Variation(value, min(1.0, total), value >= objective.trivial(), len(scan), objective, scan, problem, bounds)
+    is_vacuous = value >= objective.trivial()
+    return Variation(value, min(1.0, total), is_vacuous, len(scan), objective, scan, problem, bounds, source)
 
 
 def warn_vacuous(result: Variation) -> None:

@@ -121,6 +121,25 @@ class Coalescence:
         limits = upper_end(tally.failures, self.runs, error, self.stopped_early)
         return steps, np.concatenate([[1.0], np.minimum(limits + self.update_error, 1.0)])
 
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+
+        It proves `value`, with all runs in one block.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> from dobrushin.verify import verify
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
+        >>> model = db.Ising.grid(4, 4, couplings=0.3)
+        >>> db.coalescence(model, db.Scan.systematic(16, 160), targets=[0], runs=1000, seed=1).write_proof(path)
+        >>> verify(path).verdict
+        'holds'
+        """
+        from dobrushin._proof import write_coalescence
+
+        write_coalescence(self, path)
+
     def __float__(self) -> float:
         return self.value
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.headline import headline
+from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
@@ -131,6 +132,10 @@ class Estimate:
     stopped_by: str | None = None
     log_evidence: LogPartition | None = None
     asked: Asked | None = None
+    _origin: Origin | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_origin": None}  # it would take the model along
 
     def lift(self, part: Numbering) -> Estimate:
         """The same with plan and certificate by positions in the model that the part belongs to."""
@@ -267,6 +272,36 @@ class Estimate:
         from dobrushin.report import write
 
         write(self, path, model=model, **about)
+
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+
+        The intervals in the file are rounded outwards, by about a millionth of their width. Where the seed was not left
+        to the plan (``estimate(..., proof=path)`` without a seed), the file says that it was given.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, replaced as a whole.
+
+        Raises
+        ------
+        ArgumentError
+            When there is no proof: for uncertified answers, statistics that are Python functions, and answers that
+            came from another process.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> from dobrushin.verify import verify
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.proof"
+        >>> db.estimate(db.Ising({(0, 1): 0.5}, fields=[1, 0]), [0]).write_proof(path)
+        >>> verify(path).verdict
+        'holds'
+        """
+        from dobrushin._proof import write_answer
+
+        write_answer(self, path)
 
     def _about(self) -> dict[str, Any]:
         seed = self.seed if self.seed is None or isinstance(self.seed, int) else str(self.seed)

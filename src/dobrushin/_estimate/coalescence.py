@@ -46,6 +46,8 @@ _PILOT_RUNS = (128, 1024)
 _PILOT_STATES = 2**27
 # Pilots are the same whatever seed the answer is drawn with, and share no random bits with it.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
+# States of targets that are kept for a proof.
+_KEPT_STATES = 2**24
 # Chains per interval for the random part of the half-width: the rest is for what the pilot did not see.
 _SHARE = 0.95
 # The first try may use this part of the error probability, the second one, with more runs, the rest.
@@ -169,7 +171,8 @@ class _SetRun(Run):
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
         super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
-        self.kernel, self.seed = method.kernel, sequence
+        self.kernel, self.seed, self.number = method.kernel, sequence, number
+        self.kept: list[NDArray[np.int16]] = []  # what the runs left, where that is little
         self.runs = method.first_runs * more
         self.files = files  # checkpoints that earlier runs of this call have written
 
@@ -185,6 +188,8 @@ class _SetRun(Run):
             self.trouble = block.trouble
             self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
             digits = block.settled[:, -1].astype(np.int64)
+            if self.runs * len(self.query.labels) <= _KEPT_STATES:
+                self.kept.append(block.settled[:, -1])
             states = 2 * digits - 1 if self.query.model._form.spins else digits
             for question, tally in zip(self.query.questions, self.tallies, strict=True):
                 columns = self.query.columns(question)
@@ -217,7 +222,7 @@ class _SetRun(Run):
             words.append("the model forbids some states: that some state is allowed was checked")
         words += [*unchecked_weights(self.query), *self.early_words()]
         rows, plan = self.rows(biases, nothing), replace(self.plan, chains=self.done)
-        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed)
+        estimate = self.method.assemble(rows, self.query.confidence, tuple(words), plan, seed=self.seed, run=self)
         return replace(estimate, stopped_by=self.stopped_by)
 
 

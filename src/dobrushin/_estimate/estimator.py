@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,8 @@ from dobrushin._estimate.method import (
     read_settings,
 )
 from dobrushin._estimate.nearby import choose_nearby
-from dobrushin._estimate.query import Settings, read_query
+from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
@@ -59,6 +60,8 @@ def estimate(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
+    proof: str | os.PathLike[str] | None = None,
+    verify: bool = False,
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
@@ -100,6 +103,11 @@ def estimate(
     time : number, optional
         Seconds after which to return what was reached: intervals that hold, wider than was asked for (`stopped_by`
         says so). Without it, an estimate that would take longer than an hour is refused; ``math.inf`` allows it.
+    proof : path, optional
+        Write a proof of the answer here; see `Estimate.write_proof`. Without a seed, the seed then follows from the
+        model and the plan, so that nobody can have chosen it.
+    verify : bool
+        Have the proof checked at once, by `dobrushin.verify`; `CertificateError` if it does not hold.
 
     Returns
     -------
@@ -138,7 +146,14 @@ def estimate(
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     settings = settings._replace(backend=backend)
-    return answer_query(model, targets, evidence, settings, sequence, running)
+    if proof is None and not verify:
+        return answer_query(model, targets, evidence, settings, sequence, running)
+    from dobrushin._proof import answer_with_proof, seed_of_plan
+
+    from_plan = seed_of_plan if seed is None and checkpoint is None else None
+    answer = answer_query(model, targets, evidence, settings, sequence, running, from_plan)
+    answer_with_proof(answer, proof, verify)
+    return answer
 
 
 @guard_memory
@@ -190,9 +205,10 @@ def plan(
 
 
 def answer_query(
-    model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running
-) -> Estimate:
-    """`estimate`, once it is known how to run it."""
+    model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
+    from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
+) -> Estimate:  # fmt: skip
+    """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
     method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:
@@ -207,8 +223,13 @@ def answer_query(
             asked = replace(estimate.plan, tolerance=settings.tolerance)
             estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
         estimate = replace(estimate, asked=asked_about)
+        if estimate._origin is not None:
+            estimate = replace(estimate, _origin=estimate._origin.of_call(model, given))
         return estimate if part is None else estimate.lift(part)
 
+    given = read_evidence(model, evidence)
+    if from_plan is not None:
+        sequence = from_plan(Origin(method, None, model, given))
     with adapt_errors(adapt, part):
         estimate = adapt(answer(method, sequence, running))
     return weigh_evidence(estimate, model, evidence, settings, running)

@@ -343,7 +343,7 @@ def _answer(
 
 
 def _light(answer: Estimate) -> Estimate:
-    return replace(answer, samples=None, certificate=None)
+    return replace(answer, samples=None, certificate=None, _origin=None)
 
 
 def _light_error(error: Exception) -> Exception:

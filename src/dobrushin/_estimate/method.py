@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Query, Settings
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
@@ -246,7 +247,7 @@ class Method(ABC):
     def assemble(
         self, rows: list[Rows], confidence: float, assumptions: tuple[str, ...], plan: Plan | None = None,
         *, samples: Samples | None = None, certificate: Variation | None = None,
-        seed: np.random.SeedSequence | None = None,
+        seed: np.random.SeedSequence | None = None, run: Any = None,
     ) -> Estimate:  # fmt: skip
         """Put the rows of all questions together."""
         targets = [target for question in self.query.questions for target in question.targets]
@@ -256,8 +257,9 @@ class Method(ABC):
         if plan.relevance:
             assumptions = (*assumptions, f"{plan.relevance}; rounding in what the others sum to is included")
         return Estimate(
-            targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept
-        )
+            targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept,
+            _origin=Origin(self, run),
+        )  # fmt: skip
 
     @classmethod
     def draft(cls, query: Query, reason: str, bias: float | None, **parts: Any) -> Plan:

@@ -22,6 +22,7 @@ from scipy.sparse import csgraph
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, choose
+from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.relevance import find_relevant, restrict_query
@@ -123,6 +124,7 @@ class Parts(Method):
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
         ended: EstimateInterrupted | WorkerError | None = None
+        answers: list[tuple[NDArray[np.int64], Estimate]] = []
         for piece in self.pieces:
             samples = piece.method is not None and not piece.method.plan.is_certain
             estimate: Estimate | None
@@ -134,6 +136,7 @@ class Parts(Method):
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
             if estimate is not None:
+                answers.append((piece.rows, estimate))
                 is_certain &= estimate.confidence == 1.0
                 assumptions += [words for words in estimate.assumptions if words not in assumptions]
                 known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
@@ -144,7 +147,7 @@ class Parts(Method):
                 break
         confidence = 1.0 if is_certain else self.query.confidence
         whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
-        whole = replace(whole, stopped_by=stopped_by)
+        whole = replace(whole, stopped_by=stopped_by, _origin=Origin(self, pieces=answers))
         if ended is not None:
             raise ended.carrying(whole)
         if reasons:

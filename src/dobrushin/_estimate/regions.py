@@ -51,6 +51,7 @@ class Region:
     def __init__(self, query: Query, wanted: Wanted, ball: Ball, by_extremes: bool) -> None:
         self.query, self.wanted, self.ball = query, wanted, ball
         self.by_extremes = by_extremes
+        self.sweeps = 0  # over the region, behind Dobrushin's bound
 
     @property
     def size(self) -> int:
@@ -180,6 +181,7 @@ class Region:
             scan = Scan._of((Cycle(inwards, 0, sweeps * len(inwards)),))
             bounds = evaluate(self.query.space.rows, scan, objective).target_bounds
             helps = bounds.sum() < _HELPS * best.sum()
+            self.sweeps = sweeps
             best = np.minimum(best, bounds)
             if not helps:
                 break

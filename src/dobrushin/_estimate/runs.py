@@ -254,8 +254,9 @@ class ChainRun(Run):
         bias = self.method.bound_bias(samples)
         rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words, samples)
         estimate = self.method.assemble(
-            rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence
-        )
+            rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence,
+            run=self,
+        )  # fmt: skip
         return replace(estimate, stopped_by=self.stopped_by)
 
     def _assumptions(self, about_bias: str, samples: Samples) -> tuple[str, ...]:

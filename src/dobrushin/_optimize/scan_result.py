@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from dobrushin._influence import Influence, influence, row_source
@@ -29,6 +30,10 @@ class ScanResult:
     def lift(self, part: Numbering | None) -> ScanResult:
         """The same by positions in the model that `part` numbers some variables of; None: it was by them before."""
         return ScanResult(self.scan.lift(part), self.variation.lift(part))
+
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a proof of the certificate: see `Variation.write_proof`."""
+        self.variation.write_proof(path)
 
 
 def whole(value: Influence | Model, function: str) -> Influence:

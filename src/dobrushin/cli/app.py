@@ -114,6 +114,7 @@ def estimate(
     beta: Beta = None,
     report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the answer to a .json, .csv or .mar file.")] = None,
+    proof: Annotated[Path | None, typer.Option(help="Write a proof that `dobrushin verify` checks.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -128,7 +129,23 @@ def estimate(
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
     query |= {"seed": seed, "time": time, "checkpoint": checkpoint}
-    return run(source, target or [], query, report, output, Output(as_json, quiet))
+    return run(source, target or [], query, (report, output, proof), Output(as_json, quiet))
+
+
+@_verb("verify answer.proof model.uai")
+def verify(
+    proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.")],
+    model: Annotated[
+        Path | None, typer.Argument(help="A model file (.uai, .npz or a folder) to compare the factors with.")
+    ] = None,
+    replay: Annotated[str | None, typer.Option(help="all, or how many blocks of chains to draw again.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check a proof, without the library that wrote it. Exit code 3: only some blocks of chains were drawn again."""
+    from dobrushin.cli import verbs
+
+    return verbs.verify(proof, model, replay, Output(as_json, quiet))
 
 
 @_verb("inspect model.uai --evidence model.uai.evid")

@@ -35,12 +35,13 @@ def run(
     source: Source,
     target: Sequence[str],
     query: dict[str, Any],
-    report: Path | None,
-    output: Path | None,
+    files: tuple[Path | None, Path | None, Path | None],
     out: Output,
 ) -> int:
-    """Estimate, print, and write what was asked for."""
+    """Estimate, print, and write what was asked for: a report, the answer, its proof."""
+    report, output, proof = files
     check_file("--report", report, is_replaced=True)
+    check_file("--proof", proof, is_replaced=True)
     is_marginals = output is not None and output.suffix.lower() == ".mar"
     check_file("--output", output, endings=(".json", ".csv", ".mar"), is_replaced=is_marginals)
     model = source.read()
@@ -52,7 +53,7 @@ def run(
         out.note(f"Estimating on {_EXAMPLE}.")
     failure: BaseException | None = None
     try:
-        answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, **query)
+        answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, proof=proof, **query)
     except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
         if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise
@@ -65,6 +66,8 @@ def run(
     if output is not None:
         _write(answer, output, source, model, evidence)
         out.note(f"Wrote {output}.")
+    if proof is not None and failure is None:
+        out.note(f"Wrote {proof}. To check it: dobrushin verify {proof}")
     if failure is not None:
         raise failure
     return CERTIFIED if answer.is_certified and answer.stopped_by is None else NO_CERTIFICATE

@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 import dobrushin as db
-from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE
+from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
 from dobrushin.cli.writing import check_file, check_model, check_plot, write_table
@@ -166,3 +166,16 @@ def warmup(out: Output) -> int:
         return FAILED
     out.note(f"Compiled everything in {time.monotonic() - begin:.0f} s.")
     return CERTIFIED
+
+
+def verify(proof: Path, model: Path | None, replay: str | None, out: Output) -> int:
+    """Check a proof."""
+    from dobrushin.verify import verify as check
+
+    if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
+        raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
+    verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
+    about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
+    about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
+    out.show(about, lambda: Text(str(verdict)))
+    return verdict.exit_code

@@ -1,0 +1,282 @@
+"""Proofs of answers: the plan, what was drawn, and the claim."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Hashable
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Method
+from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
+from dobrushin._estimate.targets import _mean, _sum
+from dobrushin._models import Model
+from dobrushin._proof.archive import Arrays, seed_from, write_archive
+from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._shared.running import seed_sequence
+from dobrushin.errors import ArgumentError, CertificateError
+
+# Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
+_DIGITS, _LEAST_WIDTH = 6, 1e-6
+WORDS = "the words of SplitMix64 under this seed are independent and uniform"
+SOME_STATE = "the model allows some joint state"
+
+
+class Piece(NamedTuple):
+    """One part of an answer: who answered which questions, what was drawn, and the rows of the whole answer."""
+
+    method: Method | None  # None: nothing is known
+    run: Any
+    questions: list[Question]
+    rows: NDArray[np.int64]
+    number: int  # among the pieces that draw
+
+
+class Draft:
+    """A plan while it is written."""
+
+    def __init__(self, model: Model, part: PartOfModel) -> None:
+        self.model, self.part = model, part
+        self.arrays, self.drawn = Arrays(), Arrays()
+        self.questions: list[dict[str, Any]] = []
+        self.assumptions: list[str] = []
+
+    def numbers(self, method: Method, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers in the proof of variables at positions of the model that a method knows."""
+        labels = method.query.model._labels_at(np.asarray(positions))
+        return self.part.numbers(positions_of(self.model, labels))
+
+    def assume(self, words: str) -> None:
+        """Something that is not checked."""
+        if words not in self.assumptions:
+            self.assumptions.append(words)
+
+    def ask(self, method_model: Model, question: Question) -> list[int]:
+        """Add what is asked; the numbers of the questions of the proof."""
+        first = len(self.questions)
+        numbers = self.part.numbers(positions_of(self.model, method_model._labels_at(question.positions))).tolist()
+        if isinstance(question, Marginals):
+            self.questions += [{"kind": "marginal", "variables": [v]} for v in numbers]
+        elif isinstance(question, JointMarginal):
+            self.questions.append({"kind": "joint", "variables": numbers})
+        else:
+            self.questions.append(_linear(question, numbers, self.model._spins))
+        return list(range(first, len(self.questions)))
+
+
+class Written(NamedTuple):
+    """What a writer says of a part: its plan, which variables it needs, and its outcomes when there are some."""
+
+    plan: dict[str, Any]
+    outcomes: dict[str, Any]
+
+
+# By the name of the method: the variables whose factors matter, by position in its model; and what it writes.
+Inside = Callable[[Method], NDArray[np.int64]]
+Writer = Callable[[Draft, Piece, list[int]], Written]
+WRITERS: dict[str, tuple[Inside, Writer]] = {}
+
+
+def register(name: str, writer: tuple[Inside, Writer]) -> None:
+    """Make the writer of a method known."""
+    WRITERS[name] = writer
+
+
+def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
+    """The seed that follows from what is asked and planned."""
+    if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(origin)):
+        return np.random.SeedSequence(0)
+    plan, _, _ = _compose(origin)
+    return np.random.SeedSequence(seed_from(plan))
+
+
+def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
+    """See `Estimate.write_proof`."""
+    origin = estimate._origin
+    if origin is None or origin.model is None:
+        raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
+    plan, outcomes, draft = _compose(origin)
+    outcomes["seed"], words = seed_entry(estimate.seed, plan)
+    draft.assumptions += words
+    claim = _claim(estimate, origin, plan, draft)
+    write_archive(path, plan, outcomes, claim, draft.arrays.arrays | draft.drawn.arrays)
+
+
+def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> None:
+    """Write the proof of an answer, and have it checked."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "answer.proof") if path is None else path
+        write_answer(estimate, file)
+        if verify:
+            from dobrushin.verify import verify as check
+
+            verdict = check(file)
+            if verdict.exit_code == 1:
+                raise CertificateError(
+                    {estimate.plan.method: f"its proof does not hold: {verdict.reason}"}, "", estimate
+                )
+
+
+def _pieces(origin: Origin) -> list[Piece]:
+    query = origin.method.query
+    if not hasattr(origin.method, "pieces"):
+        rows = np.arange(sum(len(question) for question in query.questions))
+        return [Piece(origin.method, origin.run, query.questions, rows, 0)]
+    by_rows = {rows.tobytes(): estimate._origin for rows, estimate in origin.pieces}
+    pieces, drawn = [], 0
+    for piece in origin.method.pieces:
+        found = by_rows.get(piece.rows.tobytes())
+        method = found.method if found is not None else piece.method if not origin.pieces else None
+        number = drawn
+        drawn += piece.method is not None and not piece.method.plan.is_certain
+        if method is not None and method.plan.method == "none":
+            method = None
+        pieces.append(Piece(method, found.run if found else None, piece.query.questions, piece.rows, number))
+    return pieces
+
+
+def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
+    """The plan and the outcomes; these are empty before anything is drawn."""
+    model, query, pieces = origin.model, origin.method.query, _pieces(origin)
+    assert model is not None
+    inside, known = [], []
+    for piece in pieces:
+        if piece.method is not None:
+            own = _writer(piece.method)[0](piece.method)
+            inside.append(positions_of(model, piece.method.query.model._labels_at(own)))
+            known.append(positions_of(model, piece.method.query.model.labels))
+        else:
+            inside.append(positions_of(model, query.model._labels_at(_asked(piece))))
+    draft = Draft(model, PartOfModel(model, origin.evidence, np.concatenate(inside), np.concatenate(known or inside)))
+    parts, outcomes = [], []
+    for piece in pieces:
+        asked = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
+        if piece.method is None:
+            written = Written({"method": "nothing", "questions": asked}, {})
+        else:
+            written = _writer(piece.method)[1](draft, piece, asked)
+        parts.append(written.plan)
+        outcomes.append(written.outcomes)
+    draft.part.write(draft.arrays)
+    plan = {
+        "model": {"variables": int(model.n_variables), "fingerprint": model.fingerprint or ""},
+        "names": draft.part.names,
+        "spins": bool(model._spins),
+        "evidence": draft.part.evidence,
+        "questions": draft.questions,
+        "tolerance": float(query.tolerance),
+        "confidence": float(query.confidence) if any("confidence" in part for part in parts) else 1.0,
+        "parts": parts,
+        "arrays": draft.arrays.declare(),
+    }
+    return plan, {"parts": outcomes, "arrays": draft.drawn.declare()}, draft
+
+
+def _writer(method: Method) -> tuple[Inside, Writer]:
+    if method.name not in WRITERS:
+        known = ", ".join(repr(name) for name in WRITERS)
+        raise ArgumentError("Estimate.write_proof", "estimate", f"one by {known} or 'parts'", method.name)
+    return WRITERS[method.name]
+
+
+def _model_of(piece: Piece, model: Model) -> Model:
+    return model if piece.method is None else piece.method.query.model
+
+
+def _asked(piece: Piece) -> NDArray[np.int64]:
+    return np.concatenate([question.positions for question in piece.questions])
+
+
+def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
+    """The mean or the sum of the states of some variables; other functions cannot travel."""
+    statistic = question.statistic
+    if not isinstance(question, Mean) or statistic.f not in (_mean, _sum):
+        requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
+        raise ArgumentError("Estimate.write_proof", "estimate", requirement, getattr(statistic, "name", None))
+    unit = 1.0 / len(question.template) if statistic.f is _mean else 1.0
+    fixed = np.delete(question.template, question.moving)
+    step, first = (2.0, -1.0) if spins else (1.0, 0.0)
+    return {
+        "kind": "linear",
+        "name": statistic.name,
+        "variables": numbers,
+        "slopes": [step * unit] * len(numbers),
+        "offset": unit * (first * len(numbers) + float(fixed.sum())),
+        "bounds": [float(statistic.bounds[0]), float(statistic.bounds[1])],
+    }
+
+
+def seed_entry(seed: Any, plan: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The seed, and what is to be assumed of it: nothing where it follows from the plan."""
+    if not any("kernel" in part for part in plan["parts"]):
+        return {"origin": "none", "entropy": "0", "spawn_key": []}, []
+    sequence = seed_sequence(seed, "Estimate.write_proof")
+    entropy = sequence.entropy
+    if not isinstance(entropy, int) or sequence.pool_size != 4:
+        raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
+    spawn_key = [int(k) for k in sequence.spawn_key]
+    if entropy == seed_from(plan) and not spawn_key:
+        return {"origin": "plan", "entropy": str(entropy), "spawn_key": []}, []
+    words = [f"the seed {entropy} was not chosen by looking at what it gives"]
+    return {"origin": "given", "entropy": str(entropy), "spawn_key": spawn_key}, words
+
+
+def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:
+    lower, upper, words = [], [], []
+    for piece in _pieces(origin):
+        at = 0
+        is_exact = piece.method is not None and piece.method.name == "exact"
+        for question in piece.questions:
+            for size in _sizes(question):
+                rows = piece.rows[at : at + size]
+                at += size
+                room = estimate.bias_bound[rows] if is_exact else np.zeros(size)  # of sums that are rounded
+                ends = zip(estimate.lower[rows], estimate.upper[rows], room, strict=True)
+                own = [round_outwards(*end, question) for end in ends]
+                lower.append([low for low, _ in own])
+                upper.append([high for _, high in own])
+    states = draft.part.states
+    for about, low, high in zip(plan["questions"], lower, upper, strict=True):
+        words += _words(about, plan["names"], states, plan["spins"], low, high)
+    words += [
+        f"given {plan['names'][v]} = {2 * digit - 1 if plan['spins'] else digit}" for v, digit in plan["evidence"]
+    ]
+    words.append(f"all at once with confidence {plan['confidence']!r}")
+    return {"lower": lower, "upper": upper, "words": words, "assumptions": draft.assumptions}
+
+
+def _sizes(question: Question) -> list[int]:
+    """Rows of the questions of the proof that one of the answer becomes."""
+    return question.sizes.tolist() if isinstance(question, Marginals) else [len(question)]
+
+
+def round_outwards(low: float, high: float, bias: float, question: Question) -> tuple[float, float]:
+    """Ends with few digits, and with room for the checker's own rounding."""
+    least, most = question.bounds
+    unit = 10.0 ** (math.floor(math.log10(max(high - low, _LEAST_WIDTH))) - _DIGITS)
+    unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))
+    below = (math.floor((low - 2.0 * bias) / unit) - 1) * unit
+    above = (math.ceil((high + 2.0 * bias) / unit) + 1) * unit
+    return max(float(least), float(below)), min(float(most), float(above))
+
+
+def _words(
+    about: dict[str, Any], names: list[str], states: NDArray[np.int64], spins: bool, low: list[float], high: list[float]
+) -> list[str]:
+    if about["kind"] == "linear":
+        return [f"mean of {about['name']}: from {low[0]!r} to {high[0]!r}"]
+    variables: list[int] = about["variables"]
+    shown = ", ".join(names[v] for v in variables)
+    kinds: list[Any] = [range(-1, 2, 2) if spins else range(int(states[v])) for v in variables]
+    joint: list[tuple[Hashable, ...]] = list(product(*kinds))
+    return [
+        f"probability of {shown} = {', '.join(map(str, state))}: from {a!r} to {b!r}"
+        for state, a, b in zip(joint, low, high, strict=True)
+    ]

@@ -1,0 +1,181 @@
+"""Proofs of answers that were drawn: chains with a bounded bias, and runs on sets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.method import Method
+from dobrushin._estimate.questions import JointMarginal, Marginals, Question
+from dobrushin._proof.answers import SOME_STATE, WORDS, Draft, Piece, Written
+from dobrushin._scan import Scan
+
+# Counts that a file holds for one part at most, but for those of a single block.
+_MOST_COUNTS = 2**20
+
+
+def _updated(method: Method) -> NDArray[np.int64]:
+    scan: Any = method.plan.scan
+    return scan.updates(method.query.model.n_variables)
+
+
+def _scan(draft: Draft, method: Method) -> dict[str, Any]:
+    scan: Scan = method.plan.scan  # type: ignore[assignment]
+    if len(scan.segments) == 1:
+        cycle: Any = scan.segments[0]
+        order, first = cycle.array(), int(cycle.first)
+    else:
+        order, first = scan.order, 0
+    return {"cycle": draft.arrays.add("scan", draft.numbers(method, order)), "first": first, "steps": len(scan)}
+
+
+def _places(draft: Draft, method: Any, kernel: Any) -> str:
+    positions = kernel.region.positions
+    return draft.arrays.add("places", np.stack([draft.numbers(method, positions), positions], axis=1))
+
+
+def _plan_chains(draft: Draft, piece: Piece) -> Written:
+    """Chains of one scan, whose bias Dobrushin's bound limits."""
+    method: Any = piece.method
+    query, kernel = method.query, method.kernel
+    start = query.space.start
+    has_start = not isinstance(start, str)
+    counted = any(question.is_counted for question in query.questions)
+    dropped = draft.part.dropped()
+    plan = {
+        "method": "dobrushin",
+        "questions": [],
+        "confidence": float(query.confidence),
+        "dropped": draft.arrays.add("dropped", dropped) if dropped else "",
+        "scan": _scan(draft, method),
+        "kernel": kernel.name,
+        "places": _places(draft, method, kernel),
+        "start": draft.arrays.add("start", start[kernel.region.positions]) if has_start else "",
+        "chains": int(method.plan.chains),
+        "trials": int(query.least_chains(method.plan.monte_carlo)) if counted else 0,
+        "aim": float(method.plan.monte_carlo),
+    }
+    draft.assume(WORDS)
+    draft.assume(SOME_STATE)
+    return Written(plan, {})
+
+
+def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> Written:
+    plan = _plan_chains(draft, piece).plan | {"questions": asked}
+    run: Any = piece.run
+    if run is None:
+        return Written(plan, {})
+    states = run.samples().states
+    trials = min(plan["trials"], run.done)
+    digits = None
+    if states is not None:
+        digits = (states[:trials] + 1) // 2 if run.query.model._spins else states[:trials]
+    columns = [run.query.columns(question) for question in piece.questions]
+    counted = [tally.settled for tally, q in zip(run.tallies, piece.questions, strict=True) if q.is_counted]
+    totals = np.concatenate([np.empty(0, dtype=np.int64), *counted])
+    block, counts = _blocks(piece, columns, digits, totals, trials, run.method.kernel.lanes, False)
+    return Written(plan, _outcomes(draft, piece, run, block, counts))
+
+
+def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[np.int64] | None) -> dict[str, Any]:
+    means = [run.tallies[k].low.count for k, question in enumerate(piece.questions) if not question.is_counted]
+    return {
+        "run": piece.number,
+        "drawn": int(run.done),
+        "early": run.trouble is not None,
+        "block": int(block),
+        "counts": "" if counts is None else draft.drawn.add("counts", counts),
+        "means": [int(count) for count in means],
+    }
+
+
+def _blocks(
+    piece: Piece, columns: list[NDArray[np.int64]], digits: NDArray[Any] | None, totals: NDArray[np.int64],
+    trials: int, lanes: int, is_sets: bool,
+) -> tuple[int, NDArray[np.int64] | None]:  # fmt: skip
+    """The size of blocks, and their counts; one block where the states were not kept."""
+    counted = [k for k, question in enumerate(piece.questions) if question.is_counted]
+    if not counted:
+        return lanes, None
+    if digits is None or len(digits) < trials:
+        return max(lanes, -(-trials // lanes) * lanes), totals[None]
+    block = lanes
+    while -(-trials // block) * len(totals) > _MOST_COUNTS:
+        block *= 2
+    parts = []
+    for k in counted:
+        for places, sizes in _targets(piece.questions[k]):
+            parts.append(_count(digits[:trials, columns[k][places]], sizes, block, is_sets))
+    return block, np.concatenate(parts, axis=1)
+
+
+def _targets(question: Question) -> list[tuple[list[int], tuple[int, ...]]]:
+    """What is counted together: places of variables in a question, and their numbers of states."""
+    if isinstance(question, Marginals):
+        return [([k], (size,)) for k, size in enumerate(question.sizes.tolist())]
+    assert isinstance(question, JointMarginal)
+    return [(list(range(len(question.shape))), question.shape)]
+
+
+def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bool) -> NDArray[np.int64]:
+    """For each block how many outcomes are in each joint state; of sets also how many are open, below 0."""
+    blocks, count, cells = np.arange(len(digits)) // block, -(-len(digits) // block), math.prod(sizes)
+    settled: NDArray[Any] = (digits >= 0).all(axis=1)
+    cell = np.ravel_multi_index(tuple(digits[settled].astype(np.int64).T), sizes)
+    counts = np.bincount(blocks[settled] * cells + cell, minlength=count * cells).reshape(count, cells)
+    if not is_sets:
+        return counts
+    left_open = np.bincount(blocks[~settled], minlength=count)
+    return np.concatenate([counts, left_open[:, None]], axis=1)
+
+
+def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> Written:
+    """Runs on sets of states."""
+    method: Any = piece.method
+    query, kernel = method.query, method.kernel
+    dropped = draft.part.dropped()
+    plan = {
+        "method": "coalescence",
+        "questions": asked,
+        "confidence": float(query.confidence),
+        "dropped": draft.arrays.add("dropped", dropped) if dropped else "",
+        "scan": _scan(draft, method),
+        "kernel": kernel.name,
+        "places": _places(draft, method, kernel),
+        "start": "",
+        "chains": int(method.first_runs),
+        "trials": int(method.first_runs),
+        "aim": float(query.tolerance),
+        "words": int(getattr(kernel, "largest", 0)),
+    }
+    draft.assume(WORDS)
+    draft.assume("the scan and the number of runs were chosen without the words of this seed")
+    draft.assume(SOME_STATE)
+    run: Any = piece.run
+    if run is None:
+        return Written(plan, {})
+    digits = np.concatenate(run.kept).astype(np.int64) if run.kept else None
+    columns = [query.columns(question) for question in piece.questions]
+    totals = _totals(piece, run)
+    block, counts = _blocks(piece, columns, digits, totals, run.done, kernel.lanes, True)
+    outcomes = _outcomes(draft, piece, run, block, counts)
+    return Written(plan, {**outcomes, "attempt": int(run.number)})
+
+
+def _totals(piece: Piece, run: Any) -> NDArray[np.int64]:
+    """How many runs ended in each state of each target, and how many left it open."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for question, tally in zip(piece.questions, run.tallies, strict=True):
+        at = 0
+        for _, sizes in _targets(question) if question.is_counted else ():
+            cells = math.prod(sizes)
+            parts += [tally.settled[at : at + cells], tally.open[at : at + 1]]
+            at += cells
+    return np.concatenate(parts)
+
+
+write_chains = (_updated, _write_chains)
+write_runs = (_updated, _write_runs)

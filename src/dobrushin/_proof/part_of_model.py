@@ -1,0 +1,137 @@
+"""The factors that a claim rests on, as tables over variables with numbers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._exact.region import Factors, surroundings
+from dobrushin._models import Model
+from dobrushin._models.barren import sum_variation
+from dobrushin._proof.archive import Arrays
+
+
+def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+    """Positions of some variables."""
+    if isinstance(model.labels, range):
+        return np.asarray(list(labels), dtype=np.int64)
+    return np.array([model.index(label) for label in labels], dtype=np.int64)
+
+
+class PartOfModel:
+    """The factors that touch some variables of a model, the evidence, and what can be left out around them.
+
+    Parameters
+    ----------
+    model : Model
+        As the call had it.
+    evidence : dict from label to state
+    inside : array
+        Positions of the variables of which all factors matter.
+    known : array
+        Positions of the variables that the methods knew: others were left out where they do not matter.
+    """
+
+    def __init__(
+        self, model: Model, evidence: Mapping[Hashable, int], inside: NDArray[np.int64], known: NDArray[np.int64]
+    ) -> None:
+        self.model = model
+        fixed = positions_of(model, evidence)
+        self.digits = {int(i): _digit(model, int(i), state) for i, state in zip(fixed, evidence.values(), strict=True)}
+        inside, self.left_out = np.unique(inside), np.empty(0, dtype=np.int64)
+        while True:
+            positions, factors = _touching(model, inside)
+            strange = np.setdiff1d(np.setdiff1d(positions, known), fixed)
+            strange = np.setdiff1d(strange, inside)
+            if not len(strange):
+                break
+            self.left_out = np.union1d(self.left_out, strange)
+            inside = np.union1d(inside, strange)
+        self.positions = np.union1d(positions, fixed)
+        self._place = np.searchsorted(self.positions, positions)
+        self.factors = factors
+        self.states = np.array([len(model._states_at(int(i))) for i in self.positions], dtype=np.int64)
+
+    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the variables at some positions of the model."""
+        return np.searchsorted(self.positions, positions)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variables, each its own."""
+        labels = self.model._labels_at(self.positions)
+        names = [str(label) for label in labels]
+        return names if len(set(names)) == len(names) else [repr(label) for label in labels]
+
+    @property
+    def evidence(self) -> list[list[int]]:
+        """Pairs of number and digit."""
+        return [[int(self.numbers(np.array([i]))[0]), digit] for i, digit in sorted(self.digits.items())]
+
+    def write(self, arrays: Arrays) -> None:
+        """The factors as arrays."""
+        factors = self.factors
+        arrays.add("positions", self.positions)
+        arrays.add("states", self.states)
+        arrays.add("arity", np.diff(factors.scope_start))
+        arrays.add("scope", self._place[factors.scope])
+        arrays.add("tables", factors.table.astype(np.float64))
+
+    def dropped(self) -> list[int]:
+        """Numbers of variables that sum to a constant, in an order in which they can be left out."""
+        candidates = set(self.numbers(self.left_out).tolist())
+        if not candidates:
+            return []
+        fixed = {int(self.numbers(np.array([i]))[0]): digit for i, digit in self.digits.items()}
+        scopes, tables = self._free_factors(fixed)
+        touching: dict[int, set[int]] = {}
+        for k, scope in enumerate(scopes):
+            for v in scope:
+                touching.setdefault(v, set()).add(k)
+        order, waiting = [], sorted(candidates)
+        while waiting:
+            v = waiting.pop()
+            own = touching.get(v, set())
+            if v not in candidates or len(own) > 1:
+                continue
+            if own:
+                (k,) = own
+                if sum_variation(tables[k], scopes[k].index(v)) == np.inf:
+                    continue
+                for u in scopes[k]:
+                    touching[u].discard(k)
+                    if u in candidates and u != v:
+                        waiting.append(u)
+            candidates.discard(v)
+            order.append(v)
+        return order
+
+    def _free_factors(self, fixed: dict[int, int]) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
+        factors = self.factors
+        scopes, tables = [], []
+        for k in range(len(factors.scope_start) - 1):
+            local = factors.scope[factors.scope_start[k] : factors.scope_start[k + 1]]
+            members = self._place[local].tolist()
+            table = factors.table[factors.table_start[k] : factors.table_start[k + 1]]
+            table = table.reshape(factors.states[local])
+            scopes.append(tuple(v for v in members if v not in fixed))
+            tables.append(table[tuple(fixed.get(v, slice(None)) for v in members)])
+        return scopes, tables
+
+
+def _digit(model: Model, position: int, state: int) -> int:
+    states = model._states_at(position)
+    return (int(state) - states[0]) // states.step
+
+
+def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], Factors]:
+    """Positions of all variables that share a factor with some, and these factors."""
+    if model.is_whole:
+        around: Any = surroundings(model._form, inside)
+        return around.numbering.positions, around.factors
+    part = model.near(inside, 1)
+    around = surroundings(part.model._form, part.numbering.own(inside))
+    return part.numbering.positions[around.numbering.positions], around.factors

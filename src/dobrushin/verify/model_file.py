@@ -1,0 +1,156 @@
+"""Model files: UAI, and the library's own .npz and folders; compared with the factors of a proof."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin.verify.checks import Proof
+from dobrushin.verify.document import require
+
+Factor = tuple[tuple[int, ...], NDArray[np.float64]]  # positions and log-table
+Known = tuple[NDArray[Any], Iterable[Factor]]  # numbers of states, and the factors that touch some positions
+# Logarithms of the same weight differ by this much at most.
+SAME = 1e-12
+
+
+def compare(proof: Proof, path: str) -> str:
+    """Reject unless the factors of a proof are those of the file; what is then still to be assumed."""
+    inside = np.array(sorted(int(proof.positions[v]) for v in proof.closed))
+    try:
+        reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
+        states, factors = reader(path, inside)
+        there = _merge(factors)
+    except (ValueError, KeyError, IndexError, EOFError) as error:
+        require(False, f"{path} cannot be read as a model: {error}.")
+    require(len(states) == proof.plan["model"]["variables"], f"{path} has another number of variables.")
+    fits = np.array_equal(np.asarray(states)[proof.positions], proof.stated.states)
+    require(fits, f"{path} has other numbers of states.")
+    stated = zip(proof.stated.scopes, proof.stated.tables, strict=True)
+    here = _merge((tuple(int(proof.positions[v]) for v in scope), table) for scope, table in stated)
+    touched = set(inside.tolist())
+    here = {scope: table for scope, table in here.items() if touched & set(scope)}
+    require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
+    for scope, table in here.items():
+        other = there[scope]
+        finite = np.isfinite(table)
+        slack = SAME * (1.0 + np.abs(np.where(finite, table, 0.0)))
+        fits = np.array_equal(finite, np.isfinite(other)) and np.all(np.abs(table - other)[finite] <= slack[finite])
+        require(fits, f"{path} has another factor over the variables {scope}.")
+    proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
+    return f"the model is that of {path}"
+
+
+def _merge(factors: Iterable[Factor]) -> dict[tuple[int, ...], NDArray[np.float64]]:
+    """Factors over the same variables added up, the variables in increasing order; those that are 0 left out."""
+    merged: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    for scope, table in factors:
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        key = tuple(scope[k] for k in order)
+        merged[key] = merged.get(key, 0.0) + np.transpose(table, order)
+    return {scope: table for scope, table in merged.items() if table.any()}
+
+
+def _read_uai(path: str, inside: NDArray[Any]) -> Known:
+    with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="ascii") as file:
+        words = iter(file.read().split())
+    kind = next(words)
+    require(kind in ("MARKOV", "BAYES"), f"{path} is no UAI file.")
+    states = np.array([int(next(words)) for _ in range(int(next(words)))])
+    scopes = [[int(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))]
+    position = np.cumsum(states > 1) - 1  # variables with one state are left out
+    touched, factors = set(inside.tolist()), []
+    for scope in scopes:
+        table = np.array([float(next(words)) for _ in range(int(next(words)))]).reshape([states[v] for v in scope])
+        if kind == "BAYES":  # the chances of the last variable given the others may be rounded
+            sums = table.sum(axis=-1, keepdims=True)
+            table = table / sums if np.all(np.abs(sums - 1.0) <= 1e-5) else table
+        free = tuple(int(position[v]) for v in scope if states[v] > 1)
+        if touched & set(free):
+            with np.errstate(divide="ignore"):
+                factors.append((free, np.log(table).reshape([states[v] for v in scope if states[v] > 1])))
+    return states[states > 1], factors
+
+
+def _read_npz(path: str, inside: NDArray[Any]) -> Known:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    family = arrays["format"].tobytes().decode().removeprefix("dobrushin model 1 ")
+    if family in ("Ising", "Potts"):
+        states = 2 if family == "Ising" else int(arrays["size"][1])
+        own = arrays["fields"] if family == "Ising" else arrays.get("unaries", np.empty(0)).reshape(-1, states)
+        n = len(own) if family == "Ising" else int(arrays["size"][0])
+        near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside)
+        edges = zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), arrays["couplings"][near], strict=True)
+        return np.full(n, states), _pairs(inside, own, edges, family == "Ising", states)
+    if family == "SpinMRF":
+        scopes, n = _scopes(arrays), len(arrays["fields"])
+        terms = [
+            (scope, value * _product(len(scope))) for scope, value in zip(scopes, arrays["strengths"], strict=True)
+        ]
+        terms += [((i,), np.array([-f, f])) for i, f in enumerate(arrays["fields"].tolist())]
+        return np.full(n, 2), _near(terms, inside)
+    require(family in ("PairwiseMRF", "FactorGraph"), f"{path} holds no known family.")
+    sizes = arrays["cardinalities"]
+    scopes = (
+        _scopes(arrays)
+        if family == "FactorGraph"
+        else list(zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True))
+    )
+    parts = _cut(arrays["tables"], scopes, sizes)
+    if family == "PairwiseMRF":
+        parts += _cut(arrays["unaries"], [(i,) for i in range(len(sizes))], sizes)
+    return sizes, _near(parts, inside)
+
+
+def _read_folder(path: str, inside: NDArray[Any]) -> Known:
+    manifest = json.loads((Path(path) / "manifest.json").read_text())
+    load = {name: Path(path) / f"{name}.npy" for name in ("start", "neighbor", "coupling", "potential")}
+    arrays = {name: np.load(file, mmap_mode="r") for name, file in load.items() if file.exists()}
+    states, n = int(manifest["states"]), len(arrays["start"]) - 1
+    edges = {}
+    for i in inside.tolist():
+        first, last = int(arrays["start"][i]), int(arrays["start"][i + 1])
+        for j, value in zip(arrays["neighbor"][first:last], arrays["coupling"][first:last], strict=True):
+            edges[min(i, int(j)), max(i, int(j))] = float(value)
+    own = arrays.get("potential", np.empty(0))
+    triples = ((i, j, value) for (i, j), value in edges.items())
+    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, triples, not states, states or 2)
+
+
+def _pairs(inside: NDArray[Any], own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
+    for i in inside.tolist() if len(own) else ():
+        yield (i,), np.array([-own[i], own[i]]) if spins else np.array(own[i])
+    for i, j, value in edges:
+        yield (i, j), float(value) * (_product(2) if spins else np.eye(states))
+
+
+def _product(order: int) -> NDArray[np.float64]:
+    """The product of spins, -1 and +1."""
+    return np.prod(2.0 * np.indices((2,) * order) - 1.0, axis=0)
+
+
+def _scopes(arrays: dict[str, Any]) -> list[tuple[int, ...]]:
+    ends = np.cumsum(arrays["arity"]).tolist()
+    return [tuple(arrays["scope"][a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def _cut(table: NDArray[Any], scopes: Iterable[tuple[int, ...]], sizes: NDArray[Any]) -> list[Factor]:
+    factors, at = [], 0
+    for scope in scopes:
+        shape = [int(sizes[v]) for v in scope]
+        factors.append((scope, table[at : at + math.prod(shape)].reshape(shape)))
+        at += math.prod(shape)
+    return factors
+
+
+def _near(factors: Iterable[Factor], inside: NDArray[Any]) -> list[Factor]:
+    touched = set(inside.tolist())
+    return [(scope, table) for scope, table in factors if touched & set(scope)]

@@ -1,0 +1,121 @@
+"""Sums over all states along an order of elimination, in plain NumPy, with a bound on their error.
+
+Every table is scaled so that its largest entry is 1. An entry x of a table stands for a number within
+relative x + absolute of it, with one such pair for each table.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin.verify.document import require
+from dobrushin.verify.factors import UNIT, Factors
+
+# Combinations of states that the checker runs through at most, for one table.
+MOST_CELLS = 2**31
+TINY = 2.0**-1022
+
+
+class Table:
+    """Numbers over some variables, at most 1, and how far they are off."""
+
+    def __init__(self, scope: tuple[int, ...], values: NDArray[np.float64], relative: float, absolute: float) -> None:
+        top = float(values.max()) if values.size else 0.0
+        require(top > 0.0, "The model allows no state, or its numbers are too small for the checker.")
+        scale = 2.0 ** -math.frexp(top)[1]
+        self.scope, self.values = scope, values * scale
+        self.relative, self.absolute = relative, absolute * scale + TINY
+
+
+def _ones(group: list[int], states: list[int]) -> NDArray[np.float64]:
+    shape = [states[v] for v in group]
+    require(math.prod(shape) <= 2**24, "A joint law is too large for the checker.")
+    return np.ones(shape)
+
+
+def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> Table:
+    """The product of some tables, summed over all variables but some."""
+    held = {v for table in tables for v in table.scope}
+    tables = tables + [Table((v,), np.ones(states[v]), 0.0, 0.0) for v in kept if v not in held]
+    names = sorted(held | set(kept))
+    letter = {v: k for k, v in enumerate(names)}
+    summed = math.prod(states[v] for v in names if v not in kept)
+    cells = math.prod(states[v] for v in names)
+    require(cells <= MOST_CELLS and len(names) <= 50, "A sum is too large for the checker.")
+    operands: list[Any] = []
+    for table in tables:
+        operands += [table.values, [letter[v] for v in table.scope]]
+    values = np.einsum(*operands, [letter[v] for v in kept])
+    relative = math.prod(1.0 + table.relative for table in tables) * (1.0 + 2.0 * (len(tables) + summed) * UNIT) - 1.0
+    absolute = (sum(table.absolute for table in tables) * (1.0 + relative) * 2.0 + TINY * len(tables)) * summed
+    require(relative < 1e-3, "The sums are too long for the checker's arithmetic.")
+    return Table(kept, np.asarray(values), relative, absolute)
+
+
+class Sums:
+    """Marginals of the product of factors, by messages up and down the tree that an order makes."""
+
+    def __init__(self, factors: Factors, order: list[int], groups: list[list[int]]) -> None:
+        """Groups are kept together, as if each had a factor of its own."""
+        self.states, self.order = factors.states, order
+        place = {v: k for k, v in enumerate(order)}
+        require(len(place) == len(order), "An order of elimination names a variable twice.")
+        require(all(v in place for scope in factors.scopes for v in scope), "An order of elimination is not complete.")
+        self.buckets: list[list[Table]] = [[] for _ in order]
+        self.parent = [-1] * len(order)
+        self.slot = [-1] * len(order)  # which table of the parent's bucket came from here
+        for scope, log in zip(factors.scopes, factors.tables, strict=True):
+            top = float(log.max())
+            span = float(np.max(top - log, where=np.isfinite(log), initial=0.0))
+            with np.errstate(under="ignore"):
+                table = Table(scope, np.exp(log - top), (8.0 + min(span, 800.0)) * UNIT, TINY if span > 690.0 else 0.0)
+            self.buckets[min(place[v] for v in scope)].append(table)
+        for group in groups:
+            require(all(v in place for v in group), "A target is not in the order of elimination.")
+            self.buckets[min(place[v] for v in group)].append(Table(tuple(group), _ones(group, self.states), 0.0, 0.0))
+        self.cliques: list[tuple[int, ...]] = []
+        for k, variable in enumerate(order):
+            scope = tuple(sorted({v for table in self.buckets[k] for v in table.scope} | {variable}))
+            self.cliques.append(scope)
+            rest = tuple(v for v in scope if v != variable)
+            if not rest and self.buckets[k]:
+                _contract(self.buckets[k], (), self.states)  # some state is allowed
+            elif self.buckets[k]:
+                self.parent[k] = min(place[v] for v in rest)
+                self.slot[k] = len(self.buckets[self.parent[k]])
+                self.buckets[self.parent[k]].append(_contract(self.buckets[k], rest, self.states))
+        self._down: dict[int, list[Table]] = {}
+        self.place = place
+
+    def _from_above(self, k: int) -> list[Table]:
+        """What the rest of the tree says to a bucket: one message, or none at a root."""
+        chain = []
+        while k not in self._down and self.parent[k] >= 0:
+            chain.append(k)
+            k = self.parent[k]
+        above = self._down.setdefault(k, [])
+        for child in reversed(chain):
+            up = self.parent[child]
+            others = [table for slot, table in enumerate(self.buckets[up]) if slot != self.slot[child]]
+            kept = tuple(v for v in self.cliques[child] if v != self.order[child])
+            tables = [*others, *above]
+            above = [_contract(tables, kept, self.states)] if tables else []
+            self._down[child] = above
+        return above
+
+    def law(self, group: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Joint probabilities of some variables that one clique holds, and how far each may be off."""
+        k = min(self.place[v] for v in group)
+        require(set(group) <= set(self.cliques[k]), "The order of elimination takes the variables of a target apart.")
+        tables = [*self.buckets[k], *self._from_above(k)]
+        table = _contract(tables, group, self.states)
+        total = float(table.values.sum())
+        loose = table.absolute * (table.values.size + 1) / total
+        relative = 3.0 * table.relative + 8.0 * (table.values.size + 4) * UNIT
+        require(loose < 1e-3, "The numbers of a sum are too small for the checker.")
+        probabilities = table.values / total
+        return probabilities, probabilities * relative + 4.0 * loose

@@ -1,0 +1,185 @@
+"""A forger of proofs: it knows the format, and makes every checksum, every word and the seed of the plan right again."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import zipfile
+
+import numpy as np
+
+# Changes after which the claim is as true as before, where nothing is drawn: names for the same thing.
+HARMLESS = ("tolerance", "fingerprint", "variables", "names", "positions", "sweeps")
+
+
+class Forgery:
+    """A proof file, taken apart."""
+
+    def __init__(self, path):
+        with zipfile.ZipFile(path) as archive:
+            self.document = json.loads(archive.read("proof.json"))
+            names = [name for name in archive.namelist() if name != "proof.json"]
+            self.arrays = {name[:-4]: np.load(io.BytesIO(archive.read(name))) for name in names}
+
+    def copy(self):
+        """Another one to work on."""
+        other = copy.copy(self)
+        other.document = copy.deepcopy(self.document)
+        other.arrays = {name: array.copy() for name, array in self.arrays.items()}
+        return other
+
+    @property
+    def is_drawn(self):
+        """Whether a seed matters."""
+        return self.document["outcomes"]["seed"]["origin"] != "none"
+
+    def save(self, path, new_seed=True, words=True):
+        """Write it, with all checksums; and with the seed that follows from the changed plan."""
+        plan, outcomes, claim = (self.document[part] for part in ("plan", "outcomes", "claim"))
+        for part in (plan, outcomes):
+            for name in part["arrays"]:
+                array = np.ascontiguousarray(self.arrays[name])
+                about = {"kind": array.dtype.str, "shape": list(array.shape)}
+                part["arrays"][name] = {**about, "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
+        if new_seed and outcomes["seed"]["origin"] == "plan":
+            text = json.dumps(plan, sort_keys=True, separators=(",", ":"))
+            outcomes["seed"]["entropy"] = str(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
+        if words:
+            claim["words"] = self.words()
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("proof.json", json.dumps(self.document))
+            for name, array in self.arrays.items():
+                data = io.BytesIO()
+                np.save(data, array)
+                archive.writestr(f"{name}.npy", data.getvalue())
+
+    def words(self):
+        """The claim in words."""
+        from dobrushin.verify.questions import Question
+
+        plan, claim = self.document["plan"], self.document["claim"]
+        states, lines = self.arrays["states"].tolist(), []
+        try:
+            for about, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
+                lines += Question(about, states, plan["names"], plan["spins"]).words(low, high)
+            for v, digit in plan["evidence"]:
+                lines.append(f"given {plan['names'][v]} = {2 * digit - 1 if plan['spins'] else digit}")
+        except Exception:
+            return claim["words"]
+        return [*lines, f"all at once with confidence {plan['confidence']!r}"]
+
+
+def numbers(value, path=()):
+    """Where the numbers of a document are."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name not in ("sha256", "shape", "arrays"):
+                yield from numbers(part, (*path, name))
+    elif isinstance(value, list):
+        for k, part in enumerate(value):
+            yield from numbers(part, (*path, k))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
+
+
+def put(document, path, change):
+    """Change one number."""
+    for name in path[:-1]:
+        document = document[name]
+    document[path[-1]] = change(document[path[-1]])
+
+
+def unit_of(forgery, path):
+    """What the end of an interval was rounded to."""
+    side, question, row = path[1:]
+    claim = forgery.document["claim"]
+    width = claim["upper"][question][row] - claim["lower"][question][row]
+    return max(1e-5 * width, 1e-11)
+
+
+def forgeries(path, rng):
+    """Changed files: (what was done, the forgery, whether the claim may still be true)."""
+    honest = Forgery(path)
+    for place in numbers(honest.document):
+        for sign in (-1, 1):
+            forged = honest.copy()
+            if place[:2] in (("claim", "lower"), ("claim", "upper")):
+                inwards = sign if place[1] == "lower" else -sign
+                if inwards < 0 or honest.document["claim"][place[1]][place[2]][place[3]] in (0.0, 1.0):
+                    continue  # a wider interval is as true
+                put(forged.document, place, lambda x, s=sign, u=unit_of(honest, place): x + s * u)
+            else:
+                put(forged.document, place, lambda x, s=sign: x + s if isinstance(x, int) else x * (1.0 + 0.3 * s) + s)
+            yield f"{place} {sign:+d}", forged, _is_harmless(honest, place)
+    for name, array in honest.arrays.items():
+        for cell in rng.choice(array.size, min(3, array.size), replace=False) if array.size else ():
+            forged = honest.copy()
+            flat = forged.arrays[name].reshape(-1)
+            flat[cell] = flat[cell] + (1 if array.dtype.kind == "i" else 0.5)
+            harmless = not honest.is_drawn and name.startswith(("positions", "border", "tables", "order", "sweep"))
+            yield f"array {name}[{cell}]", forged, harmless
+    yield from _chains(honest, rng)
+    yield from _factors(honest, rng)
+    yield from _steps(honest, rng)
+
+
+def _is_harmless(honest, place):
+    named = any(name in place for name in HARMLESS)
+    # A part of the plan that nothing is drawn for: an order that answers, a question that a part has anyway.
+    return not honest.is_drawn and named
+
+
+def _chains(honest, rng):
+    """Fewer chains, other seeds, counts that were moved."""
+    if not honest.is_drawn:
+        return
+    forged = honest.copy()
+    forged.document["outcomes"]["seed"] |= {"origin": "given", "entropy": str(int(rng.integers(2**60)))}
+    yield "another seed", forged, False
+    for part in forged.document["outcomes"]["parts"]:
+        if part.get("counts"):
+            forged = honest.copy()
+            own, counts = forged.document["outcomes"]["parts"][0], forged.arrays[part["counts"]]
+            own["drawn"] -= part["block"]
+            own["early"] = True
+            forged.arrays[part["counts"]] = counts[:-1]
+            yield "the last block left out", forged, False
+            forged = honest.copy()
+            counts = forged.arrays[part["counts"]]
+            if len(counts) > 1:
+                forged.arrays[part["counts"]] = counts[::-1].copy()
+                yield "blocks in another order", forged, bool((counts == counts[::-1]).all())
+
+
+def _factors(honest, rng):
+    """A factor that is removed or doubled."""
+    arity, scope, states = (honest.arrays[name].astype(int) for name in ("arity", "scope", "states"))
+    if not len(arity):
+        return
+    k = int(rng.integers(len(arity)))
+    first = int(arity[:k].sum())
+    sizes = [int(np.prod(states[s])) for s in np.split(scope, np.cumsum(arity)[:-1])]
+    cell = int(np.sum(sizes[:k]))
+    forged = honest.copy()
+    kinds = {name: honest.arrays[name].dtype for name in ("arity", "scope")}
+    forged.arrays["arity"] = np.delete(arity, k).astype(kinds["arity"])
+    forged.arrays["scope"] = np.delete(scope, np.s_[first : first + arity[k]]).astype(kinds["scope"])
+    forged.arrays["tables"] = np.delete(honest.arrays["tables"], np.s_[cell : cell + sizes[k]])
+    yield f"factor {k} removed", forged, not honest.is_drawn
+    forged = honest.copy()
+    forged.arrays["tables"][cell : cell + sizes[k]] *= 3.0
+    yield f"factor {k} made stronger", forged, not honest.is_drawn
+
+
+def _steps(honest, rng):
+    """Two steps of a scan, exchanged."""
+    for name in [name for name in honest.arrays if name.startswith("scan")]:
+        scan = honest.arrays[name]
+        different = np.flatnonzero(np.diff(scan))
+        if len(different):
+            k = int(rng.choice(different))
+            forged = honest.copy()
+            forged.arrays[name][[k, k + 1]] = scan[[k + 1, k]]
+            yield f"steps {k} and {k + 1} of {name} exchanged", forged, not honest.is_drawn
