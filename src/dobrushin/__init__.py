@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
+    from dobrushin._fields import GaussianField
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -73,6 +74,7 @@ _HOME = {
     "Fit": "_learning",
     "FitInterrupted": "errors",
     "FormatError": "errors",
+    "GaussianField": "_fields",
     "Influence": "_influence",
     "Ising": "_models",
     "Joint": "_estimate",
@@ -134,6 +136,7 @@ __all__ = [
     "Fit",
     "FitInterrupted",
     "FormatError",
+    "GaussianField",
     "Influence",
     "Ising",
     "Joint",
