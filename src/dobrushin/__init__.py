@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
-    from dobrushin._fields import GaussianField
+    from dobrushin._fields import Between, Exceeds, GaussianField
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -57,6 +57,7 @@ __version__ = VERSION
 # Names are loaded on first use, so that `dobrushin --help` waits for neither Numba nor SciPy.
 _HOME = {
     "ArgumentError": "errors",
+    "Between": "_fields",
     "BudgetError": "errors",
     "CacheWarning": "errors",
     "CertificateError": "errors",
@@ -69,6 +70,7 @@ _HOME = {
     "Estimates": "_estimate",
     "EstimateInterrupted": "errors",
     "EstimatesInterrupted": "errors",
+    "Exceeds": "_fields",
     "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
     "Fit": "_learning",
@@ -119,6 +121,7 @@ _MODULES = ("adapters", "exact", "io", "plots", "report", "vision")
 
 __all__ = [
     "ArgumentError",
+    "Between",
     "BudgetError",
     "CacheWarning",
     "CertificateError",
@@ -132,6 +135,7 @@ __all__ = [
     "Estimates",
     "EstimatesInterrupted",
     "ExactSamples",
+    "Exceeds",
     "FactorGraph",
     "Fit",
     "FitInterrupted",

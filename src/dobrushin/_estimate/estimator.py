@@ -30,6 +30,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
+from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
@@ -40,6 +41,7 @@ _LARGE, _FEW = 20_000, 1000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
+@by_family
 @guard_memory
 def estimate(
     model: Model,
@@ -138,6 +140,7 @@ def estimate(
     return answer_query(model, targets, evidence, settings, sequence, running)
 
 
+@by_family
 @guard_memory
 def plan(
     model: Model,

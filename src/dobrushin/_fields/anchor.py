@@ -29,6 +29,7 @@ from dobrushin.errors import ArgumentError, CertificateError
 # Systems up to this size are solved directly; larger ones are bounded by their largest row.
 _DIRECT = 60_000
 _SWEEPS, _STILL = 400, 0.01
+_ROOM = 1e-7
 # A draw is farther from the mode of its law than 13 m^(-1/2) with probability 2 exp(-72) or less.
 _FAR = 14.0
 FAR_CHANCE = 1e-31
@@ -80,6 +81,11 @@ class FieldSpace:
         """An upper bound on the largest row sum of C."""
         sums = np.asarray(self.matrix.sum(axis=1)).ravel()
         return float(sums.max(initial=0.0)) * (1.0 + UNIT * (8.0 + int(np.diff(self.matrix.indptr).max(initial=0))))
+
+    @cached_property
+    def largest_pull(self) -> float:
+        """The largest |linear_i| / m_i, rounded up."""
+        return float((np.abs(self.form.linear) / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
@@ -235,10 +241,11 @@ def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] |
     rho = float(sums.max(initial=0.0))
     a = None
     if n <= _DIRECT:
-        system = sparse.csc_array(sparse.eye_array(n) - matrix)
+        # With C a little too large, every row has room for the rounding of the solution.
+        system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _ROOM))
         with np.errstate(all="ignore"):
             try:
-                a = linalg.splu(system).solve(fixed * (1.0 + 1e-9))
+                a = linalg.splu(system).solve(fixed * (1.0 + _ROOM))
             except RuntimeError:  # singular
                 a = None
     if (a is None or not _is_supersolution(matrix, a, fixed, slack)) and rho < 1.0:

@@ -66,6 +66,15 @@ class FieldVariation(Variation):
         """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
         return np.minimum(1.0, (self.per_variable * self._tilt + self._missed) * (1.0 + 4 * UNIT))
 
+    def per_variable_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`per_variable` at some positions."""
+        return self._problem.at(self._bounds, positions) * self._unit[positions] * (1.0 + 4 * UNIT)
+
+    def tv_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`tv_per_variable` at some positions."""
+        distances = self.per_variable_at(positions)
+        return np.minimum(1.0, (distances * self._tilt[positions] + self._missed[positions]) * (1.0 + 4 * UNIT))
+
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The bound on the bias after 0, `every`, 2 `every`, ... steps and after the last (see `Variation.curve`)."""
         return super().curve(every)
