@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
+    from dobrushin._fields import Between, Exceeds, GaussianField
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -56,6 +57,7 @@ __version__ = VERSION
 # Names are loaded on first use, so that `dobrushin --help` waits for neither Numba nor SciPy.
 _HOME = {
     "ArgumentError": "errors",
+    "Between": "_fields",
     "BudgetError": "errors",
     "CacheWarning": "errors",
     "CertificateError": "errors",
@@ -68,11 +70,13 @@ _HOME = {
     "Estimates": "_estimate",
     "EstimateInterrupted": "errors",
     "EstimatesInterrupted": "errors",
+    "Exceeds": "_fields",
     "ExactSamples": "_coalescence",
     "FactorGraph": "_models",
     "Fit": "_learning",
     "FitInterrupted": "errors",
     "FormatError": "errors",
+    "GaussianField": "_fields",
     "Influence": "_influence",
     "Ising": "_models",
     "Joint": "_estimate",
@@ -117,6 +121,7 @@ _MODULES = ("adapters", "exact", "io", "plots", "report", "verify", "vision")
 
 __all__ = [
     "ArgumentError",
+    "Between",
     "BudgetError",
     "CacheWarning",
     "CertificateError",
@@ -130,10 +135,12 @@ __all__ = [
     "Estimates",
     "EstimatesInterrupted",
     "ExactSamples",
+    "Exceeds",
     "FactorGraph",
     "Fit",
     "FitInterrupted",
     "FormatError",
+    "GaussianField",
     "Influence",
     "Ising",
     "Joint",

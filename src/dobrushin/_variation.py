@@ -23,6 +23,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
@@ -283,6 +284,7 @@ class Variation:
         return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
 
 
+@by_family
 @guard_memory
 def variation(
     influence: Influence | Model,
@@ -291,6 +293,8 @@ def variation(
     weights: Any = None,
     initial_disagreement: ArrayLike | None = None,
     update_error: ArrayLike = 0.0,
+    *,
+    initial: ArrayLike | None = None,
 ) -> Variation:
     """Certify a scan: bound the bias of Gibbs sampling with it, before sampling.
 
@@ -309,6 +313,9 @@ def variation(
         distribution. Default 1, right for every start. Distances of the marginals are not enough.
     update_error : number or array, optional
         Bound on the total-variation error of each variable's update as it is really drawn.
+    initial : array, optional
+        Of a field only: the point where chains start. Weights are then Lipschitz constants, and bounds are distances;
+        see the page on fields.
 
     Returns
     -------
@@ -332,6 +339,8 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
+    if initial is not None:
+        raise ArgumentError("variation", "initial", "None but for a field: other bounds hold for every start", initial)
     source = row_source(influence, "variation")
     scan = as_scan(scan, "variation")
     objective = read_objective(source, targets, weights, "variation")

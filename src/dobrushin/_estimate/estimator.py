@@ -33,6 +33,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.state_names import shown_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
+from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
@@ -43,6 +44,7 @@ _LARGE, _FEW = 20_000, 1000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
+@by_family
 @guard_memory
 def estimate(
     model: Model,
@@ -156,6 +158,7 @@ def estimate(
     return answer
 
 
+@by_family
 @guard_memory
 def plan(
     model: Model,

@@ -109,6 +109,7 @@ class Plan:
     is_certified: bool = True
     is_certain: bool = False
     relevance: str = ""
+    kind: str = ""  # of model, where methods have words of their own for it
 
     @property
     def updates(self) -> int:
@@ -308,7 +309,9 @@ class Nothing(Method):
         rows = []
         for question in self.query.questions:
             least, most = (np.full(len(question), end) for end in question.bounds)
-            rows.append(Rows(0.5 * (least + most), least, most, most - least))
+            with np.errstate(invalid="ignore"):  # where there are no bounds, there is no middle
+                middle = 0.5 * (least + most)
+            rows.append(Rows(middle, least, most, most - least))
         return self.assemble(rows, 1.0, ("nothing: these limits hold for every model",))
 
     @classmethod
@@ -324,7 +327,7 @@ def nothing_known(query: Query) -> Estimate:
 
 def method_of(plan: Plan) -> type[Method]:
     """The method that made a plan."""
-    return METHODS.get(plan.method, Nothing)
+    return VERSIONS.get((plan.kind, plan.method)) or METHODS.get(plan.method, Nothing)
 
 
 @contextmanager
@@ -343,6 +346,8 @@ def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) 
 
 # By name, in the order in which "auto" asks them.
 METHODS: dict[str, type[Method]] = {}
+# Those for other kinds of models than discrete ones: by kind and name.
+VERSIONS: dict[tuple[str, str], type[Method]] = {}
 
 
 def register(method: type[Method]) -> type[Method]:

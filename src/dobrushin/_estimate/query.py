@@ -216,6 +216,8 @@ class _Reader(TargetReader):
         return question
 
     def read_statistic(self, statistic: Statistic) -> Mean:
+        if not statistic.is_bounded:
+            raise ArgumentError("estimate", "targets", "statistics with finite bounds", statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
         order = np.argsort(self._positions(list(weights), self.model))
         labels = [list(weights)[k] for k in order]

@@ -54,6 +54,10 @@ class TargetReader(ABC):
     def read_statistic(self, statistic: Statistic) -> Any:
         """The question behind the mean of a statistic."""
 
+    def read_interval(self, event: Target) -> Any:
+        """The question behind the probability of an interval: of fields only."""
+        raise ArgumentError("estimate", "targets", "about a field where it is Exceeds or Between", event.shown)
+
 
 class Joint(Target):
     """The joint marginal of some variables, as a target of `estimate`.
@@ -115,7 +119,8 @@ class Statistic(Target):
         How much f can change at most when one variable changes. For the value of a spin -1/+1 that is 2.
         **The error bounds rely on them, and they cannot be checked.**
     bounds : pair of numbers
-        The least and the largest value of f. These are checked on every value that is seen.
+        The least and the largest value of f. These are checked on every value that is seen. For fields, where weights
+        are Lipschitz constants, ``(-math.inf, math.inf)`` says that there are none.
     name : str
         How the result calls it.
 
@@ -150,8 +155,9 @@ class Statistic(Target):
         if not any(float(weight) > 0 for weight in self.weights.values()):
             raise ArgumentError("Statistic", "weights", "positive for at least one variable", dict(self.weights))
         fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
-        fine = fine and all(isinstance(bound, Real) and np.isfinite(float(bound)) for bound in self.bounds)
-        if not fine or not 0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf:
+        fine = fine and all(isinstance(bound, Real) for bound in self.bounds)
+        fine = fine and (0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
+        if not fine:
             raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
 
     @property
@@ -171,6 +177,11 @@ class Statistic(Target):
 
     def ask(self, reader: TargetReader) -> Any:
         return reader.read_statistic(self)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its values have bounds."""
+        return tuple(map(float, self.bounds)) != (-np.inf, np.inf)
 
     @property
     def is_event(self) -> bool:
@@ -273,7 +284,8 @@ class Statistic(Target):
 
     def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
         """The function's values, checked against the bounds; `first` is the number of the first chain."""
-        states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
+        if states.dtype.kind != "f":
+            states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
         try:
             result = np.asarray(self.f(states))
         except Exception as error:

@@ -26,6 +26,10 @@ THEOREMS = (
     "range of the factors",
     "Theorem 4, coarse",
     "range of the factors, coarse",
+    "strong convexity",
+    "centred truncated normal",
+    "known range of the neighbours",
+    "values of the variable",
 )
 
 

@@ -21,6 +21,7 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
+from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
@@ -107,6 +108,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
+@by_family
 @guard_memory
 def sample(
     model: Model,

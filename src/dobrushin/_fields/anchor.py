@@ -1,0 +1,313 @@
+"""Where chains of a field start, how far that is from the field, and how far draws can be off. [trusted]
+
+The start is one fixed point. Distances are measured in units in which none ever exceeds 1: the width of a bounded
+variable, and for the others any vector a >= C a + r, which bounds how far the field is from the start (theory page,
+"The start of a field"). In these units a field is certified like any other model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import linalg
+
+from dobrushin._fields.influence import conditional_variances
+from dobrushin._fields.model import GaussianField
+from dobrushin._fields.terms import UNIT, FieldTerms
+from dobrushin._influence.known import KnownInfluence, known_influence
+from dobrushin._influence.rows import Rows
+from dobrushin._kernels.field_draws import find_modes
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
+from dobrushin.errors import ArgumentError, CertificateError
+
+# Systems up to this size are solved directly; larger ones are bounded by their largest row.
+_DIRECT = 60_000
+_SWEEPS, _STILL = 400, 0.01
+_ROOM = 1e-7
+# A draw is farther from the mode of its law than 13 m^(-1/2) with probability 2 exp(-72) or less.
+_FAR = 14.0
+FAR_CHANCE = 1e-31
+REMEDY = (
+    "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field whose "
+    "diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
+)
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A start with what is known of it.
+
+    Attributes
+    ----------
+    point : array
+        x0.
+    unit : array
+        Distances of each variable are measured in this.
+    initial : array
+        Bounds on E_pi |Y_i - x0_i| in these units: at most 1.
+    """
+
+    point: NDArray[np.float64]
+    unit: NDArray[np.float64]
+    initial: NDArray[np.float64]
+
+
+class FieldSpace:
+    """A field with what is known about it; it lives as long as the field."""
+
+    def __init__(self, field: GaussianField) -> None:
+        self.form, self.labels = field._form, field.labels
+        self.rows: KnownInfluence = known_influence(field)
+        self._given: dict[bytes, Anchor] = {}
+
+    @cached_property
+    def variances(self) -> NDArray[np.float64]:
+        """s_i of every variable."""
+        return frozen(conditional_variances(self.form, np.arange(self.form.n_variables)).values)
+
+    @cached_property
+    def matrix(self) -> Any:
+        """C as a sparse matrix."""
+        return self.rows.whole.matrix
+
+    @cached_property
+    def largest_row(self) -> float:
+        """An upper bound on the largest row sum of C."""
+        sums = np.asarray(self.matrix.sum(axis=1)).ravel()
+        return float(sums.max(initial=0.0)) * (1.0 + UNIT * (8.0 + int(np.diff(self.matrix.indptr).max(initial=0))))
+
+    @cached_property
+    def largest_pull(self) -> float:
+        """The largest |linear_i| / m_i, rounded up."""
+        return float((np.abs(self.form.linear) / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
+
+    @cached_property
+    def tilt(self) -> NDArray[np.float64]:
+        """For each variable, how much total variation a distance of 1 before its update makes, over its own distance.
+
+        kappa_i / s_i, and at least 1 / width: where a distance is cut off at the width, nothing is known.
+        """
+        form, s = self.form, self.variances
+        kappa = 0.5 * np.sqrt(s)
+        smooth = 1.0 / np.sqrt(2.0 * np.pi * form.curvature)
+        kappa = np.where(form.is_finite, kappa, np.minimum(kappa, smooth)) * (1.0 + 16 * UNIT)
+        with np.errstate(divide="ignore", over="ignore"):
+            return frozen(np.maximum(kappa / s, 1.0 / form.width) * (1.0 + 16 * UNIT))
+
+    @cached_property
+    def anchor(self) -> Anchor:
+        """The start that is used where none is given: near the modes of all conditional laws."""
+        return self.anchor_at(find_start(self.form))
+
+    def anchor_at(self, point: NDArray[np.float64]) -> Anchor:
+        """What is known of a start; `CertificateError` where the field fails Dobrushin's condition."""
+        key = point.tobytes()
+        if key not in self._given:
+            if len(self._given) > 8:
+                self._given.clear()
+            self._given[key] = self._make_anchor(point)
+        return self._given[key]
+
+    def _make_anchor(self, point: NDArray[np.float64]) -> Anchor:
+        form = self.form
+        ends = np.maximum(form.upper - point, point - form.lower) * (1.0 + 4 * UNIT)
+        free = ~form.is_bounded
+        distance = ends.copy()
+        if free.any():
+            distance[free] = self._supersolution(point, np.where(free, 0.0, ends), np.flatnonzero(free), self.matrix)
+        unit = np.where(free, distance, form.width)
+        initial = np.where(free, 1.0, np.minimum(ends / np.where(free, 1.0, form.width) * (1.0 + 4 * UNIT), 1.0))
+        return Anchor(frozen(point), frozen(unit), frozen(initial))
+
+    def _supersolution(
+        self, point: NDArray[np.float64], ends: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
+    ) -> NDArray[np.float64]:
+        """a >= C a + r on the unbounded variables, with the others at their far ends; checked."""
+        slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
+        fixed = (matrix[rows] @ ends + _rest(self.form, point)[rows]) * slack
+        a = supersolve(sparse.csr_array(matrix[rows][:, rows]), fixed)
+        if a is None:
+            raise self.refuse()
+        return a
+
+    def refuse(self) -> CertificateError:
+        """What to raise where Dobrushin's condition fails on the unbounded variables."""
+        form = self.form
+        free = np.flatnonzero(~form.is_bounded)
+        block = sparse.csr_array(self.matrix[free][:, free])
+        sums = np.asarray(block.sum(axis=1)).ravel()
+        worst = np.argsort(-sums, kind="stable")[:3]
+        shown = ", ".join(f"{self.labels[int(free[k])]!r} ({sums[k]:.3g})" for k in worst)
+        i = int(free[worst[0]])
+        needed = float(np.abs(form.couplings[[i]]).sum())
+        reason = (
+            "the influence of the unbounded variables on each other has a spectral radius of 1 or more, so that the "
+            f"field need not forget its start; the strongest rows are those of {shown}. The diagonal of "
+            f"{self.labels[i]!r}, {form.diagonal[i]:.3g}, would have to be above {needed:.3g}, the sum of its "
+            "couplings, for its row to be below 1."
+        )
+        return CertificateError({"dobrushin": reason}, REMEDY)
+
+    def reach(self, anchor: Anchor) -> NDArray[np.float64]:
+        """S_j: |X_j| is at most this throughout a run, but for a probability of `FAR_CHANCE` at each step.
+
+        Modes move by |Q_ij| / m_i, so where the influence is below that, the distances are bounded anew.
+        """
+        form, free = self.form, ~self.form.is_bounded
+        inside = np.maximum(np.abs(form.lower), np.abs(form.upper))
+        if not free.any():
+            return inside
+        distance = anchor.unit.copy()
+        if (self.variances[free] < 0.999 / form.diagonal[free]).any():
+            rows = np.flatnonzero(free)
+            matrix = sparse.csr_array(sparse.dia_array((1.0 / form.diagonal[None], [0]), shape=self.matrix.shape))
+            moves = sparse.csr_array(matrix @ abs(form.couplings)) * (1.0 + 8 * UNIT)
+            distance[free] = self._supersolution(anchor.point, np.where(free, 0.0, anchor.unit), rows, moves)
+        return np.where(form.is_bounded, inside, np.abs(anchor.point) + _FAR * 1.001 * distance)
+
+    def errors(self, anchor: Anchor) -> DrawErrors:
+        """How far one draw of each variable can be off (theory page, "Draws of fields")."""
+        form, reach = self.form, self.reach(anchor)
+        size = np.abs(form.linear) + abs(form.couplings) @ reach
+        degree = np.diff(form.couplings.indptr)
+        largest = np.zeros(form.n_variables)
+        finite = np.flatnonzero(form.is_finite)
+        largest[finite] = inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
+        # Of the linear term c of a conditional law, and of psi' at its mode.
+        field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach)
+        deviation = 1.0 / np.sqrt(form.curvature)
+        chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + form.trials)
+        chance[finite] = 2.0**-49 * (
+            np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
+        )
+        place = 2.0**-44 * (reach + np.minimum(form.width, deviation))
+        place[finite] = 0.0
+        spanned = np.minimum(form.width, 16.0 * np.where(form.is_finite, np.inf, deviation))
+        distance = self.variances * field + place + chance * spanned
+        return DrawErrors(frozen(distance), frozen(chance), frozen(place), frozen(field))
+
+
+@dataclass(frozen=True)
+class DrawErrors:
+    """Bounds on how far a draw of each variable is off.
+
+    A draw is within `place` of one from the exact law whose linear term is off by at most `field`, but for an event of
+    probability `chance`. All together it is within `distance` in Wasserstein distance.
+    """
+
+    distance: NDArray[np.float64]
+    chance: NDArray[np.float64]
+    place: NDArray[np.float64]
+    field: NDArray[np.float64]
+
+
+class ScaledRows:
+    """The influence of a field in the units of an anchor: no distance exceeds 1, and the cap of every row is 1."""
+
+    def __init__(self, space: FieldSpace, anchor: Anchor) -> None:
+        self._rows, self._unit = space.rows, anchor.unit
+        self.n_variables, self.labels, self._lookup = space.rows.n_variables, space.rows.labels, space.rows._lookup
+
+    def rows(self, positions: NDArray[np.int64]) -> Rows:
+        """The rows at increasing positions."""
+        rows = self._rows.rows(positions)
+        own = np.repeat(self._unit[positions], np.diff(rows.start))
+        values = rows.values * (self._unit[rows.columns] / own) * (1.0 + 8 * UNIT)
+        return Rows(rows.start, rows.columns, frozen(values), rows.theorem, frozen(np.ones(len(positions))))
+
+
+def space_of(field: GaussianField) -> FieldSpace:
+    """What is known about a field: the same object every time."""
+    if field._workspace is None:
+        field._workspace = FieldSpace(field)
+    space: FieldSpace = field._workspace
+    return space
+
+
+def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """A vector a > 0 with a >= C a + fixed, in exact arithmetic; None if none is found. `fixed` is positive.
+
+    However it was found, it is checked. Its existence shows that the spectral radius of C is below 1.
+    """
+    n = len(fixed)
+    slack = 1.0 + UNIT * (16.0 + 2.0 * int(np.diff(matrix.indptr).max(initial=0)))
+    sums = np.asarray(matrix.sum(axis=1)).ravel() * slack
+    rho = float(sums.max(initial=0.0))
+    a = None
+    if n <= _DIRECT:
+        # With C a little too large, every row has room for the rounding of the solution.
+        system = sparse.csc_array(sparse.eye_array(n) - matrix * (1.0 + _ROOM))
+        with np.errstate(all="ignore"):
+            try:
+                a = linalg.splu(system).solve(fixed * (1.0 + _ROOM))
+            except RuntimeError:  # singular
+                a = None
+    if (a is None or not _is_supersolution(matrix, a, fixed, slack)) and rho < 1.0:
+        a = np.full(n, float(fixed.max()) / (1.0 - rho) * (1.0 + 1e-12))
+        for _ in range(50):  # of a supersolution, C a + r is a smaller one
+            a = (matrix @ a + fixed) * slack
+    return a if a is not None and _is_supersolution(matrix, a, fixed, slack) else None
+
+
+def _is_supersolution(matrix: Any, a: NDArray[np.float64], fixed: NDArray[np.float64], slack: float) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool(np.isfinite(a).all() and (a > 0).all() and (a >= (matrix @ a + fixed) * slack).all())
+
+
+def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
+    """r_i = |mode of p(. | x0) - x0_i| + m_i^(-1/2), rounded up."""
+    c = form.linear - form.couplings @ point
+    size = np.abs(form.linear) + abs(form.couplings) @ np.abs(point) + form.diagonal * np.abs(point)
+    near, excess = np.empty(form.n_variables), np.empty(form.n_variables)
+    find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size += np.where(form.exposure > 0, form.exposure * np.exp(near), 0.0) + form.trials
+    rounding = size / form.diagonal * 2.0**-50 * (np.diff(form.couplings.indptr) + 8.0)
+    rest: NDArray[np.float64] = np.abs(near - point) + excess + rounding + 1.0 / np.sqrt(form.diagonal)
+    return rest * (1.0 + 8 * UNIT)
+
+
+def find_start(form: FieldTerms) -> NDArray[np.float64]:
+    """A point near the modes of all conditional laws, by sweeps; any point is sound."""
+    n = form.n_variables
+    point, excess = np.empty(n), np.empty(n)
+    x = np.clip(np.zeros(n), form.lower, form.upper)
+    finite = np.flatnonzero(form.is_finite)
+    scale = np.sqrt(form.diagonal)
+    for sweep in range(_SWEEPS):
+        c = frozen(form.linear - form.couplings @ x)
+        find_modes(form.diagonal, c, form.exposure, form.trials, form.lower, form.upper, point, excess)
+        for i in finite.tolist():
+            values = form.values_of(i)
+            weights = c[i] * values - 0.5 * form.diagonal[i] * values**2
+            point[i] = values[int(np.argmax(weights))] if sweep < 20 else x[i]
+        moved = float((np.abs(point - x) * scale).max())
+        x = point.copy()
+        if moved < _STILL or not np.isfinite(moved):
+            break
+    return np.where(np.abs(x) <= check.LARGEST, x, np.clip(0.0, form.lower, form.upper))
+
+
+def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
+    """The anchor of a start that was given: a point of the box; None for the usual one."""
+    space = space_of(field)
+    if initial is None or check.is_text(initial, "uniform", "mode"):
+        return space.anchor
+    point = check.real_array(initial, function, "initial")
+    n = field.n_variables
+    if point.shape != (n,):
+        requirement = f"one number for each of {n} variables: the certificate is for a fixed start"
+        raise ArgumentError(function, "initial", requirement, got=f"shape {point.shape}")
+    form = field._form
+    fine = (point >= form.lower) & (point <= form.upper) & (np.abs(point) <= check.LARGEST)
+    for i in np.flatnonzero(form.is_finite & fine):
+        fine[i] = point[i] in form.values_of(int(i))
+    check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
+    return space.anchor_at(point.copy())
+

@@ -1,0 +1,203 @@
+"""Certificates of scans on fields: how far the law after a scan is, in distance and in total variation. [trusted]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from dobrushin._fields.anchor import FAR_CHANCE, REMEDY, Anchor, FieldSpace, ScaledRows, read_start, space_of, supersolve
+from dobrushin._fields.model import GaussianField
+from dobrushin._fields.terms import UNIT
+from dobrushin._kernels.field_draws import spread
+from dobrushin._scan import Scan, as_scan
+from dobrushin._shared.arrays import frozen
+from dobrushin._shared.families import version_of
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.pieces import in_pieces
+from dobrushin._variation import (
+    Objective,
+    Problem,
+    Variation,
+    evaluate,
+    inflation,
+    read_objective,
+    touched_by,
+    warn_vacuous,
+    weighted_sum,
+)
+from dobrushin.errors import ArgumentError, CertificateError
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FieldVariation(Variation):
+    """A certificate of a scan on a field, from a fixed start.
+
+    Attributes
+    ----------
+    value : float
+        With weights: a bound on abs(E f(X_T) - E_pi f) for every f with |f(x) - f(y)| <= sum_i weights_i |x_i - y_i|.
+        With targets: a bound on the total variation of the joint law of the targets.
+    tv_bound : float
+        The bound on the total variation in either case.
+    per_variable : array
+        For each variable, a bound on the Wasserstein distance (W1) of its law.
+    """
+
+    _unit: NDArray[np.float64]
+    _tilt: NDArray[np.float64]
+    _missed: NDArray[np.float64]  # for each variable, the chance that it was never updated
+
+    @property
+    def per_variable(self) -> NDArray[np.float64]:
+        """For each variable, a bound on the Wasserstein distance (W1) of its law from the field's."""
+        return super().per_variable * self._unit * (1.0 + 4 * UNIT)
+
+    @property
+    def target_bounds(self) -> NDArray[np.float64]:
+        """The same for the targets only, by increasing position."""
+        return super().target_bounds * self._unit[self._objective.positions] * (1.0 + 4 * UNIT)
+
+    @property
+    def tv_per_variable(self) -> NDArray[np.float64]:
+        """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
+        return np.minimum(1.0, (self.per_variable * self._tilt + self._missed) * (1.0 + 4 * UNIT))
+
+    def per_variable_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`per_variable` at some positions."""
+        return self._problem.at(self._bounds, positions) * self._unit[positions] * (1.0 + 4 * UNIT)
+
+    def tv_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`tv_per_variable` at some positions."""
+        distances = self.per_variable_at(positions)
+        return np.minimum(1.0, (distances * self._tilt[positions] + self._missed[positions]) * (1.0 + 4 * UNIT))
+
+    def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The bound on the bias after 0, `every`, 2 `every`, ... steps and after the last (see `Variation.curve`)."""
+        return super().curve(every)
+
+    def __repr__(self) -> str:
+        about = self._objective.describe(self._problem.n)
+        verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
+        kind = "total variation" if self._objective.is_set else "bias"
+        return f"FieldVariation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
+
+
+@version_of("variation", GaussianField)
+@guard_memory
+def field_variation(
+    influence: GaussianField,
+    scan: Any,
+    targets: Any = None,
+    weights: Any = None,
+    initial_disagreement: ArrayLike | None = None,
+    update_error: ArrayLike = 0.0,
+    *,
+    initial: ArrayLike | None = None,
+) -> FieldVariation:
+    """`variation` of a field; with the errors of its own draws."""
+    if initial_disagreement is not None:
+        requirement = "None for a field (see 'initial')"
+        raise ArgumentError("variation", "initial_disagreement", requirement, initial_disagreement)
+    if np.ndim(update_error) or update_error != 0.0:
+        raise ArgumentError("variation", "update_error", "0 for a field, which knows its own", update_error)
+    space, scan = space_of(influence), as_scan(scan, "variation")
+    objective = read_objective(space.rows, targets, weights, "variation")
+    result = certify(space, scan, objective, read_start(influence, initial, "variation"))
+    if result.is_vacuous:
+        warn_vacuous(result)
+    return result
+
+
+def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor) -> FieldVariation:
+    """A fresh forward pass in the units of the anchor."""
+    unit, n = anchor.unit, space.form.n_variables
+    errors = space.errors(anchor)
+    if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
+        raise CertificateError({"dobrushin": "draws of an unbounded variable are off by more than its own size."}, REMEDY)
+    with np.errstate(over="ignore"):
+        error = np.minimum(errors.distance / unit * (1.0 + 8 * UNIT), 1.0)
+    scaled = Objective(objective.positions, objective.weights * unit[objective.positions] * (1.0 + 2 * UNIT), False)
+    plain = evaluate(ScaledRows(space, anchor), scan, scaled, anchor.initial, error)
+    parts = {part.name: getattr(plain, part.name) for part in fields(Variation)}
+    missed = never_updated(scan, n)
+    distance = plain.target_bounds * unit[objective.positions]
+    # The law that the last draw is near to: its linear term is rounded, and it is missed with some chance.
+    tilt = space.tilt
+    slips = errors.chance + tilt * space.variances * errors.field
+    loose = (distance * tilt[objective.positions] + (missed + slips)[objective.positions]) * (1.0 + 16 * UNIT)
+    total = min(1.0, float(np.minimum(loose, 1.0).sum()) * inflation(len(loose)))
+    value = total if objective.is_set else plain.value
+    start = float((scaled.weights * anchor.initial[objective.positions]).sum())
+    vacuous = value >= (1.0 if objective.is_set else start)
+    parts |= {"value": value, "tv_bound": total, "is_vacuous": vacuous, "_objective": objective}
+    return FieldVariation(**parts, _unit=unit, _tilt=tilt, _missed=np.minimum(missed + slips, 1.0))
+
+
+def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
+    """For each variable, the probability that no step of the scan updates it, rounded up."""
+    missed = np.ones(n)
+    for segment in scan.segments:
+        if segment.is_random:
+            q = np.zeros(n)
+            q[: segment.n] = segment.vector()
+            with np.errstate(divide="ignore"):
+                missed *= np.exp(segment.steps * np.log1p(-q)) * (1.0 + 1e-12)
+        else:
+            missed[np.unique(segment.updates())] = 0.0
+    return np.minimum(missed, 1.0)
+
+
+def proxy(space: FieldSpace, order: NDArray[np.int64], objective: Objective) -> float:
+    """sigma^2: f(X_T) is sub-Gaussian with this proxy after the scan `order` from a fixed start, rounded up.
+
+    Going backwards through the scan, the weights v of its variable are taken away, v^2 g is added up, and v C_ij is put
+    on the others (theory page, "Intervals for fields").
+    """
+    form = space.form
+    problem: Problem = touched_by(space.rows, Scan(order), 1.0, 0.0)
+    part = problem.numbering
+    g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
+    g = np.where(form.is_finite, 0.25 * form.width**2, g)[part.positions] * (1.0 + 8 * UNIT)
+    v, total = np.zeros(part.size), np.zeros(1)
+    known = part.holds(objective.positions)
+    v[part.own(objective.positions[known])] = objective.weights[known]
+    own = frozen(part.own(order))
+    in_pieces(spread, len(own), own, problem.start, problem.columns, problem.values, frozen(g), v, total)
+    width = int(np.diff(problem.start).max(initial=0))
+    # Weights and their squares: each carries at most (width + 1) roundings a step, twice.
+    return float(total[0]) * inflation(2 * (width + 2) * len(own) + len(own) + 8) + 2.0**-1000
+
+
+class Drift(NamedTuple):
+    """How far f of a chain as it is drawn can be from f of a chain with exact draws, and the chance that it is more."""
+
+    distance: float
+    chance: float
+
+
+def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Objective) -> Drift:
+    """The drift of a run.
+
+    The exact chain takes the quantiles of the exact draws that the real ones are near to: quantiles of continuous sites
+    move by |Q_ij| / m_i at most, values of finite ones seldom at all. Any delta >= M delta + (what one draw is off)
+    bounds the drift at all times; it is infinite where none is found.
+    """
+    form, errors, matrix = space.form, space.errors(anchor), space.form.couplings
+    slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
+    moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
+    local = errors.place + slope * errors.field
+    largest = float(local.max())
+    moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
+    shares = supersolve(moves, local / largest + 1e-6)
+    if shares is None:
+        return Drift(np.inf, 1.0)
+    delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
+    chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
+    if form.is_finite.any():
+        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta)
+        chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
+    return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance)

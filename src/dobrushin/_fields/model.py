@@ -1,0 +1,341 @@
+"""Gaussian fields, with likelihoods and boxes, and with variables on finite sets of numbers beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from dobrushin._fields.reading import (
+    per_variable,
+    read_box,
+    read_counts,
+    read_graph,
+    read_levels,
+    read_precision,
+    require_continuous,
+    require_definite,
+)
+from dobrushin._fields.terms import FieldTerms
+from dobrushin._models.grids import grid_couplings, site_values
+from dobrushin._models.model import Model
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+
+class GaussianField(Model):
+    """Gaussian field on a box: continuous variables that are coupled by a sparse precision matrix.
+
+    Parameters
+    ----------
+    precision : array or sparse matrix, shape (n, n)
+        P, symmetric, with a positive diagonal.
+    linear : number, array or dict from labels, optional
+        Default 0.
+    lower, upper : numbers, arrays or dicts from labels, optional
+        Limits of the variables; infinite ends are allowed. Default none.
+    labels : sequence, optional
+        Names of the variables; default 0..n-1.
+    levels : dict from labels to values, optional
+        Variables that take only these numbers, such as spins -1 and +1. (Their diagonal of P weighs their values too.)
+
+    Notes
+    -----
+    pi(x) ∝ exp( -x'Px / 2 + linear'x ) on the box. Likelihoods are put on top by `poisson`, `bernoulli` and `normal`,
+    each of which gives a new field. What is known of the field are distances, not probabilities: `influence` bounds how
+    far the mean of a variable moves when another one moves by 1.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0], lower=0.0)
+    >>> field
+    GaussianField(n_variables=2, edges=1)
+    >>> db.influence(field).matrix.toarray()
+    array([[0. , 0.5],
+           [0.5, 0. ]])
+    """
+
+    _form: FieldTerms
+
+    def __init__(
+        self,
+        precision: Any,
+        linear: Any = None,
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        labels: Sequence[Hashable] | None = None,
+        levels: Mapping[Any, ArrayLike] | None = None,
+    ) -> None:
+        function = "GaussianField"
+        couplings, diagonal = read_precision(precision, function)
+        names = check.read_labels(labels, len(diagonal), function)
+        slope = check.finite(per_variable(linear, names, 0.0, function, "linear"), function, "linear")
+        low, high = read_box(lower, upper, names, function)
+        finite, sets = read_levels(levels, names, function)
+        sizes = np.zeros(len(diagonal), dtype=np.int64)
+        for i, values in zip(finite.tolist(), sets, strict=True):
+            if np.isfinite(low[i]) or np.isfinite(high[i]):
+                requirement = "infinite for variables with levels"
+                raise ArgumentError(function, "lower", requirement, float(low[i]), f"variable {names[i]!r}")
+            low[i], high[i], sizes[i] = values[0], values[-1], len(values)
+        none = np.zeros(len(diagonal))
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        form = FieldTerms(
+            couplings, diagonal, slope, low, high, none, none, start, np.concatenate([np.empty(0), *sets])
+        )
+        require_definite(form, names, function)
+        super().__init__(form, labels)
+
+    # -- constructors ----------------------------------------------------------------------
+
+    @classmethod
+    def car(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
+        """Proper conditional autoregression: P = precision (D - rho W).
+
+        Parameters
+        ----------
+        graph : networkx graph, libpysal weights or matrix
+            W, the weights of its edges (1 where they have none); D is the diagonal matrix of their sums.
+        rho : float
+            Between -1 and 1. For these all fields satisfy Dobrushin's condition.
+        precision : float
+        **options
+            ``linear``, ``lower``, ``upper`` and ``labels`` as for the class.
+
+        Examples
+        --------
+        >>> import dobrushin as db, networkx as nx
+        >>> field = db.GaussianField.car(nx.path_graph(["a", "b", "c"]), rho=0.9, precision=2.0)
+        >>> field.precision.toarray()
+        array([[ 2. , -1.8,  0. ],
+               [-1.8,  4. , -1.8],
+               [ 0. , -1.8,  2. ]])
+        """
+        weights, labels, scale = cls._read_prior(graph, rho, precision, "GaussianField.car")
+        degrees = np.asarray(weights.sum(axis=1)).ravel()
+        if (alone := ~(degrees > 0)).any():
+            names = range(len(degrees)) if labels is None else labels
+            label = names[int(np.argmax(alone))]
+            raise ArgumentError("GaussianField.car", "graph", "without isolated nodes (see leroux)", label)
+        matrix = scale * (sparse.dia_array((degrees[None], [0]), shape=weights.shape) - rho * weights)
+        return cls(matrix, **({"labels": labels} | options))
+
+    @classmethod
+    def leroux(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
+        """The prior of Leroux: P = precision ((1 - rho) I + rho (D - W)); parameters as for `car`, rho from 0 to 1.
+
+        Examples
+        --------
+        >>> import dobrushin as db, numpy as np
+        >>> db.GaussianField.leroux(np.array([[0, 1], [1, 0]]), rho=0.5).precision.toarray()
+        array([[ 1. , -0.5],
+               [-0.5,  1. ]])
+        """
+        weights, labels, scale = cls._read_prior(graph, rho, precision, "GaussianField.leroux")
+        if rho < 0:
+            raise ArgumentError("GaussianField.leroux", "rho", "from 0 to 1, less than 1", rho)
+        degrees = np.asarray(weights.sum(axis=1)).ravel()
+        own = (1.0 - rho) + rho * degrees
+        matrix = scale * (sparse.dia_array((own[None], [0]), shape=weights.shape) - rho * weights)
+        return cls(matrix, **({"labels": labels} | options))
+
+    @staticmethod
+    def _read_prior(graph: Any, rho: Any, precision: Any, function: str) -> tuple[Any, Any, float]:
+        weights, labels = read_graph(graph, function)
+        if not check.is_real(rho) or not -1 < float(rho) < 1:
+            raise ArgumentError(function, "rho", "between -1 and 1, both excluded: the field is improper there", rho)
+        return weights, labels, check.positive(precision, function, "precision")
+
+    @classmethod
+    def grid(
+        cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False, **options: Any
+    ) -> GaussianField:
+        """A lattice with four neighbours, sites in row-major order: P_ii = precision, P_ij = -rho precision / 4.
+
+        Parameters
+        ----------
+        rows, cols : int
+        rho : float
+            Between -1 and 1: the influence of all neighbours of an inner site together.
+        precision : float
+            Of a site given its neighbours.
+        periodic : bool
+            Join opposite sides.
+        **options
+            ``linear`` (a number or an array over the sites), ``lower`` and ``upper`` as for the class.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> field = db.GaussianField.grid(3, 3, rho=0.8)
+        >>> db.influence(field).norm(float("inf"))
+        0.8...
+        """
+        function = "GaussianField.grid"
+        if not check.is_real(rho) or not -1 < float(rho) < 1:
+            raise ArgumentError(function, "rho", "between -1 and 1, both excluded", rho)
+        scale = check.positive(precision, function, "precision")
+        couplings = grid_couplings(rows, cols, -0.25 * float(rho) * scale, periodic, function)
+        n = couplings.shape[0]
+        matrix = couplings + sparse.dia_array((np.full((1, n), scale), [0]), shape=(n, n))
+        for name in ("linear", "lower", "upper"):
+            if options.get(name) is not None and not isinstance(options[name], Mapping):
+                options[name] = site_values(options[name], rows, cols, function, name)
+        return cls(matrix, **options)
+
+    # -- likelihoods -----------------------------------------------------------------------
+
+    def poisson(self, counts: Any, exposure: Any = 1.0) -> GaussianField:
+        """The field given counts: counts_i ~ Poisson(exposure_i e^{x_i}).
+
+        Parameters
+        ----------
+        counts : array or dict from labels
+            NaN, or no entry, where nothing was observed.
+        exposure : number, array or dict from labels
+            Positive where something was observed.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> prior = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
+        >>> prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0])
+        -3.5
+        """
+        function, form = "GaussianField.poisson", self._form
+        values = read_counts(counts, self._labels, function, "counts")
+        seen = ~np.isnan(values)
+        require_continuous(form, seen, self._labels, function)
+        rates = per_variable(exposure, self._labels, np.nan, function, "exposure")
+        check.all_entries(
+            ~seen | (rates > 0) & (rates <= 1e15), rates, function, "exposure", "positive and at most 1e15"
+        )
+        linear = form.linear + np.where(seen, values, 0.0)
+        return self._with(linear=linear, exposure=form.exposure + np.where(seen, rates, 0.0))
+
+    def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
+        """The field given outcomes: P(outcome_i = 1) = 1 / (1 + e^{-x_i}).
+
+        Parameters
+        ----------
+        outcomes : array or dict from labels
+            0 or 1, or from 0 to the number of trials; NaN, or no entry, where nothing was observed.
+        trials : number, array or dict from labels
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).bernoulli([1, 0])
+        >>> round(float(field.log_density([0.0, 0.0])), 6)
+        -1.386294
+        """
+        function, form = "GaussianField.bernoulli", self._form
+        tried = read_counts(trials, self._labels, function, "trials")
+        values = read_counts(outcomes, self._labels, function, "outcomes", np.nan_to_num(tried))
+        seen = ~np.isnan(values)
+        require_continuous(form, seen, self._labels, function)
+        linear = form.linear + np.where(seen, values, 0.0)
+        return self._with(linear=linear, trials=form.trials + np.where(seen, tried, 0.0))
+
+    def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
+        """The field given measurements: values_i ~ N(x_i, 1 / precision_i).
+
+        Parameters
+        ----------
+        values : array or dict from labels
+            NaN, or no entry, where nothing was observed.
+        precision : number, array or dict from labels
+            Positive where something was observed.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).normal({0: 1.5}, precision=4.0)
+        >>> field.precision.toarray()
+        array([[ 6., -1.],
+               [-1.,  2.]])
+        """
+        function, form = "GaussianField.normal", self._form
+        measured = per_variable(values, self._labels, np.nan, function, "values")
+        seen = ~np.isnan(measured)
+        check.all_entries(~seen | (np.abs(measured) <= check.LARGEST), measured, function, "values", check.FINITE)
+        require_continuous(form, seen, self._labels, function)
+        weight = per_variable(precision, self._labels, np.nan, function, "precision")
+        fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
+        check.all_entries(fine, weight, function, "precision", "positive and finite")
+        weight = np.where(seen, weight, 0.0)
+        return self._with(
+            diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0)
+        )
+
+    def _with(self, **parts: NDArray[np.float64]) -> GaussianField:
+        return type(self)._from_form(self._form.with_parts(**parts), self._labels)
+
+    # -- what it is made of ----------------------------------------------------------------
+
+    @property
+    def precision(self) -> Any:
+        """P with the precisions of normal likelihoods, as a CSR matrix."""
+        n = self.n_variables
+        return sparse.csr_array(self._form.couplings + sparse.dia_array((self._form.diagonal[None], [0]), shape=(n, n)))
+
+    @property
+    def linear(self) -> NDArray[np.float64]:
+        """The linear terms, with what the likelihoods add to them."""
+        return self._form.linear
+
+    @property
+    def lower(self) -> NDArray[np.float64]:
+        """Lower ends of the intervals."""
+        return self._form.lower
+
+    @property
+    def upper(self) -> NDArray[np.float64]:
+        """Upper ends of the intervals."""
+        return self._form.upper
+
+    def condition(self, evidence: Mapping[Any, float]) -> GaussianField:  # type: ignore[override]
+        """The field of the remaining variables, given the values of some (rounded to doubles).
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).condition({0: 3.0}).linear
+        array([3.])
+        """
+        where = "GaussianField.condition"
+        check.evidence(evidence, where)
+        if not evidence:
+            return self
+        known = check.positions(list(evidence), self._labels, self._lookup, where, "evidence")
+        if len(known) == self.n_variables:
+            raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
+        state, fixed = np.zeros(self.n_variables), np.zeros(self.n_variables, dtype=np.bool_)
+        state[known], fixed[known] = check.real_array(list(evidence.values()), where, "evidence"), True
+        for label, i in zip(evidence, known.tolist(), strict=True):
+            self._require_value(i, float(state[i]), where, "evidence", f"label {label!r}")
+        return self._form.condition(fixed, state).to_model(self._labels_at(np.flatnonzero(~fixed)))
+
+    def _require_value(self, i: int, value: float, function: str, argument: str, where: str) -> None:
+        """A value that variable `i` can have."""
+        form = self._form
+        inside = bool(form.lower[i] <= value <= form.upper[i]) and abs(value) <= check.LARGEST
+        if not inside or (form.is_finite[i] and value not in form.values_of(i)):
+            requirement = f"from {form.lower[i]:g} to {form.upper[i]:g}"
+            if form.is_finite[i]:
+                requirement = f"one of {form.values_of(i).tolist()}"
+            raise ArgumentError(function, argument, requirement, value, where)
+
+    def _check_states(self, states: ArrayLike, method: str) -> Any:
+        where = f"GaussianField.{method}"
+        array = check.real_array(states, where, "states")
+        if array.ndim == 0 or array.shape[-1] != self.n_variables:
+            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
+        inside = (array >= self._form.lower) & (array <= self._form.upper)
+        check.all_entries(inside, array, where, "states", "inside the box")
+        return array

@@ -1,0 +1,301 @@
+"""The questions of an estimate about a field: what is averaged or counted, and how a distance moves it. [trusted]"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.targets import Statistic, TargetReader
+from dobrushin._fields.anchor import Anchor, DrawErrors
+from dobrushin._fields.model import GaussianField
+from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.terms import FieldTerms
+from dobrushin._shared import validate as check
+from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
+from dobrushin._variation import Objective
+from dobrushin.errors import ArgumentError
+
+# Values are clipped at so many proxies from where their mean can be; what that changes is then below 3e-15 of one.
+_CLIP = 8.0
+# Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
+# planned; the second pair where stopping early is not expected to pay.
+SHARES = ((0.75, 0.25), (0.01, 0.99))
+
+
+class Limits(NamedTuple):
+    """Value and both limits of a row, before it is widened by the bias."""
+
+    value: float
+    low: float
+    high: float
+
+
+class FieldQuestion(ABC):
+    """One row of the answer.
+
+    Attributes
+    ----------
+    positions : array
+        Of the variables that it looks at.
+    weights : array
+        Lipschitz constants of what is averaged, 1 for events.
+    is_counted : bool
+        Whether it is the probability of an event.
+    bounds : pair of floats
+        Of the answer.
+    """
+
+    positions: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    is_counted: bool = False
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    name: str | None = None
+    targets: list[Any]
+    states: list[Any]
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def objective(self) -> Objective:
+        """Its variables with their weights."""
+        return Objective(self.positions, self.weights, False)
+
+    @abstractmethod
+    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+        """What is averaged, from states of shape (chains, positions); the first chain has number `first`."""
+
+
+@dataclass(frozen=True)
+class FieldMean(FieldQuestion):
+    """The mean of a variable, or of a statistic."""
+
+    positions: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    target: Any
+    state: str | None
+    function: Callable[[NDArray[np.float64], int], NDArray[np.float64]]
+    bounds: tuple[float, float]
+    name: str | None = None
+
+    @property
+    def targets(self) -> list[Any]:  # type: ignore[override]
+        return [self.target]
+
+    @property
+    def states(self) -> list[Any]:  # type: ignore[override]
+        return [self.state]
+
+    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+        return self.function(states, first)
+
+
+@dataclass(frozen=True)
+class FieldEvent(FieldQuestion):
+    """The probability that one variable is in an interval."""
+
+    positions: NDArray[np.int64]
+    event: Exceeds | Between
+    is_exact: bool  # whether its values carry no rounding: finite sets
+    weights: NDArray[np.float64]
+    is_counted: bool = True
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def targets(self) -> list[Any]:  # type: ignore[override]
+        return [self.event]
+
+    @property
+    def states(self) -> list[Any]:  # type: ignore[override]
+        return ["probability"]
+
+    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+        del first
+        return states[:, 0]
+
+    def count(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
+        """How many chains are surely in the interval, and how many may be: a draw is off by less than its error."""
+        low, high = self.event.ends
+        if self.is_exact:
+            inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
+            return int(inside.sum()), int(inside.sum())
+        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+        surely = (x > low + error) & (x < high - error)
+        perhaps = (x >= low - error) & (x <= high + error)
+        return int(surely.sum()), int(perhaps.sum())
+
+
+class Clip(NamedTuple):
+    """How a mean is averaged: clipped to [low, low + span]; what is known of its random error.
+
+    Attributes
+    ----------
+    low, span : float
+    proxy : float
+        Variance proxy of the clipped values: sub-Gaussian, or a quarter of the squared span.
+    slack : float
+        What clipping, and drawing in floating point, can move the mean.
+    chance : float
+        Of a chain that is farther from an exact one than the slack.
+    shares : pair of floats
+        Of the error probability: for stopping early, and for all chains that were planned.
+    """
+
+    low: float
+    span: float
+    proxy: float
+    slack: float
+    chance: float
+    shares: tuple[float, float]
+
+    def most_chains(self, aim: float, error: float) -> int:
+        """The number of chains after which the interval is surely narrow; 0 where none is."""
+        chains = 1
+        for _ in range(4):
+            left = self.shares[1] * error - chains * self.chance
+            if left <= 0 or aim <= 0:
+                return 0
+            needed = 2.0 * self.proxy * math.log(2.0 / left) / aim**2
+            if not needed < 2.0**52:
+                return 0
+            chains = max(1, math.ceil(needed * (1.0 + 1e-9)))
+        return chains if self.half_width(chains, error) <= aim else 0
+
+    def half_width(self, chains: int, error: float) -> float:
+        """Half the width of the interval from so many chains, a number that was fixed."""
+        left = self.shares[1] * error - chains * self.chance
+        return math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) * (1.0 + 1e-9) if left > 0 else math.inf
+
+
+def make_clip(
+    question: FieldMean, anchor: Anchor, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any
+) -> Clip:
+    """How the values of a mean are averaged.
+
+    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the proxy.
+    """
+    least, most = question.bounds
+    sigma = math.sqrt(sigma2)
+    if not math.isfinite(drift.distance):
+        if not math.isfinite(most - least):
+            return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
+        return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
+    centre = float(question.values(states[None, :], 0)[0])
+    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 1e-300
+    low, high = max(least, centre - reach), min(most, centre + reach)
+    span = (high - low) * (1.0 + 1e-15)
+    clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
+    slack = clipped + drift.distance + span * drift.chance + 2.0**-48 * (abs(low) + span)
+    if 0.25 * span**2 <= sigma2:
+        return Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])
+    return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
+
+
+class FieldTally(ABC):
+    """What the chains so far say about one question."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether more chains than those that have to be counted are not needed."""
+        return True
+
+    @abstractmethod
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take more chains into account."""
+
+    @abstractmethod
+    def limits(self, early: bool) -> Limits:
+        """The interval; `early` says that something else than the plan ended the run."""
+
+
+class EventTally(FieldTally):
+    """Counts chains in an interval, from below and from above."""
+
+    def __init__(self, question: FieldEvent, error: float, errors: DrawErrors) -> None:
+        self.question, self.error, self.errors = question, error, errors
+        self.surely = self.perhaps = self.chains = 0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        surely, perhaps = self.question.count(values, self.errors)
+        self.surely, self.perhaps, self.chains = self.surely + surely, self.perhaps + perhaps, self.chains + len(values)
+
+    def limits(self, early: bool) -> Limits:
+        if not self.chains:
+            return Limits(0.5, 0.0, 1.0)
+        low = float(lower_end(self.surely, self.chains, self.error / 2, early))
+        high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
+        return Limits(0.5 * (self.surely + self.perhaps) / self.chains, low, high)
+
+
+class MeanTally(FieldTally):
+    """Averages clipped values: a confidence sequence while it goes on, and an interval for the planned number."""
+
+    def __init__(self, question: FieldMean, clip: Clip, error: float, aim: float) -> None:
+        self.question, self.clip, self.error, self.aim = question, clip, error, aim
+        self.sequence = BernsteinMean(clip.shares[0] * error, aim / clip.span)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.sequence.half_width * self.clip.span <= self.aim
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        unit = (values - self.clip.low) / self.clip.span
+        self.sequence.add(np.clip(unit, 0.0, 1.0))
+
+    def limits(self, early: bool) -> Limits:
+        least, span, count = self.clip.low, self.clip.span, self.sequence.count
+        if not count:
+            return Limits(least + 0.5 * span, *self.question.bounds)
+        low, high = self.sequence.interval()
+        mean = self.sequence.total / count
+        if not early and not self.is_narrow:
+            reach = self.clip.half_width(count, self.error) / span
+            low, high = max(low, mean - reach), min(high, mean + reach)
+        slack = self.clip.slack
+        return Limits(least + span * mean, least + span * low - slack, least + span * high + slack)
+
+
+@dataclass(frozen=True)
+class FieldReader(TargetReader):
+    """Turns targets into questions about a field."""
+
+    model: GaussianField
+
+    @property
+    def form(self) -> FieldTerms:
+        """The field without names."""
+        return self.model._form
+
+    def read_label(self, i: int) -> FieldMean:
+        """The mean of the variable at position i."""
+        bounds = (float(self.form.lower[i]), float(self.form.upper[i]))
+        return FieldMean(np.array([i]), np.ones(1), self.model.labels[i], "mean", _first_column, bounds)
+
+    def read_joint(self, joint: Any) -> Any:
+        raise ArgumentError("estimate", "targets", "means, Exceeds, Between or Statistic for a field", joint)
+
+    def read_interval(self, event: Any) -> FieldEvent:
+        position = self._positions([event.label])
+        return FieldEvent(position, event, bool(self.form.is_finite[position[0]]), np.ones(1))
+
+    def read_statistic(self, statistic: Statistic) -> FieldMean:
+        weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
+        positions = self._positions(list(weights))
+        order = np.argsort(positions)
+        own = np.array(list(weights.values()))[order]
+        bounds = (float(statistic.bounds[0]), float(statistic.bounds[1]))
+        return FieldMean(positions[order], own, statistic, None, statistic.values, bounds, statistic.name)
+
+    def _positions(self, labels: list[Hashable]) -> NDArray[np.int64]:
+        return check.positions(labels, self.model.labels, self.model._lookup, "estimate", "targets")
+
+
+def _first_column(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+    del first
+    return states[:, 0]

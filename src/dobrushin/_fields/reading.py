@@ -1,0 +1,219 @@
+"""What users give for a field, checked: precisions, graphs, boxes, values and observations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dobrushin._fields.terms import FieldTerms
+from dobrushin._models.checked_arrays import CheckedArrays
+from dobrushin._models.couplings import is_graph
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+# Blocks up to this size are factorised to see whether they are positive definite.
+_DENSE = 500
+_DEFINITE = "positive definite on the variables that are not bounded"
+
+
+def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]:
+    """Off-diagonal couplings (CSR, sorted) and the diagonal of a symmetric matrix."""
+    if sparse.issparse(value):
+        matrix = check.sparse_matrix(value, function, "precision")
+    else:
+        dense = check.real_array(value, function, "precision")
+        if dense.ndim != 2:
+            raise ArgumentError(function, "precision", "a square matrix", got=f"shape {dense.shape}")
+        matrix = sparse.csr_array(dense)
+    n = matrix.shape[0]
+    if n != matrix.shape[1] or not n:
+        raise ArgumentError(function, "precision", "a square matrix", got=f"shape {matrix.shape}")
+    rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
+    if (bad := ~(np.abs(matrix.data) <= check.LARGEST)).any():
+        k = int(np.argmax(bad))
+        where = f"index {(int(rows[k]), int(matrix.indices[k]))}"
+        raise ArgumentError(function, "precision", check.FINITE, matrix.data[k], where)
+    difference = sparse.coo_array(matrix - matrix.T)
+    if (uneven := difference.data != 0).any():
+        k = int(np.argmax(uneven))
+        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        pair = (float(matrix[i, j]), float(matrix[j, i]))
+        raise ArgumentError(function, "precision", "symmetric", pair, f"indices {(i, j)} and {(j, i)}")
+    diagonal = matrix.diagonal()
+    check.all_entries(diagonal > 0, diagonal, function, "precision", "positive on the diagonal")
+    off = sparse.csr_array(matrix - sparse.dia_array((diagonal[None], [0]), shape=(n, n)))
+    off.eliminate_zeros()
+    off.sort_indices()
+    for array in (off.data, off.indices, off.indptr):
+        array.setflags(write=False)
+    return off, diagonal
+
+
+def read_graph(graph: Any, function: str) -> tuple[Any, Sequence[Hashable] | None]:
+    """The symmetric matrix of weights of a graph (1 where edges have none), and its labels.
+
+    Graphs are networkx graphs, libpysal weights (anything with `sparse` and `id_order`), or matrices.
+    """
+    labels: Sequence[Hashable] | None = None
+    if is_graph(graph):
+        labels = list(graph.nodes)
+        position = {label: i for i, label in enumerate(labels)}
+        ends = [(position[a], position[b], data.get("weight", 1.0)) for a, b, data in graph.edges(data=True) if a != b]
+        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
+        i, j, w = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+        shape = (len(labels), len(labels))
+        matrix = sparse.coo_array((np.tile(w, 2), (np.append(i, j), np.append(j, i))), shape=shape).tocsr()
+    elif hasattr(graph, "id_order") and sparse.issparse(getattr(graph, "sparse", None)):
+        labels, matrix = list(graph.id_order), check.sparse_matrix(graph.sparse, function, "graph")
+    elif sparse.issparse(graph):
+        matrix = check.sparse_matrix(graph, function, "graph")
+    else:
+        dense = check.real_array(graph, function, "graph")
+        if dense.ndim != 2:
+            raise ArgumentError(function, "graph", "a networkx graph, libpysal weights or a matrix", graph)
+        matrix = sparse.csr_array(dense)
+    if matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
+        raise ArgumentError(function, "graph", "of one or more nodes", got=f"shape {matrix.shape}")
+    fine = (matrix.data >= 0) & (matrix.data <= check.LARGEST)
+    check.all_entries(fine, matrix.data, function, "graph", "of weights that are finite and not negative")
+    if (matrix - matrix.T).count_nonzero():
+        raise ArgumentError(function, "graph", "undirected (a symmetric matrix)", graph)
+    matrix.setdiag(0.0)
+    matrix.eliminate_zeros()
+    return matrix, labels
+
+
+def per_variable(
+    value: Any, labels: Sequence[Hashable], fill: float, function: str, argument: str
+) -> NDArray[np.float64]:
+    """One number for each variable, from a number, an array or a dict from labels; `fill` where there is none."""
+    n = len(labels)
+    if value is None:
+        return np.full(n, fill)
+    if isinstance(value, Mapping):
+        numbers = check.real_array(list(value.values()), function, argument)
+        array = np.full(n, fill)
+        if len(value):
+            known = check.positions(list(value), labels, check.lookup_table(labels), function, argument)
+            array[known] = numbers
+        return array
+    array = check.real_array(value, function, argument)
+    if array.ndim and array.shape != (n,):
+        if array.size != n:
+            requirement = f"a number or one for each of {n} variables"
+            raise ArgumentError(function, argument, requirement, got=f"shape {array.shape}")
+        array = array.ravel()
+    return np.array(np.broadcast_to(array, (n,)))
+
+
+def read_box(
+    lower: Any, upper: Any, labels: Sequence[Hashable], function: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ends of the intervals; a variable without a limit has an infinite one."""
+    low = per_variable(lower, labels, -np.inf, function, "lower")
+    high = per_variable(upper, labels, np.inf, function, "upper")
+    for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
+        fine = (np.abs(end) <= check.LARGEST) | (end == limit)
+        check.all_entries(fine, end, function, argument, f"{check.FINITE}, or {limit}")
+    if (empty := ~(low < high)).any():
+        i = int(np.argmax(empty))
+        got = f"the interval from {low[i]:g} to {high[i]:g}"
+        raise ArgumentError(function, "upper", "above 'lower'", got=got, where=f"variable {labels[i]!r}")
+    return low, high
+
+
+def read_levels(
+    levels: Any, labels: Sequence[Hashable], function: str
+) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Positions of the variables on finite sets, increasing, and their values."""
+    if levels is None:
+        return np.empty(0, dtype=np.int64), []
+    if not isinstance(levels, Mapping):
+        raise ArgumentError(function, "levels", "a dict from labels to values", levels)
+    if not levels:
+        return np.empty(0, dtype=np.int64), []
+    positions = check.positions(list(levels), labels, check.lookup_table(labels), function, "levels")
+    sets = []
+    for label, values in levels.items():
+        array = np.sort(np.atleast_1d(check.real_array(values, function, "levels")).ravel())
+        if len(array) < 2 or not (np.diff(array) > 0).all() or not (np.abs(array) <= check.LARGEST).all():
+            raise ArgumentError(function, "levels", "two or more different finite values", values, f"label {label!r}")
+        sets.append(array)
+    order = np.argsort(positions)
+    return positions[order], [sets[int(k)] for k in order]
+
+
+def require_definite(form: FieldTerms, labels: Sequence[Hashable], function: str) -> None:
+    """Fail where one can see that the field is improper: on variables without any limit."""
+    free = np.flatnonzero(np.isneginf(form.lower) & np.isposinf(form.upper))
+    block = sparse.coo_array(form.couplings[free][:, free])
+    own = form.diagonal[free]
+    i, j = block.coords
+    with np.errstate(over="ignore"):
+        bad = ~(np.abs(block.data) < np.sqrt(own[i]) * np.sqrt(own[j]))
+    if bad.any():
+        k = int(np.argmax(bad))
+        pair = (labels[int(free[i[k]])], labels[int(free[j[k]])])
+        got = f"the coupling {block.data[k]:g} of {pair[0]!r} and {pair[1]!r}"
+        raise ArgumentError(function, "precision", _DEFINITE, got=got)
+    if len(free) <= _DENSE:
+        try:
+            np.linalg.cholesky(block.toarray() + np.diag(own))
+        except np.linalg.LinAlgError:
+            raise ArgumentError(function, "precision", _DEFINITE, got="a matrix that is not") from None
+
+
+def read_counts(
+    value: Any, labels: Sequence[Hashable], function: str, argument: str, most: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Observed whole numbers; NaN where nothing was observed."""
+    counts = per_variable(value, labels, np.nan, function, argument)
+    seen = ~np.isnan(counts)
+    fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
+    check.all_entries(fine, counts, function, argument, "whole numbers that are not negative")
+    if most is not None:
+        check.all_entries(~seen | (counts <= most), counts, function, argument, "at most the number of trials")
+    return counts
+
+
+def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable], function: str) -> None:
+    """Observations are of continuous variables."""
+    if (wrong := seen & form.is_finite).any():
+        label = labels[int(np.argmax(wrong))]
+        raise ArgumentError(function, "labels", "of continuous variables where something is observed", label)
+
+
+def read_stored(arrays: CheckedArrays) -> FieldTerms:
+    """The form that arrays of a file hold."""
+    diagonal = arrays.finite("diagonal")
+    n = len(diagonal)
+    arrays.require_variables(n)
+    arrays.require(diagonal > 0, "a positive diagonal", diagonal)
+    parts = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
+    for name, part in parts.items():
+        arrays.require(len(part) == n, f"{n} numbers in {name}", f"{len(part)}")
+    arrays.finite("linear")
+    for name in ("exposure", "trials"):
+        arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", parts[name])
+    low, high = parts["lower"], parts["upper"]
+    fine = (low < high) & (low <= check.LARGEST) & (high >= -check.LARGEST)
+    fine &= (low >= -check.LARGEST) | np.isneginf(low)
+    arrays.require(fine & ((high <= check.LARGEST) | np.isposinf(high)), "intervals from lower to upper", low)
+    start, values = arrays["value_start"], arrays.finite("values")
+    sizes = np.diff(start)
+    shaped = len(start) == n + 1 and start[0] == 0 and start[-1] == len(values) and bool((sizes >= 0).all())
+    arrays.require(shaped, f"{n + 1} increasing starts of values", f"{len(start)} numbers")
+    arrays.require(sizes != 1, "two or more values of a variable on a finite set", sizes)
+    inner = np.ones(max(len(values) - 1, 0), dtype=np.bool_)
+    inner[start[1:-1][(start[1:-1] > 0) & (start[1:-1] < len(values))] - 1] = False
+    arrays.require((np.diff(values) > 0) | ~inner, "values in increasing order", values[1:])
+    finite = np.flatnonzero(sizes)
+    ends = (low[finite] == values[start[finite]]) & (high[finite] == values[start[finite + 1] - 1])
+    arrays.require(ends, "lower and upper as the least and the largest value", low[finite])
+    observed = parts["exposure"][finite] + parts["trials"][finite]
+    arrays.require(observed == 0, "no likelihood on finite sets", observed)
+    return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values)

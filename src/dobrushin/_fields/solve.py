@@ -1,0 +1,253 @@
+"""Exact answers for Gaussian fields: linear systems whose error is bounded through Dobrushin's condition. [trusted]
+
+From P e = r follows |e| <= C |e| + |r| / m, so any w >= C w + |r| / m bounds the error e of a solution with residual r.
+Outside a region, the solution itself is bounded by the largest row of C; so a part of the field is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special
+from scipy.sparse import linalg
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._fields.anchor import supersolve
+from dobrushin._fields.query import FieldMethod, FieldQuery
+from dobrushin._fields.questions import FieldEvent, FieldQuestion
+from dobrushin._fields.terms import UNIT, FieldTerms
+from dobrushin._models.near import Numbering
+from dobrushin._shared.arrays import distinct, row_entries
+from dobrushin._shared.running import Running
+from dobrushin._shared.text import rounded_up
+
+# Fields up to this size are factorised as a whole, and regions up to it.
+_LARGEST = 200_000
+_FIRST_RADIUS = 6
+# More than the error of SciPy's normal distribution function.
+_OUTWARDS = 1e-14
+
+
+class Solution(NamedTuple):
+    """Mean and variance of one variable, each with a bound on its error."""
+
+    mean: float
+    mean_error: float
+    variance: float
+    variance_error: float
+
+
+class System:
+    """The rows of a region, factorised; everything outside it has a solution of at most `outside` in size."""
+
+    def __init__(self, form: FieldTerms, region: NDArray[np.int64]) -> None:
+        self.part = Numbering(form.n_variables, region)
+        matrix = form.couplings
+        first = matrix.indptr[region].astype(np.int64)
+        start, entry = row_entries(first, matrix.indptr[region + 1] - first)
+        columns, data = matrix.indices[entry], matrix.data[entry]
+        held = self.part.holds(columns)
+        row = np.repeat(np.arange(len(region)), np.diff(start))
+        shape = (len(region), len(region))
+        own = self.part.own(columns[held])
+        self.diagonal, self.linear = form.diagonal[region], form.linear[region]
+        self.couplings = sparse.csr_array((data[held], (row[held], own)), shape=shape)
+        self.precision = sparse.csc_array(self.couplings + sparse.dia_array((self.diagonal[None], [0]), shape=shape))
+        self.degree = int(np.diff(start).max(initial=0))
+        up = 1.0 + 8 * UNIT
+        scale = sparse.dia_array((1.0 / self.diagonal[None], [0]), shape=shape)
+        self.influence = sparse.csr_array(scale @ abs(self.couplings)) * up
+        # How much of what is outside each row sees.
+        self.seen = np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
+        self.factors = linalg.splu(self.precision)
+
+    def solve(self, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A solution, refined once, and a bound on its residual over the diagonal."""
+        x = self.factors.solve(right)
+        x = x + self.factors.solve(right - self.precision @ x)
+        residual = np.abs(right - self.precision @ x)
+        size = np.abs(right) + abs(self.precision) @ np.abs(x)
+        return x, (residual + size * UNIT * (2.0 * self.degree + 8.0)) / self.diagonal * (1.0 + 8 * UNIT)
+
+    def bound(self, residual: NDArray[np.float64], outside: float) -> NDArray[np.float64] | None:
+        """Bounds on the errors of a solution; None where Dobrushin's condition fails."""
+        fixed = self.seen * outside * (1.0 + 4 * UNIT) + residual
+        floor = float(fixed.max()) * 1e-12 + 2.0**-900
+        return supersolve(self.influence, fixed * (1.0 + 4 * UNIT) + floor)
+
+
+class Outside(NamedTuple):
+    """What bounds a solution outside a region: every |mean|, and every |covariance| times the precision of its site."""
+
+    mean: float
+    inverse: float
+
+
+def answer_question(system: System, question: FieldQuestion, outside: Outside) -> tuple[float, float, float] | None:
+    """Value and both limits; None where Dobrushin's condition fails."""
+    solution = _solve_for(system, int(question.positions[0]), outside, isinstance(question, FieldEvent))
+    if solution is None:
+        return None
+    if isinstance(question, FieldEvent):
+        return _probability(question.event.ends, solution)
+    pad = solution.mean_error * (1.0 + 4 * UNIT) + abs(solution.mean) * 4 * UNIT
+    return solution.mean, solution.mean - pad, solution.mean + pad
+
+
+def _solve_for(system: System, position: int, outside: Outside, spread: bool) -> Solution | None:
+    i = int(system.part.own(np.array([position]))[0])
+    x, residual = system.solve(system.linear)
+    errors = system.bound(residual, outside.mean)
+    if errors is None:
+        return None
+    if not spread:
+        return Solution(float(x[i]), float(errors[i]), 0.0, 0.0)
+    right = np.zeros(len(x))
+    right[i] = 1.0
+    v, rest = system.solve(right)
+    spans = system.bound(rest, outside.inverse / float(system.diagonal[i]))
+    if spans is None:
+        return None
+    return Solution(float(x[i]), float(errors[i]), float(v[i]), float(spans[i]))
+
+
+def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, float, float]:
+    """Probability of an interval, with limits from those of mean and variance."""
+    mean, variance = solution.mean, solution.variance
+    low, high = ends
+
+    def above(threshold: float, sign: float) -> float:
+        """The probability that x > threshold; rounded down (sign -1), not at all (0), or up (+1)."""
+        if math.isinf(threshold):
+            return 0.0
+        values = []
+        for shift in (-1.0, 1.0):
+            for scale in (-1.0, 1.0):
+                v = max(variance + scale * abs(sign) * solution.variance_error, 1e-300)
+                m = mean + shift * abs(sign) * solution.mean_error * (1.0 + 1e-12)
+                values.append(float(special.ndtr((m - threshold) / math.sqrt(v))))
+        spread = _OUTWARDS * (1.0 + (abs(mean) + abs(threshold)) / math.sqrt(max(variance, 1e-300)))
+        return max(values) + spread if sign > 0 else min(values) - spread if sign < 0 else values[0]
+
+    value = above(low, 0.0) - above(high, 0.0)
+    least = above(low, -1.0) - above(high, 1.0)
+    most = above(low, 1.0) - above(high, -1.0)
+    return value, max(0.0, least), min(1.0, most)
+
+
+class Solving(FieldMethod):
+    """What both methods share: Gaussian fields, and limits that leave nothing to chance."""
+
+    is_certain: ClassVar[bool] = True
+
+    def __init__(self, query: FieldQuery, plan: Plan, limits: list[tuple[float, float, float]]) -> None:
+        super().__init__(query, plan)  # type: ignore[arg-type]
+        self.limits = limits
+
+    @classmethod
+    def require_gaussian(cls, query: FieldQuery) -> None:
+        """Refuse what is not Gaussian, and statistics, whose means are not linear."""
+        if not query.space.form.is_gaussian:
+            raise cls.refuse("the field is truncated, or has a likelihood that is not normal.")
+        if any(question.name is not None for question in query.questions):
+            raise cls.refuse("statistics are sampled.")
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        del sequence, running
+        rows = []
+        for value, low, high in self.limits:
+            error = max(high - value, value - low)
+            rows.append(Rows(*(np.array([number]) for number in (value, low, high, error))))
+        words = (
+            "the field is Gaussian: its mean solves a linear system, whose residual bounds the error through "
+            "Dobrushin's condition",
+            "rounding is included; nothing is left to chance",
+        )
+        return self.assemble(rows, 1.0, words)
+
+    @classmethod
+    def explain(cls, estimate: Estimate) -> list[str]:
+        return [
+            "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, and "
+            "what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
+            f"condition: at most {rounded_up(float(np.max(estimate.bias_bound)))}. Nothing is left to chance."
+        ]
+
+
+class Exact(Solving):
+    """The whole field, factorised."""
+
+    name: ClassVar[str] = "exact"
+
+    @classmethod
+    def propose(cls, query: Any, choice: Choice) -> Method | None:
+        cls.require_gaussian(query)
+        n = query.model.n_variables
+        if choice.best is not None:
+            return choice.best
+        if n > _LARGEST:
+            raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
+        system = System(query.space.form, np.arange(n))
+        limits = [answer_question(system, question, Outside(0.0, 0.0)) for question in query.questions]
+        if any(limit is None for limit in limits):
+            raise query.space.refuse()
+        reason = "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
+        return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
+
+
+class Local(Solving):
+    """A region around each target, factorised; what is outside is bounded."""
+
+    name: ClassVar[str] = "local"
+
+    @classmethod
+    def propose(cls, query: Any, choice: Choice) -> Method | None:
+        cls.require_gaussian(query)
+        rho = query.space.largest_row
+        if rho >= 1.0:
+            raise cls.refuse(f"the largest row of the influence is {rho:.3g}, not below 1.")
+        beyond = 1.0 / (1.0 - rho) * (1.0 + 16 * UNIT)
+        outside = Outside(query.space.largest_pull * beyond * (1.0 + 4 * UNIT), beyond)
+        limits, largest = [], 0
+        for question in query.questions:
+            limit, size = cls._grow(query, question, outside)
+            limits.append(limit)
+            largest = max(largest, size)
+        reason = f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
+        return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
+
+    @classmethod
+    def _grow(
+        cls, query: FieldQuery, question: FieldQuestion, outside: Outside
+    ) -> tuple[tuple[float, float, float], int]:
+        form, radius, size = query.space.form, _FIRST_RADIUS, 0
+        while True:
+            region = ball(form, question.positions, radius)
+            if len(region) == size:  # the whole component
+                raise cls.refuse(f"rounding leaves more than {query.tolerance:g}.")
+            size = len(region)
+            if size > _LARGEST:
+                raise cls.refuse(f"a region of {size} variables is not enough for {query.tolerance:g}.")
+            limit = answer_question(System(form, region), question, outside)
+            if limit is not None and limit[2] - limit[1] <= 2.0 * query.tolerance:
+                return limit, size
+            radius += max(2, radius // 2)
+
+
+def ball(form: FieldTerms, centres: NDArray[np.int64], radius: int) -> NDArray[np.int64]:
+    """The variables within so many edges of some, increasing; nothing else of the field is looked at."""
+    matrix = form.couplings
+    known = shell = np.unique(centres)
+    for _ in range(radius):
+        first = matrix.indptr[shell].astype(np.int64)
+        _, entry = row_entries(first, matrix.indptr[shell + 1] - first)
+        near = distinct(matrix.indices[entry].astype(np.int64), form.n_variables)
+        shell = near[~Numbering(form.n_variables, known).holds(near)]
+        if not len(shell):
+            break
+        known = np.sort(np.concatenate([known, shell]))
+    return known

@@ -1,0 +1,109 @@
+"""What can be asked of a field besides means: probabilities of intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from dobrushin._estimate.targets import Target, TargetReader
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Exceeds(Target):
+    """The probability that a variable of a field is above a threshold, as a target of `estimate`.
+
+    Parameters
+    ----------
+    label : label
+    threshold : float
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Exceeds(0, 1.0)).mean.round(3)
+    array([0.342])
+    """
+
+    label: Hashable
+    threshold: float
+
+    def __post_init__(self) -> None:
+        check.finite_number(self.threshold, "Exceeds", "threshold")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Least and largest value that do not make it true: above the first, up to the second."""
+        return float(self.threshold), float("inf")
+
+    @property
+    def shown(self) -> str:
+        return f"{self.label} > {self.threshold:g}"
+
+    @property
+    def plain(self) -> Any:
+        return self.shown
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return [self.label]
+
+    def is_called(self, name: object) -> bool:
+        return name == self or name == self.shown
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_interval(self)
+
+
+@dataclass(frozen=True)
+class Between(Target):
+    """The probability that a variable of a field is in an interval, ends included, as a target of `estimate`.
+
+    Parameters
+    ----------
+    label : label
+    low, high : float
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Between(0, 0.0, 1.0)).mean.round(3)
+    array([0.451])
+    """
+
+    label: Hashable
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check.finite_number(self.low, "Between", "low")
+        check.finite_number(self.high, "Between", "high")
+        if not self.low < self.high:
+            raise ArgumentError("Between", "high", "above 'low'", self.high)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends."""
+        return float(self.low), float(self.high)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.low:g} <= {self.label} <= {self.high:g}"
+
+    @property
+    def plain(self) -> Any:
+        return self.shown
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return [self.label]
+
+    def is_called(self, name: object) -> bool:
+        return name == self or name == self.shown
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_interval(self)
