@@ -32,7 +32,7 @@ from dobrushin._variation import (
 from dobrushin.errors import ArgumentError, CertificateError
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class FieldVariation(Variation):
     """A certificate of a scan on a field, from a fixed start.
 
