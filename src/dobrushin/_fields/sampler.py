@@ -128,6 +128,6 @@ def run_field(
     given = "given" if anchor is not space_of(model).__dict__.get("anchor") else "near the modes"
     samples = FieldSamples(
         states, None, labels, outcome.chains, scan, kept_seed(sequence), runner.name, error, False, 0, given,
-        anchor.point,
+        point=anchor.point,
     )  # fmt: skip
     return samples, outcome.trouble
