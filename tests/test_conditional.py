@@ -149,6 +149,7 @@ def test_tables_are_kept_small(monkeypatch):
     assert sizes.max() <= conditional.WHOLE
     whole = db.sample(model, scan, chains=100, seed=1, kernel="conditional")
     monkeypatch.setattr(conditional, "LARGEST_TABLES", 20_000)
+    model._kept_kernel = None
     small = choose_kernel(model, scan, 1, "conditional").groups
     assert small.table.size <= 20_000 < groups.table.size
     assert (db.sample(model, scan, chains=100, seed=1, kernel="conditional").states == whole.states).all()

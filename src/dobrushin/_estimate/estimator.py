@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sized
@@ -37,9 +38,12 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, read_running
+from dobrushin.errors import BudgetError, CertificateError
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
 _LARGE, _FEW = 20_000, 1000
+# And those whose form would have to be gone through for every target.
+_LARGE_TABLES = 4000
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25
 
@@ -259,7 +263,11 @@ def _choose(
     check.instance(model, Model, "estimate", "model", "a model")
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         if _is_asked_nearby(model, targets, evidence, settings.method):
-            return choose_nearby(model, targets, evidence, settings)
+            if not model.is_whole or model._form.is_indexed:
+                return choose_nearby(model, targets, evidence, settings)
+            with contextlib.suppress(CertificateError, BudgetError):
+                return choose_nearby(model, targets, evidence, settings)
+            log.info("nothing is certified by what is near the targets: looking at the whole model")
         asked = read_query(model, targets, evidence, settings)
         with carry_estimate(asked):
             query, part = keep_relevant(asked)
@@ -272,11 +280,15 @@ def _choose(
 def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:
     """Whether only what is near the targets is looked at: always where there is no whole, and in large models.
 
-    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer.
+    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer, and
+    so would finding the neighbours of all variables where the form does not have them.
     """
     if not model.is_whole:
         return True
-    if not evidence or model.n_variables < _LARGE or not model.has_parts or isinstance(targets, str):
+    is_indexed = model._form.is_indexed
+    if isinstance(targets, str) or model.n_variables < (_LARGE if is_indexed else _LARGE_TABLES):
+        return False
+    if (is_indexed and not evidence) or not model.has_parts:
         return False
     few = not isinstance(targets, Sized) or len(targets) <= _FEW
     return few and (method == "auto" or METHODS[method].works_nearby)

@@ -21,7 +21,6 @@ from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError
 
-_FIRST_RADIUS = 8
 # About how long it takes to make a ball, for each of its variables.
 _SECONDS_PER_VARIABLE = 2e-6
 
@@ -35,7 +34,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     centres = _read_centres(model, targets)
     given = read_evidence(model, evidence)
     model.refuse_forbidden(given, "estimate")
-    radius = _FIRST_RADIUS
+    radius = model.first_radius
     while True:
         ball = model.near(centres, radius)
         log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)

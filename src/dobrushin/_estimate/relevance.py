@@ -27,7 +27,8 @@ _LARGE = 20_000
 
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
     """The query on what matters to its targets, and where its variables are in the whole; None for all of it."""
-    is_large = query.model.n_variables >= _LARGE and query.model.has_parts
+    model = query.model
+    is_large = model.n_variables >= _LARGE and model.has_parts and model._form.is_indexed
     return (query, None) if is_large else restrict_query(query)
 
 

@@ -142,7 +142,7 @@ def pack_factors(
     f_start, slot = row_entries(form.factor_start[positions], counts)
     factor = form.factor_of[slot]
     row = np.repeat(np.arange(len(positions)), counts)
-    sizes = np.diff(form.scope_start)[factor]
+    sizes = form.scope_start[factor + 1] - form.scope_start[factor]
     _, member = row_entries(form.scope_start[factor], sizes)
     member_row = np.repeat(row, sizes)
     variable = form.scope[member]

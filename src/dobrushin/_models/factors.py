@@ -13,8 +13,9 @@ from scipy import sparse
 
 from dobrushin._models.barren import log_sum, sum_out, sum_variation
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.forms import Form, ImpossibleEvidence, require_variables
+from dobrushin._models.forms import DivisibleForm, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
+from dobrushin._models.read_factors import FROM_ARRAYS, read_blocks, read_cardinalities, read_factors
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
@@ -61,37 +62,45 @@ class FactorGraph(Model):
         state_names: Any = None,
     ) -> None:
         sizes = read_cardinalities(cardinalities, "FactorGraph", "cardinalities")
-        scopes, tables = [], []
-        for k, factor in enumerate(factors):
-            where = f"factor {k}"
-            try:
-                scope, table = factor
-                scope = tuple(scope)
-                if not all(map(check.is_whole, scope)):
-                    raise TypeError
-                scope_array = np.array(scope, dtype=np.int64)
-            except (TypeError, ValueError, OverflowError):
-                requirement = "pairs (scope, log_table) with a scope of positions"
-                raise ArgumentError("FactorGraph", "factors", requirement, factor, where) from None
-            if scope_array.size and (scope_array.min() < 0 or scope_array.max() >= len(sizes)):
-                requirement = f"on scopes of positions from 0 to {len(sizes) - 1}"
-                raise ArgumentError("FactorGraph", "factors", requirement, tuple(scope), where)
-            if len(set(scope_array.tolist())) < len(scope_array):
-                raise ArgumentError("FactorGraph", "factors", "on distinct variables", tuple(scope), where)
-            array = check.real_array(table, "FactorGraph", "factors")
-            shape = tuple(int(c) for c in sizes[scope_array])
-            if array.shape != shape:
-                requirement = f"tables of the shape {shape} of their scope {tuple(scope_array.tolist())}"
-                raise ArgumentError("FactorGraph", "factors", requirement, got=f"shape {array.shape}", where=where)
-            if not (fine := check.is_log_potential(array)).all():
-                raise ArgumentError("FactorGraph", "factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
-            scopes.append(scope_array)
-            tables.append(array.ravel())
-        arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
-        size = np.array([len(table) for table in tables], dtype=np.int64)
-        scope, table = _join(scopes, np.int64), _join(tables, np.float64)
-        form = FactorTables(sizes, prefix_sums(arity), scope, prefix_sums(size), table, "FactorGraph")
+        form = FactorTables(sizes, *read_factors(factors, sizes), "FactorGraph")
         super().__init__(form, labels, state_names)
+
+    @classmethod
+    def from_arrays(
+        cls, cardinalities: ArrayLike, scopes: Any, tables: Any, labels: Sequence[Hashable] | None = None
+    ) -> FactorGraph:
+        """Make a model of very many factors from arrays, in a fraction of the time that a list of them takes.
+
+        Parameters
+        ----------
+        cardinalities : array of int
+            Number of states of each variable, at least 2.
+        scopes : array of int of shape (F, arity), or a list of them
+            Positions of the variables of each factor.
+        tables : array of shape (F, k, ..., k), or a list of them
+            The log-table of each factor: after the first axis, one for each variable of its scope. Factors of different
+            shapes go to different arrays of the lists.
+        labels : sequence, optional
+            Names of the variables; default 0..n-1.
+
+        Returns
+        -------
+        FactorGraph
+
+        Examples
+        --------
+        A ring of three-state variables with a field on each of them.
+
+        >>> import dobrushin as db, numpy as np
+        >>> i = np.arange(1000)
+        >>> ring, fields = np.stack([i, (i + 1) % 1000], axis=1), i[:, None]
+        >>> tables = np.tile(0.3 * np.eye(3), (1000, 1, 1)), np.tile([0.0, 0.1, 0.2], (1000, 1))
+        >>> db.FactorGraph.from_arrays(np.full(1000, 3), [ring, fields], tables)
+        FactorGraph(n_variables=1000, factors=2000)
+        """
+        sizes = read_cardinalities(cardinalities, FROM_ARRAYS, "cardinalities")
+        require_variables(len(sizes), FROM_ARRAYS, "cardinalities")
+        return cls._from_form(FactorTables.from_blocks(sizes, read_blocks(scopes, tables, sizes)), labels)
 
     @property
     def n_factors(self) -> int:
@@ -109,7 +118,7 @@ class FactorGraph(Model):
         return self
 
 
-class FactorTables(Form):
+class FactorTables(DivisibleForm):
     """A log-table for each factor: the widest form.
 
     The table of factor k is table[table_start[k] : table_start[k + 1]], in C order over the variables
@@ -165,8 +174,8 @@ class FactorTables(Form):
         cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
     ) -> FactorTables:
         """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
-        arity = np.concatenate([np.full(len(scopes), scopes.shape[1], dtype=np.int64) for scopes, _ in blocks])
-        size = np.concatenate([np.full(len(tables), tables.shape[1], dtype=np.int64) for _, tables in blocks])
+        arity = _join([np.full(len(scopes), scopes.shape[1]) for scopes, _ in blocks], np.int64)
+        size = _join([np.full(len(tables), tables.shape[1]) for _, tables in blocks], np.int64)
         scope = _join([scopes.ravel() for scopes, _ in blocks], np.int64)
         table = _join([tables.ravel() for _, tables in blocks], np.float64)
         form = cls.__new__(cls)
@@ -208,6 +217,11 @@ class FactorTables(Form):
     def has_zeros(self) -> bool:
         return bool(np.isneginf(self.table).any())
 
+    @cached_property
+    def extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the largest finite entry of each factor; 0 where there is none."""
+        return finite_extremes(self.table, self.table_start)
+
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         digits = np.zeros(len(positions), dtype=np.int64)
         for place, i in enumerate(positions.tolist()):
@@ -246,24 +260,33 @@ class FactorTables(Form):
         return total
 
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> FactorTables:
-        renumber = np.cumsum(~fixed) - 1
-        scopes, tables = [], []
-        for k in range(self.n_factors):
-            scope, table = self.factor(k)
-            known = [v for v in scope if fixed[v]]
-            rest = table[tuple(state[v] if fixed[v] else slice(None) for v in scope)]
-            if known and np.isneginf(rest).all():
-                raise ImpossibleEvidence(known[0], f"a combination that factor {k} forbids")
-            free = [int(renumber[v]) for v in scope if not fixed[v]]
-            if free or not known:
-                scopes.append(np.array(free, dtype=np.int64))
-                tables.append(rest.ravel())
-        arity, size = (np.array([len(part) for part in parts], dtype=np.int64) for parts in (scopes, tables))
-        return FactorTables(
-            self._cardinalities[~fixed],
-            prefix_sums(arity), _join(scopes, np.int64),
-            prefix_sums(size), _join(tables, np.float64),
-        )  # fmt: skip
+        arity, sizes = np.diff(self.scope_start), np.diff(self.table_start)
+        owner, is_free = np.repeat(np.arange(self.n_factors), arity), ~fixed[self.scope]
+        free = np.bincount(owner[is_free], minlength=self.n_factors)
+        # Factors of observed variables are cut, one by one; the others stay as they are.
+        cut = {k: self._cut(k, fixed, state) for k in np.unique(owner[~is_free]).tolist()}
+        for k, cells in cut.items():
+            sizes[k] = len(cells)
+        kept = (free > 0) | (arity == 0)
+        table_start, place = prefix_sums(sizes[kept]), prefix_sums(kept)
+        left = np.empty(int(table_start[-1]), dtype=np.int64)
+        whole = kept & (free == arity)
+        to = row_entries(table_start[place[:-1][whole]], sizes[whole])[1]
+        left[to] = row_entries(self.table_start[:-1][whole], sizes[whole])[1]
+        for k, cells in cut.items():
+            if kept[k]:
+                left[table_start[place[k]] : table_start[place[k] + 1]] = cells
+        scope = (np.cumsum(~fixed) - 1)[self.scope[is_free]]
+        return FactorTables(self._cardinalities[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
+
+    def _cut(self, k: int, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The entries of a factor's table that the observed states leave."""
+        scope, table = self.factor(k)
+        index = tuple(state[v] if fixed[v] else slice(None) for v in scope)
+        if np.isneginf(table[index]).all():
+            raise ImpossibleEvidence(next(v for v in scope if fixed[v]), f"a combination that factor {k} forbids")
+        cells = np.arange(table.size).reshape(table.shape)[index]
+        return np.asarray(self.table_start[k] + cells).ravel()
 
     def restrict(self, variables: NDArray[np.bool_]) -> FactorTables:
         members = np.append(variables[self.scope], True)[self.scope_start[:-1]]
@@ -305,6 +328,32 @@ class FactorTables(Form):
         scope, table = renumber[self.scope[members]], self.table[cells]
         return FactorTables(self._cardinalities[variables], scope_start, scope, table_start, table)
 
+    def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the factors of each of some variables begin, and which ones they are."""
+        first = self.factor_start[positions]
+        start, slot = row_entries(first, self.factor_start[positions + 1] - first)
+        return start, self.factor_of[slot]
+
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        start, factor = self._factors_at(positions)
+        others = prefix_sums(self.scope_start[factor + 1] - self.scope_start[factor] - 1)
+        return others[start[1:]] - others[start[:-1]]
+
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        factor = np.unique(self._factors_at(positions)[1])
+        first = self.scope_start[factor]
+        return self.scope[row_entries(first, self.scope_start[factor + 1] - first)[1]]
+
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
+        own, others = (self._factors_at(inside[which])[1] for which in (inner, ~inner))
+        alone = others[self.scope_start[others + 1] - self.scope_start[others] == 1]
+        factor = np.unique(np.concatenate([own, alone]))
+        scope_first, table_first = self.scope_start[factor], self.table_start[factor]
+        scope_start, members = row_entries(scope_first, self.scope_start[factor + 1] - scope_first)
+        table_start, cells = row_entries(table_first, self.table_start[factor + 1] - table_first)
+        scope = np.searchsorted(inside, self.scope[members])
+        return FactorTables(self._cardinalities[inside], scope_start, scope, table_start, self.table[cells])
+
     def condition_error(self, known: NDArray[np.int64]) -> float:
         """Zero: tables are cut, and nothing is added."""
         del known
@@ -328,6 +377,17 @@ class FactorTables(Form):
         return cls(sizes, start, arrays["scope"], prefix_sums(area).astype(np.int64), table)
 
 
+def finite_extremes(table: NDArray[np.float64], start: NDArray[np.int64]) -> tuple[NDArray[np.float64], Any]:
+    """The least and the largest finite entry of each row of tables, which are not empty; 0 where there is none."""
+    if len(start) == 1:
+        return np.zeros(0), np.zeros(0)
+    forbidden = np.isneginf(table)
+    least = np.minimum.reduceat(np.where(forbidden, np.inf, table), start[:-1])
+    largest = np.maximum.reduceat(table, start[:-1])
+    none = np.isneginf(largest)
+    return np.where(none, 0.0, least), np.where(none, 0.0, largest)
+
+
 def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Which variables occur together in some scope: CSR row starts and sorted columns."""
     ones = np.ones(len(scope), dtype=np.int32)
@@ -339,15 +399,6 @@ def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) 
     graph.sort_indices()
     index = np.int32 if max(n, graph.nnz) < 2**31 else np.int64
     return frozen(graph.indptr.astype(index)), frozen(graph.indices.astype(index))
-
-
-def read_cardinalities(value: ArrayLike, function: str, argument: str) -> NDArray[np.int64]:
-    """Numbers of states, each at least 2."""
-    array = np.asarray(value)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ArgumentError(function, argument, "a sequence of whole numbers", value)
-    check.all_entries(array >= 2, array, function, argument, "at least 2")
-    return array.astype(np.int64)
 
 
 def _join(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:

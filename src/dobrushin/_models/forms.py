@@ -38,6 +38,7 @@ class Form(ABC):
     """
 
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
+    is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
 
     # -- the variables ---------------------------------------------------------------------
 
@@ -178,6 +179,31 @@ class Form(ABC):
     @abstractmethod
     def from_arrays(cls, arrays: CheckedArrays) -> Self:
         """The form that arrays of a file hold; what is wrong with them is said by `arrays`."""
+
+
+class DivisibleForm(Form):
+    """A form of which a part can be made by itself."""
+
+    def local(self) -> LocalModel | None:
+        """None where states are forbidden: that some state of the whole is allowed cannot be seen in a part."""
+        from dobrushin._models.local import LocalForm
+
+        return None if self.has_zeros else LocalForm(self)
+
+    @abstractmethod
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many neighbours each of some variables has; those of several terms may count several times."""
+
+    @abstractmethod
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Neighbours of some variables, in any order, some several times; the variables themselves may be there."""
+
+    @abstractmethod
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+        """The form of some variables, at increasing positions: all terms of the inner ones, whose neighbours are there.
+
+        And of the others the terms that they have alone.
+        """
 
 
 class ImpossibleEvidence(Exception):

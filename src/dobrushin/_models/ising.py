@@ -154,6 +154,7 @@ class SpinPairs(Form):
     """
 
     spins = True
+    is_indexed = True
     stored_as = "Ising"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "fields": FLOAT}
 

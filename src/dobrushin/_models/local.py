@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models.forms import Form
+from dobrushin._models.forms import DivisibleForm, Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.lookup import Lookup, is_mapped, pack, unpack
 from dobrushin._models.model import Model
@@ -43,25 +43,12 @@ class Rows(NamedTuple):
 
 
 class LocalModel(Model, ABC):
-    """An Ising or Potts model of any size, of which only what is near some variables is ever made.
+    """A model of any size, of which only what is near some variables is ever made.
 
     Made by `Ising.grid` and `Potts.grid` with functions or memory-mapped arrays, and by `open_model`. It can be given
     to `estimate`, `plan`, `estimate_many`, `shortest_scan`, `coalescence` and `sample`, with targets where they look at
     all variables otherwise. Variables are named by their positions 0..n-1.
     """
-
-    n_edges: int
-    has_potentials: bool  # else they are 0
-    n_states: int | None  # None: spins
-
-    def __init__(self, n: int, n_states: int | None, state_names: Any = None, function: str = "LocalModel") -> None:
-        self._labels, self.n_states = range(n), n_states
-        if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
-            requirement = (
-                f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
-            )
-            raise ArgumentError(function, "state_names", requirement, state_names)
-        self._name_states(read_state_names(state_names, self, function))
 
     is_whole = False
     has_parts = True
@@ -71,21 +58,9 @@ class LocalModel(Model, ABC):
         requirement = "one that is made as a whole: this call needs all of it, and of a LocalModel only parts are made"
         raise ArgumentError("LocalModel", "model", requirement, self)
 
-    @property
-    def _spins(self) -> bool:
-        return self.n_states is None
-
-    def _states_at(self, i: int) -> range:
-        del i
-        return range(-1, 2, 2) if self.n_states is None else range(self.n_states)
-
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return np.broadcast_to(np.int64(self.n_states or 2), (self.n_variables,))
-
     def neighbors(self, i: int) -> NDArray[np.intp]:
         self._check_position(i, "neighbors")
-        return np.unique(self.neighbors_of(np.array([i], dtype=np.int64))).astype(np.intp)
+        return np.setdiff1d(self.neighbors_of(np.array([i], dtype=np.int64)), [i]).astype(np.intp)
 
     def _local(self) -> LocalModel:
         return self
@@ -98,18 +73,7 @@ class LocalModel(Model, ABC):
     def _form_of(self, region: Region) -> Form:
         return self.near(region.positions[region.updated], 1).model._form
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n_variables} variables, {self.n_edges} edges, {self._kind})"
-
-    @property
-    def _kind(self) -> str:
-        return "spins" if self.n_states is None else f"{self.n_states} states"
-
     # -- what is known of single variables -------------------------------------------------
-
-    @abstractmethod
-    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
-        """Neighbours of some variables, and what couples them."""
 
     @abstractmethod
     def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -117,46 +81,7 @@ class LocalModel(Model, ABC):
 
     @abstractmethod
     def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many neighbours each of some variables has."""
-
-    @abstractmethod
-    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Fields or unaries as they are given."""
-
-    def potentials_of(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Fields of some variables, or their unaries of shape (len, states)."""
-        values = self._look_up(positions)
-        spins = self._spins
-        ok = np.abs(values) <= check.LARGEST if spins else check.is_log_potential(values)
-        if not ok.all():
-            index = check.first(~ok)
-            requirement = check.FINITE if spins else check.LOG_POTENTIAL
-            raise self._fault("potential", requirement, values[index], f"variable {positions[index[0]]}")
-        if not spins and np.isneginf(values).all(axis=1).any():
-            k = int(np.argmax(np.isneginf(values).all(axis=1)))
-            raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
-        return values
-
-    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
-        if self.n_states is None or not evidence:
-            return
-        known, states = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()))
-        forbidden = np.isneginf(self.potentials_of(known)[np.arange(len(known)), states])
-        if forbidden.any():
-            where = f"label {known[int(np.argmax(forbidden))]}"
-            raise ArgumentError(function, "evidence", "possible", got="a forbidden state", where=where)
-
-    def check_couplings(self, owner: NDArray[np.int64], rows: Rows) -> None:
-        """Fail at the first edge whose coupling is no number that can be used."""
-        bad = ~(np.abs(rows.values) <= check.LARGEST)
-        if bad.any():
-            k = int(np.argmax(bad))
-            edge = (int(owner[k]), int(rows.columns[k]))
-            raise self._fault("coupling", check.FINITE, rows.values[k], f"edge {edge}")
-
-    def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
-        """What to raise when a coupling, a neighbour or a potential is wrong."""
-        return ArgumentError("LocalModel", what, requirement, value, where)
+        """How many neighbours each of some variables has; or more, where some come several times."""
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -199,8 +124,90 @@ class LocalModel(Model, ABC):
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
         return Part(model, is_inner, Numbering(self.n_variables, inside))
 
-    def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
+    @abstractmethod
+    def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
         """The form of a part. Only what its inner variables are coupled to matters: others are never updated."""
+
+
+class LocalPairs(LocalModel):
+    """An Ising or Potts model of any size."""
+
+    n_edges: int
+    has_potentials: bool  # else they are 0
+    n_states: int | None  # None: spins
+
+    def __init__(self, n: int, n_states: int | None, state_names: Any = None, function: str = "LocalModel") -> None:
+        self._labels, self.n_states = range(n), n_states
+        if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
+            requirement = (
+                f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
+            )
+            raise ArgumentError(function, "state_names", requirement, state_names)
+        self._name_states(read_state_names(state_names, self, function))
+
+    @property
+    def _spins(self) -> bool:
+        return self.n_states is None
+
+    def _states_at(self, i: int) -> range:
+        del i
+        return range(-1, 2, 2) if self.n_states is None else range(self.n_states)
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        return np.broadcast_to(np.int64(self.n_states or 2), (self.n_variables,))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_variables} variables, {self.n_edges} edges, {self._kind})"
+
+    @property
+    def _kind(self) -> str:
+        return "spins" if self.n_states is None else f"{self.n_states} states"
+
+    @abstractmethod
+    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
+        """Neighbours of some variables, and what couples them."""
+
+    @abstractmethod
+    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Fields or unaries as they are given."""
+
+    def potentials_of(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Fields of some variables, or their unaries of shape (len, states)."""
+        values = self._look_up(positions)
+        spins = self._spins
+        ok = np.abs(values) <= check.LARGEST if spins else check.is_log_potential(values)
+        if not ok.all():
+            index = check.first(~ok)
+            requirement = check.FINITE if spins else check.LOG_POTENTIAL
+            raise self._fault("potential", requirement, values[index], f"variable {positions[index[0]]}")
+        if not spins and np.isneginf(values).all(axis=1).any():
+            k = int(np.argmax(np.isneginf(values).all(axis=1)))
+            raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
+        return values
+
+    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+        if self.n_states is None or not evidence:
+            return
+        known, states = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()))
+        forbidden = np.isneginf(self.potentials_of(known)[np.arange(len(known)), states])
+        if forbidden.any():
+            where = f"label {known[int(np.argmax(forbidden))]}"
+            raise ArgumentError(function, "evidence", "possible", got="a forbidden state", where=where)
+
+    def check_couplings(self, owner: NDArray[np.int64], rows: Rows) -> None:
+        """Fail at the first edge whose coupling is no number that can be used."""
+        bad = ~(np.abs(rows.values) <= check.LARGEST)
+        if bad.any():
+            k = int(np.argmax(bad))
+            edge = (int(owner[k]), int(rows.columns[k]))
+            raise self._fault("coupling", check.FINITE, rows.values[k], f"edge {edge}")
+
+    def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
+        """What to raise when a coupling, a neighbour or a potential is wrong."""
+        return ArgumentError("LocalModel", what, requirement, value, where)
+
+    def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
         own = np.flatnonzero(inner)
         rows = self.rows_of(inside[own])
         row = np.repeat(own, np.diff(rows.start))
@@ -245,7 +252,7 @@ def _require_room(size: int) -> None:
         raise BudgetError("The part of the model around the targets", size, MOST_VARIABLES, "variables", remedy)
 
 
-class LocalGrid(LocalModel):
+class LocalGrid(LocalPairs):
     """A grid whose couplings are a number, arrays (also memory-mapped) or a function of edge numbers."""
 
     def __init__(
@@ -318,7 +325,7 @@ class LocalGrid(LocalModel):
         return f"LocalGrid({self.shape[0]} x {self.shape[1]}, {self._kind})"
 
 
-class LocalArrays(LocalModel):
+class LocalArrays(LocalPairs):
     """A model whose arrays are there, in memory or on disk, and of which only some entries are looked at."""
 
     def __init__(self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any) -> None:
@@ -354,6 +361,36 @@ class LocalArrays(LocalModel):
         if self._potential is None:
             return np.zeros((len(positions), self.n_states) if self.n_states else len(positions))
         return np.asarray(self._potential[positions], dtype=np.float64)
+
+
+class LocalForm(LocalModel):
+    """A model whose form is there, and of which only some entries are looked at."""
+
+    def __init__(self, form: DivisibleForm) -> None:
+        self._whole, self._labels = form, range(form.n_variables)
+
+    @property
+    def _spins(self) -> bool:
+        return self._whole.spins
+
+    def _states_at(self, i: int) -> range:
+        return range(-1, 2, 2) if self._whole.spins else range(int(self._whole.cardinalities[i]))
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        return self._whole.cardinalities
+
+    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+        """Nothing is forbidden."""
+
+    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._whole.neighbors_at(positions)
+
+    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._whole.degrees_at(positions)
+
+    def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+        return self._whole.part(inside, inner)
 
 
 # Grids with more variables are not made as a whole, and positions must be numbers that fit.

@@ -43,6 +43,7 @@ class Model:
     # What later stages remember about the model; not sent to other processes.
     _workspace: Any = None
     _known_influence: Any = None
+    _kept_kernel: Any = None
 
     _state_names: StateNames | None = None
 
@@ -70,7 +71,8 @@ class Model:
         return self._lowered
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_workspace", "_known_influence")}
+        remembered = ("_workspace", "_known_influence", "_kept_kernel")
+        return {name: value for name, value in self.__dict__.items() if name not in remembered}
 
     # -- who the variables are -------------------------------------------------------------
 
@@ -286,6 +288,11 @@ class Model:
     is_whole: bool = True  # whether the model is made as a whole
 
     @property
+    def first_radius(self) -> int:
+        """How far to look around targets at first, in edges: less far where nothing says that it is a grid."""
+        return 8 if not self.is_whole or self._form.is_indexed else 5
+
+    @property
     def has_parts(self) -> bool:
         """Whether the part near some variables can be made without looking at the rest."""
         return check.are_positions(self._labels) and self._local() is not None
@@ -294,7 +301,9 @@ class Model:
         """An ordinary model of the variables near some others, if `has_parts`; see `LocalModel.near`."""
         local = self._local()
         if local is None:
-            raise ArgumentError(f"{type(self).__name__}.near", "model", "an Ising or Potts model", self)
+            raise ArgumentError(
+                f"{type(self).__name__}.near", "model", "one without forbidden combinations of states", self
+            )
         part = local.near(centres, radius)
         part.model._name_states(self._names_of(part.numbering.positions))
         return part

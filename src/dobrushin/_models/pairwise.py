@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
+from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_possible, require_variables
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
@@ -94,7 +94,7 @@ class PairwiseMRF(Model):
         return self._form.table_of(e)
 
 
-class PairTables(Form):
+class PairTables(DivisibleForm):
     """Log-potentials of single variables, and a log-table on each edge.
 
     The unary of variable i is unary[unary_start[i] : unary_start[i + 1]], the table of edge e is
@@ -175,6 +175,10 @@ class PairTables(Form):
         return np.array([self.unary_of(i).argmax() for i in positions.tolist()], dtype=np.int64)
 
     def tables(self) -> FactorTables:
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> FactorTables:
         n, edges = self.n_variables, len(self.edges)
         return FactorTables(
             self._cardinalities,
@@ -230,6 +234,21 @@ class PairTables(Form):
         _, cells = row_entries(self.table_start[free], np.diff(self.table_start)[free])
         renumber = np.cumsum(variables) - 1
         return PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
+
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.start[positions + 1] - self.start[positions]).astype(np.int64)
+
+    def _entries_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return row_entries(self.start[positions].astype(np.int64), self.degrees_at(positions))[1]
+
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.neighbor[self._entries_at(positions)].astype(np.int64)
+
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> PairTables:
+        sizes, edge = self._cardinalities[inside], np.unique(self.edge_of[self._entries_at(inside[inner])])
+        _, entry = row_entries(self.unary_start[inside], sizes)
+        _, cells = row_entries(self.table_start[edge], self.table_start[edge + 1] - self.table_start[edge])
+        return PairTables(sizes, self.unary[entry], np.searchsorted(inside, self.edges[edge]), self.table[cells])
 
     def to_model(self, labels: Sequence[Hashable] | None) -> PairwiseMRF:
         return PairwiseMRF._from_form(self, labels)

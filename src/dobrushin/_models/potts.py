@@ -139,6 +139,7 @@ class LabelPairs(Form):
         Who is named in messages.
     """
 
+    is_indexed = True
     stored_as = "Potts"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "size": WHOLE}
     optional_arrays: ClassVar = {"unaries": FLOAT}

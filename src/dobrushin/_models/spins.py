@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import by_position, name_variables, read_fields
 from dobrushin._models.factors import FactorTables, adjacency
-from dobrushin._models.forms import Form, require_finite_sums, require_variables
+from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_variables
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
@@ -94,7 +94,7 @@ class SpinMRF(Model):
         return self._form.order
 
 
-class SpinTerms(Form):
+class SpinTerms(DivisibleForm):
     """Spins with terms of any order and fields.
 
     Parameters
@@ -230,6 +230,31 @@ class SpinTerms(Form):
         require_finite_sums(fields[kept], kept)
         scope = renumber[np.array([v for key in terms for v in key], dtype=np.int64)]
         return SpinTerms(np.cumsum([0] + [len(key) for key in terms]), scope, values, fields[kept])
+
+    def _terms_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the terms of each of some variables begin, and which ones they are."""
+        first = self.term_start[positions]
+        start, slot = row_entries(first, self.term_start[positions + 1] - first)
+        return start, self.term_of[slot]
+
+    def _scopes_of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the scopes of some terms begin, and the positions in them."""
+        first = self.scope_start[terms]
+        start, members = row_entries(first, self.scope_start[terms + 1] - first)
+        return start, self.scope[members]
+
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        start, terms = self._terms_at(positions)
+        others = prefix_sums(self.scope_start[terms + 1] - self.scope_start[terms] - 1)
+        return others[start[1:]] - others[start[:-1]]
+
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._scopes_of(np.unique(self._terms_at(positions)[1]))[1]
+
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinTerms:
+        terms = np.unique(self._terms_at(inside[inner])[1])
+        start, scope = self._scopes_of(terms)
+        return SpinTerms(start, np.searchsorted(inside, scope), self.strengths[terms], self.fields[inside])
 
     def to_model(self, labels: Sequence[Hashable] | None) -> SpinMRF:
         return SpinMRF._from_form(self, labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.near import Numbering, Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
 from dobrushin._sampling.factors import Factors
-from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._sampling.kernel import UNIT, Batches, Runner, Work
 from dobrushin._sampling.local_factors import pack_region, ranges, table_sizes
 from dobrushin._sampling.potts import FEW_CHAINS, SAFE_EXPONENT
 from dobrushin._scan import Scan
@@ -52,23 +53,21 @@ class Conditional(ArrayKernel):
     rate: ClassVar[float] = 3e7
     batch: ClassVar[int] = 256
     has_twin: ClassVar[bool] = True
+    is_kept: ClassVar[bool] = True
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
         del scan
-        return form.has_tables and bool(ranges(form.tables(), region).max(initial=0.0) < SAFE_EXPONENT)
+        return form.has_tables and _extent(form, region).exponent < SAFE_EXPONENT
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         # A number of a table costs as much as some part of a draw. Tables that are too large cost memory, and one chain
         # is as fast without them where a variable has several.
-        k = form.cardinalities[region.place]
-        logs = np.bincount(region.row, weights=np.log(k[region.neighbor]), minlength=region.size) + np.log(k)
-        size = np.exp(np.minimum(logs[region.updated], np.log(2.0 * WHOLE)))
-        pays = len(scan) * chains * _CELLS_PER_UPDATE > size.sum() and (
-            chains >= FEW_CHAINS or size.max(initial=0.0) <= WHOLE
-        )
-        return pays and table_sizes(form.tables(), region).sum() <= LARGEST_TABLES
+        extent = _extent(form, region)
+        numbers = min(extent.whole, max(extent.single, LARGEST_TABLES))
+        pays = len(scan) * chains * _CELLS_PER_UPDATE > numbers
+        return pays and extent.single <= LARGEST_TABLES and (chains >= FEW_CHAINS or extent.is_whole)
 
     @classmethod
     def make(cls, form: Form, region: Region) -> Conditional:
@@ -99,6 +98,10 @@ class Conditional(ArrayKernel):
     def sizes(self) -> NDArray[np.int64]:
         return self.states
 
+    def batches(self, numbers: range, cores: int) -> Batches:
+        """Few chains are not spread so far that each of them looks rows up by itself."""
+        return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
+
     def run(self, x: NDArray[Any], work: Work) -> None:
         keys = work.keys(1)
         shared = (self.states, *self.groups)
@@ -111,6 +114,36 @@ class Conditional(ArrayKernel):
             for steps in lists:
                 conditional.conditional_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
             x[:, c : c + 1] = state
+
+
+class Extent(NamedTuple):
+    """How large the tables of a region are: one for each variable, cut at twice what is allowed, or one a factor."""
+
+    exponent: float  # most that log-weights of a variable can differ by
+    whole: float
+    single: float
+    is_whole: bool  # whether one table for each variable is allowed
+
+
+# Of whole forms, which are asked about more than once.
+_EXTENTS: WeakKeyDictionary[Form, Extent] = WeakKeyDictionary()
+
+
+def _extent(form: Form, region: Region) -> Extent:
+    if len(region.updated) < form.n_variables:
+        return _find_extent(form, region)
+    if form not in _EXTENTS:
+        _EXTENTS[form] = _find_extent(form, region)
+    return _EXTENTS[form]
+
+
+def _find_extent(form: Form, region: Region) -> Extent:
+    k, tables = form.cardinalities[region.place], form.tables()
+    logs = np.bincount(region.row, weights=np.log(k[region.neighbor]), minlength=region.size) + np.log(k)
+    whole = np.exp(np.minimum(logs[region.updated], np.log(2.0 * WHOLE)))
+    exponent = float(ranges(tables, region).max(initial=0.0))
+    single = float(table_sizes(tables, region).sum())
+    return Extent(exponent, float(whole.sum()), single, bool((whole <= WHOLE).all()))
 
 
 def make_groups(packed: Packed, region: Region) -> Groups:

@@ -32,6 +32,7 @@ class Factors(ArrayKernel):
     name: ClassVar[str] = "factors"
     rate: ClassVar[float] = 1e7
     has_twin: ClassVar[bool] = True
+    is_kept: ClassVar[bool] = True
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:

@@ -195,6 +195,8 @@ class Runner(ABC):
 class Kernel(Runner):
     """A way to draw states: where it fits, when it is worth taking, and how it is made."""
 
+    is_kept: ClassVar[bool] = False  # whether a model keeps it for later calls
+
     @classmethod
     @abstractmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -231,11 +233,21 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
         kernel = next(
             k for k in KERNELS.values() if k.is_worth(form, scan, region, chains) and k.fits(form, scan, region)
         )
-        return kernel.make(form, region)
+        return _made(kernel, model, form, region)
     if not KERNELS[name].fits(form, scan, region):
         fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, region, scan))
         raise ArgumentError(function, "kernel", f"one of {fitting} for this model and scan", name)
-    return KERNELS[name].make(form, region)
+    return _made(KERNELS[name], model, form, region)
+
+
+def _made(kernel: type[Kernel], model: Model, form: Form, region: Region) -> Kernel:
+    """The kernel with its arrays; the last one for a whole model is kept, if it takes long to make."""
+    if not kernel.is_kept or not model.is_whole or len(region.updated) < model.n_variables:
+        return kernel.make(form, region)
+    if type(model._kept_kernel) is not kernel:
+        model._kept_kernel = kernel.make(form, region)
+    made: Kernel = model._kept_kernel
+    return made
 
 
 def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]]:

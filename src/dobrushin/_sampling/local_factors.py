@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence.factors import Packed, pack_factors
-from dobrushin._models.factors import FactorTables
+from dobrushin._models.factors import FactorTables, finite_extremes
 from dobrushin._models.near import Region
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 
@@ -58,13 +59,15 @@ def pack_region(form: FactorTables, region: Region) -> Packed:
 def largest_entries(form: FactorTables, region: Region) -> NDArray[np.float64]:
     """For each variable of a region, the sum of the largest finite entries of its factors; 0 if it is not updated."""
     used = _Used(form, region)
-    return used.sum(np.maximum(used.largest, -used.least))
+    least, largest = used.extremes
+    return used.sum(np.maximum(largest, -least))
 
 
 def ranges(form: FactorTables, region: Region) -> NDArray[np.float64]:
     """The same with the differences between the largest and the least finite entry of each factor."""
     used = _Used(form, region)
-    return used.sum(used.largest - used.least)
+    least, largest = used.extremes
+    return used.sum(largest - least)
 
 
 def table_sizes(form: FactorTables, region: Region) -> NDArray[np.float64]:
@@ -80,35 +83,27 @@ class _Used:
         place = region.place[region.updated]
         counts = form.factor_start[place + 1] - form.factor_start[place]
         _, slot = row_entries(form.factor_start[place], counts)
-        self._row, self._n = np.repeat(region.updated, counts), region.size
-        self._form, self._factor = form, distinct(form.factor_of[slot], form.n_factors)
-        self._number = np.searchsorted(self._factor, form.factor_of[slot])
+        self._row, self._size = np.repeat(region.updated, counts), region.size
+        self._form, self._factor = form, form.factor_of[slot]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Of the table of each factor."""
-        start = self._form.table_start
-        return start[self._factor + 1] - start[self._factor]
+        return self._form.table_start[self._factor + 1] - self._form.table_start[self._factor]
 
-    @property
-    def largest(self) -> NDArray[np.float64]:
-        """Largest finite entry of each table, 0 for none."""
-        return self._reduce(np.maximum, -np.inf)
-
-    @property
-    def least(self) -> NDArray[np.float64]:
-        """The least."""
-        return self._reduce(np.minimum, np.inf)
-
-    def _reduce(self, extreme: np.ufunc, nothing: float) -> NDArray[np.float64]:
-        if not len(self._factor):
-            return np.zeros(0)
-        start, cells = row_entries(self._form.table_start[self._factor], self.sizes)
-        values = self._form.table[cells]
-        values = np.where(values > -np.inf, values, nothing)
-        found: NDArray[np.float64] = extreme.reduceat(values, start[:-1])
-        return np.where(np.isfinite(found), found, 0.0)
+    @cached_property
+    def extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Least and largest finite entry of each table."""
+        form = self._form
+        if 8 * len(self._factor) > form.n_factors:
+            least, largest = form.extremes
+            return least[self._factor], largest[self._factor]
+        some = distinct(self._factor, form.n_factors)
+        start, cells = row_entries(form.table_start[some], form.table_start[some + 1] - form.table_start[some])
+        least, largest = finite_extremes(form.table[cells], start)
+        number = np.searchsorted(some, self._factor)
+        return least[number], largest[number]
 
     def sum(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """Sums of values of factors, for each variable of the region."""
-        return np.bincount(self._row, weights=values[self._number], minlength=self._n).astype(np.float64)
+        return np.bincount(self._row, weights=values, minlength=self._size).astype(np.float64)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import Model
+from dobrushin._models.local import LocalPairs
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
@@ -31,7 +32,7 @@ Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 def write_folder(model: Model, path: Path, function: str) -> None:
     """Write an Ising or Potts model, or a `LocalModel`, to a folder; a part at a time."""
     local = model._local()
-    if local is None:
+    if not isinstance(local, LocalPairs):
         raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", got=type(model).__name__)
     n, entries = local.n_variables, 2 * local.n_edges
     with _Folder(path, function) as folder:

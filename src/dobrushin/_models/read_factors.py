@@ -1,0 +1,108 @@
+"""Factors as people give them: in a list, or in arrays of many of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import prefix_sums
+from dobrushin.errors import ArgumentError
+
+FROM_ARRAYS = "FactorGraph.from_arrays"
+Factors = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+
+
+def read_factors(factors: Iterable[tuple[Any, ArrayLike]], sizes: NDArray[np.int64]) -> Factors:
+    """Scopes and tables, each with their starts. They are looked at together, and one by one to say what is wrong."""
+    items = list(factors)
+    try:
+        scopes = [tuple(scope) for scope, _ in items]
+        flat = [v for scope in scopes for v in scope]
+        arrays = [check.real_array(table, "FactorGraph", "factors") for _, table in items]
+        known = sizes.tolist()
+        shapes = [tuple(map(known.__getitem__, scope)) for scope in scopes]
+        fine = all(map(check.is_whole, {type(v): v for v in flat}.values())) and min(flat, default=0) >= 0
+        fine = fine and shapes == [array.shape for array in arrays] and all(len(set(s)) == len(s) for s in scopes)
+    except (TypeError, ValueError, IndexError, ArgumentError):
+        fine = False
+    table = np.concatenate([*(array.ravel() for array in arrays), np.empty(0)]) if fine else np.empty(0)
+    if not fine or not check.is_log_potential(table).all():
+        for k, factor in enumerate(items):
+            _check_factor(k, factor, sizes)
+        raise ArgumentError("FactorGraph", "factors", "pairs (scope, log_table)", factors)
+    arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    size = np.array([array.size for array in arrays], dtype=np.int64)
+    return prefix_sums(arity), np.array(flat, dtype=np.int64), prefix_sums(size), table
+
+
+def _check_factor(k: int, factor: Any, sizes: NDArray[np.int64]) -> None:
+    """Fail if one factor is wrong."""
+    where = f"factor {k}"
+    try:
+        scope, table = factor
+        scope = tuple(scope)
+        if not all(map(check.is_whole, scope)):
+            raise TypeError
+        scope_array = np.array(scope, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        requirement = "pairs (scope, log_table) with a scope of positions"
+        raise ArgumentError("FactorGraph", "factors", requirement, factor, where) from None
+    if scope_array.size and (scope_array.min() < 0 or scope_array.max() >= len(sizes)):
+        requirement = f"on scopes of positions from 0 to {len(sizes) - 1}"
+        raise ArgumentError("FactorGraph", "factors", requirement, tuple(scope), where)
+    if len(set(scope_array.tolist())) < len(scope_array):
+        raise ArgumentError("FactorGraph", "factors", "on distinct variables", tuple(scope), where)
+    array = check.real_array(table, "FactorGraph", "factors")
+    shape = tuple(int(c) for c in sizes[scope_array])
+    if array.shape != shape:
+        requirement = f"tables of the shape {shape} of their scope {tuple(scope_array.tolist())}"
+        raise ArgumentError("FactorGraph", "factors", requirement, got=f"shape {array.shape}", where=where)
+    if not (fine := check.is_log_potential(array)).all():
+        raise ArgumentError("FactorGraph", "factors", check.LOG_POTENTIAL, array[check.first(~fine)], where)
+
+
+def read_blocks(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> list[tuple[NDArray[Any], NDArray[np.float64]]]:
+    """Blocks of factors of one shape: scopes (F, arity) and flat tables (F, size)."""
+    several = isinstance(scopes, list | tuple) and all(isinstance(part, np.ndarray) for part in scopes)
+    pairs = (list(scopes), list(tables)) if several else ([scopes], [tables])
+    if len(pairs[0]) != len(pairs[1]):
+        got = f"{len(pairs[1])} arrays for {len(pairs[0])} of scopes"
+        raise ArgumentError(FROM_ARRAYS, "tables", "an array for each one of scopes", got=got)
+    return [_read_block(scope, table, sizes) for scope, table in zip(*pairs, strict=True)]
+
+
+def _read_block(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    scope, n = np.asarray(scopes), len(sizes)
+    if scope.ndim != 2 or (scope.size and scope.dtype.kind not in "iu"):
+        raise ArgumentError(FROM_ARRAYS, "scopes", "arrays of positions of shape (F, arity)", scopes)
+    check.all_entries((scope >= 0) & (scope < n), scope, FROM_ARRAYS, "scopes", f"positions from 0 to {n - 1}")
+    scope = scope.astype(np.int64)
+    ordered = np.sort(scope, axis=1)
+    if (twice := (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).any():
+        k = int(np.argmax(twice))
+        raise ArgumentError(FROM_ARRAYS, "scopes", "of distinct variables", tuple(scope[k].tolist()), f"index {k}")
+    table = check.real_array(tables, FROM_ARRAYS, "tables")
+    if table.ndim != scope.shape[1] + 1 or len(table) != len(scope):
+        requirement = f"of shape {(len(scope), *['k'] * scope.shape[1])}".replace("'", "")
+        raise ArgumentError(FROM_ARRAYS, "tables", requirement, got=f"shape {table.shape}")
+    if (wrong := (sizes[scope] != table.shape[1:]).any(axis=1)).any():
+        k = int(np.argmax(wrong))
+        requirement = f"of the shape {tuple(sizes[scope[k]].tolist())} of the scope {tuple(scope[k].tolist())}"
+        raise ArgumentError(FROM_ARRAYS, "tables", requirement, got=f"shape {table.shape[1:]}", where=f"index {k}")
+    if not (fine := check.is_log_potential(table)).all():
+        index = check.first(~fine)
+        raise ArgumentError(FROM_ARRAYS, "tables", check.LOG_POTENTIAL, table[index], f"index {index[0]}")
+    return scope, table.reshape(len(table), int(np.prod(table.shape[1:])))
+
+
+def read_cardinalities(value: ArrayLike, function: str, argument: str) -> NDArray[np.int64]:
+    """Numbers of states, each at least 2."""
+    array = np.asarray(value)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ArgumentError(function, argument, "a sequence of whole numbers", value)
+    check.all_entries(array >= 2, array, function, argument, "at least 2")
+    return array.astype(np.int64)
