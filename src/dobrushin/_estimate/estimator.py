@@ -29,8 +29,8 @@ from dobrushin._estimate.query import Settings, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
@@ -44,12 +44,12 @@ _SHARE, _VAGUE = 0.8, 0.25
 
 @guard_memory
 def estimate(
-    model: Model,
+    model: Model | Any,
     targets: Any,
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, int] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
@@ -66,7 +66,8 @@ def estimate(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path, or a model of another library
+        A path is read (`read`, `open_model`), and so are models of dimod, pgmpy, pyAgrum and networkx (see `adapters`).
         Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
         Labels ask for the marginal of each variable by itself.
@@ -138,17 +139,17 @@ def estimate(
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     settings = settings._replace(backend=backend)
-    return answer_query(model, targets, evidence, settings, sequence, running)
+    return answer_query(as_model(model, "estimate"), targets, evidence, settings, sequence, running)
 
 
 @guard_memory
 def plan(
-    model: Model,
+    model: Model | Any,
     targets: Any,
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, int] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
     method: str = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
@@ -185,7 +186,7 @@ def plan(
     ('dobrushin', 208, 6784)
     """
     settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    choice, part = _choose(model, targets, evidence, settings)
+    choice, part = _choose(as_model(model, "estimate"), targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
@@ -232,7 +233,6 @@ def _choose(
 
     `running` is how it will answer, if it will.
     """
-    check.instance(model, Model, "estimate", "model", "a model")
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             return choose_nearby(model, targets, evidence, settings)
