@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._kernels.levels import levels
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen
 from dobrushin.errors import ArgumentError
@@ -364,7 +365,7 @@ class Scan:
         >>> db.Scan.systematic(4, steps=8).levels(db.Ising({(0, 1): 0.1, (1, 2): 0.1, (2, 3): 0.1}))
         array([0, 1, 2, 3, 2, 3, 4, 5])
         """
-        check.instance(model, Model, "Scan.levels", "model", "a model")
+        model = as_model(model, "Scan.levels")
         start, neighbor = model._form.adjacency
         self.check_fits(model.n_variables, "Scan.levels")
         return levels(self.order, start, neighbor, model.n_variables)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
@@ -228,7 +229,7 @@ def coalescence(
     >>> db.coalescence(torus, guided, targets=[0], runs=30_000, seed=1).value < 0.002
     True
     """
-    check.instance(model, Model, "coalescence", "model", "a model")
+    model = as_model(model, "coalescence")
     scan = as_scan(scan, "coalescence")
     scan.check_fits(model.n_variables, "coalescence")
     if scan.is_random:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
 from dobrushin._sampling.start import check_feasible
@@ -111,7 +112,7 @@ def exact_sample(
     >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
     True
     """
-    check.instance(model, Model, "exact_sample", "model", "a model")
+    model = as_model(model, "exact_sample")
     positions = check.positions(targets, model.labels, model._lookup, "exact_sample", "targets")
     draws = check.count(draws, "exact_sample", "draws")
     max_steps = check.count(max_steps, "exact_sample", "max_steps")

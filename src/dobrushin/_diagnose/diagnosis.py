@@ -16,8 +16,8 @@ from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import Workspace, workspace
 from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
-from dobrushin._shared import validate as check
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate
@@ -152,7 +152,7 @@ def diagnose(model: Model) -> Diagnosis:
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
       try          method "coalescence": all variables settle within 100 sweeps
     """
-    check.instance(model, Model, "diagnose", "model", "a model")
+    model = as_model(model, "diagnose")
     space = workspace(model)
     bound = space.influence
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()

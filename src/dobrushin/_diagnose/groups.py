@@ -8,6 +8,7 @@ import numpy as np
 
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
 
@@ -51,7 +52,7 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
     >>> round(db.influence(ladder).spectral_radius(), 2), round(db.influence(blocks).spectral_radius(), 2)
     (0.97, 0.19)
     """
-    check.instance(model, Model, "suggest_groups", "model", "a model")
+    model = as_model(model, "suggest_groups")
     most_states = check.count(most_states, "suggest_groups", "most_states", 2)
     matrix = known_influence(model).whole.matrix.tocoo()
     first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)

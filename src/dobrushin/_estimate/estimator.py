@@ -31,8 +31,8 @@ from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
@@ -51,12 +51,12 @@ _SHARE, _VAGUE = 0.8, 0.25
 @by_family
 @guard_memory
 def estimate(
-    model: Model,
+    model: Model | Any,
     targets: Any,
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, int] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
@@ -75,7 +75,8 @@ def estimate(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path, or a model of another library
+        A path is read (`read`, `open_model`), and so are models of dimod, pgmpy, pyAgrum and networkx (see `adapters`).
         Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
         Labels ask for the marginal of each variable by itself.
@@ -152,6 +153,7 @@ def estimate(
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     settings = settings._replace(backend=backend)
+    model = as_model(model, "estimate")
     if proof is None and not verify:
         return answer_query(model, targets, evidence, settings, sequence, running)
     from dobrushin._proof import answer_with_proof, seed_of_plan
@@ -165,12 +167,12 @@ def estimate(
 @by_family
 @guard_memory
 def plan(
-    model: Model,
+    model: Model | Any,
     targets: Any,
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    evidence: Mapping[Any, int] | None = None,
+    evidence: Mapping[Any, Any] | None = None,
     method: str = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
@@ -207,7 +209,7 @@ def plan(
     ('dobrushin', 208, 6784)
     """
     settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    choice, part = _choose(model, targets, evidence, settings)
+    choice, part = _choose(as_model(model, "estimate"), targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
@@ -260,7 +262,6 @@ def _choose(
 
     `running` is how it will answer, if it will.
     """
-    check.instance(model, Model, "estimate", "model", "a model")
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         if _is_asked_nearby(model, targets, evidence, settings.method):
             if not model.is_whole or model._form.is_indexed:

@@ -20,7 +20,7 @@ from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
-from dobrushin._shared import validate as check
+from dobrushin._models.sources import as_model
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import (
     Lost,
@@ -207,7 +207,7 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
-    check.instance(model, Model, "estimate_many", "model", "a model")
+    model = as_model(model, "estimate_many")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
     deadline = read_time(time, "estimate_many")

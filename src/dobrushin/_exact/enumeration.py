@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -53,7 +54,7 @@ def distribution(model: Model) -> NDArray[np.float64]:
     array([[0.375, 0.125],
            [0.125, 0.375]])
     """
-    _check_model(model, "exact.distribution")
+    model = as_model(model, "exact.distribution")
     shape = _shape(model)
     total = math.prod(shape)
     log_weights = np.empty(total)
@@ -99,7 +100,7 @@ def influence(model: Model) -> NDArray[np.float64]:
            [0.3808, 0.    , 0.3808],
            [0.    , 0.4621, 0.    ]])
     """
-    _check_model(model, "exact.influence")
+    model = as_model(model, "exact.influence")
     graph = model.to_factor_graph()
     C = np.zeros((graph.n_variables, graph.n_variables))
     for i in range(graph.n_variables):
@@ -153,7 +154,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     >>> round(db.exact.total_variation(p, db.exact.distribution(model)), 4)
     0.2311
     """
-    _check_model(model, "exact.law")
+    model = as_model(model, "exact.law")
     p = _read_initial(model, initial)
     steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
     graph = model.to_factor_graph()
@@ -204,11 +205,6 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
     kept = axes if targets is None else check.positions(targets, axes, None, "exact.total_variation", "targets")
     summed = tuple(k for k in axes if k not in kept)
     return float(0.5 * np.abs((first - second).sum(axis=summed)).sum())
-
-
-def _check_model(model: object, function: str) -> None:
-    if not isinstance(model, Model):
-        raise ArgumentError(function, "model", "a model", model)
 
 
 def _shape(model: Model) -> tuple[int, ...]:

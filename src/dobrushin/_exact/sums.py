@@ -18,6 +18,7 @@ from dobrushin._exact.working import Working
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
+from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.running import BACKENDS
@@ -82,6 +83,7 @@ def marginals(
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
+    model = as_model(model, "exact.marginals")
     tables, limit = _read(model, memory_limit, "exact.marginals", backend)
     working = Working(progress=progress)
     groups = [(v,) for v in range(model.n_variables)]
@@ -133,6 +135,7 @@ def log_partition(
     >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
+    model = as_model(model, "exact.log_partition")
     tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
     given = _read_digits(model, evidence, "exact.log_partition")
     working = Working(progress=progress)
@@ -171,6 +174,7 @@ def most_likely(
     >>> db.exact.most_likely(model, evidence={2: 1}).states
     {0: -1, 1: -1, 2: 1}
     """
+    model = as_model(model, "exact.most_likely")
     tables, limit = _read(model, memory_limit, "exact.most_likely")
     given = _read_digits(model, evidence, "exact.most_likely")
     digits = np.full(model.n_variables, -1, dtype=np.int64)
@@ -205,9 +209,7 @@ def most_likely(
     return MostLikely(states, density, gap + rounding)
 
 
-def _read(model: Any, limit: Any, function: str, backend: str = "cpu") -> tuple[FactorTables, float]:
-    if not isinstance(model, Model):
-        raise ArgumentError(function, "model", "a model", model)
+def _read(model: Model, limit: Any, function: str, backend: str = "cpu") -> tuple[FactorTables, float]:
     check.choice(backend, BACKENDS, function, "backend")
     return model._form.tables(), sum_memory(limit, backend, function)
 

@@ -9,6 +9,7 @@ import numpy as np
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin.errors import ArgumentError
@@ -50,7 +51,7 @@ def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | Non
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
-    check.instance(model, Model, "influence", "model", "a model")
+    model = as_model(model, "influence")
     if not model.is_whole:
         raise ArgumentError("influence", "model", "a model that is made as a whole", model)
     check.choice(method, METHODS, "influence", "method")

@@ -17,7 +17,7 @@ from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import Rows, RowSource, influence_rows
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
-from dobrushin._shared import validate as check
+from dobrushin._models.sources import as_model
 from dobrushin._shared.arrays import frozen, row_entries
 
 _MAKING = RLock()
@@ -109,8 +109,6 @@ def known_influence(model: Model) -> KnownInfluence:
 
 def row_source(influence: Any, function: str) -> RowSource:
     """Rows of an `Influence`, or of a model's, computed when they are first asked for."""
-    if isinstance(influence, Model):
-        return known_influence(influence)
-    check.instance(influence, RowSource, function, "influence", "an Influence or a model")
-    source: RowSource = influence
-    return source
+    if isinstance(influence, RowSource):
+        return influence
+    return known_influence(as_model(influence, function, "influence", "an Influence or a model"))

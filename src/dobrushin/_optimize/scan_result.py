@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from dobrushin._influence import Influence, influence, row_source
+from dobrushin._influence import Influence, influence
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -38,7 +39,8 @@ class ScanResult:
 
 def whole(value: Influence | Model, function: str) -> Influence:
     """The influence on every variable."""
-    source = influence(value) if isinstance(value, Model) else row_source(value, function)
-    if not isinstance(source, Influence) or source.computed_rows is not None:
+    if not isinstance(value, Influence):
+        return influence(as_model(value, function, "influence", "an Influence or a model"))
+    if value.computed_rows is not None:
         raise ArgumentError(function, "influence", "a model or an Influence with all rows", value)
-    return source
+    return value

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence import Influence, row_source
+from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
@@ -84,6 +85,8 @@ def shortest_scan(
     >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
+    if not isinstance(influence, RowSource):
+        influence = as_model(influence, "shortest_scan", "influence", "an Influence or a model")
     if isinstance(influence, Model) and not influence.is_whole:
         return _shortest_nearby(
             influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,

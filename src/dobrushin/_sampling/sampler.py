@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dobrushin._models import Model
 from dobrushin._models.near import Region
+from dobrushin._models.sources import as_model
 from dobrushin._sampling.batches import Job, Outcome, run_batches
 from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, region_error, update_error
 from dobrushin._sampling.samples import Samples
@@ -187,7 +188,7 @@ def sample(
     >>> abs(float(run.states.mean())) < 0.05
     True
     """
-    check.instance(model, Model, "sample", "model", "a model")
+    model = as_model(model, "sample")
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")

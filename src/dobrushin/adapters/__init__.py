@@ -1,6 +1,7 @@
 """Other libraries: their models as ours and ours as theirs, one file here per library.
 
-networkx graphs and SciPy matrices need no adapter: models are built from them. Each library is imported when one of
+SciPy matrices need no adapter: models are built from them. What is here is also done where a model is asked for:
+``estimate(bqm, ...)`` reads it. Each library is imported when one of
 its names here is first used, and missed with one sentence that says what to install.
 """
 
@@ -11,17 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
+    from dobrushin.adapters.networkx import from_networkx
     from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
+    from dobrushin.adapters.pyagrum import from_pyagrum
 
 _HOME = {
     "CertifiedInference": "pgmpy",
     "DobrushinSampler": "dimod",
     "from_dimod": "dimod",
+    "from_networkx": "networkx",
     "from_pgmpy": "pgmpy",
+    "from_pyagrum": "pyagrum",
     "to_dimod": "dimod",
 }
 
-__all__ = ["CertifiedInference", "DobrushinSampler", "from_dimod", "from_pgmpy", "to_dimod"]
+__all__ = [
+    "CertifiedInference",
+    "DobrushinSampler",
+    "from_dimod",
+    "from_networkx",
+    "from_pgmpy",
+    "from_pyagrum",
+    "to_dimod",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
@@ -121,7 +122,7 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     >>> db.open_model(folder)
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
-    check.instance(model, Model, "write", "model", "a model")
+    model = as_model(model, "write")
     if format == "folder" or (format is None and _is_folder(path)):
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
             if not check.is_real(value) or value != usual:

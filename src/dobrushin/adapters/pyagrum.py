@@ -1,0 +1,73 @@
+"""pyAgrum: its Bayesian and Markov networks as factor graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dobrushin._models import FactorGraph
+from dobrushin._shared.extras import require
+from dobrushin.errors import ArgumentError
+from dobrushin.io.networks import normalise, sums_to_one
+
+
+def from_pyagrum(network: Any) -> FactorGraph:
+    """The factor graph of a pyAgrum network.
+
+    Parameters
+    ----------
+    network : pyagrum.BayesNet or pyagrum.MarkovRandomField
+        Tables of a Bayesian network must sum to 1, as for `from_pgmpy`.
+
+    Returns
+    -------
+    FactorGraph
+        Its labels are the names of the variables, in the order of the network's nodes, and its states have the labels
+        of pyAgrum. Variables with one state are not random and are left out.
+
+    Examples
+    --------
+    >>> import pyagrum  # doctest: +SKIP
+    >>> import dobrushin as db
+    >>> network = pyagrum.fastBN("rain{yes|no}->wet{yes|no}")  # doctest: +SKIP
+    >>> db.estimate(network, "rain", evidence={"wet": "yes"}).headline  # doctest: +SKIP
+    'P(rain = yes) = 0.71... exactly'
+    """
+    where = "adapters.from_pyagrum"
+    library = require("pyagrum", "pyagrum")
+    if isinstance(network, library.BayesNet):
+        nodes = sorted(network.nodes())
+        tables = [network.cpt(node) for node in nodes]
+    elif isinstance(network, library.MarkovRandomField):
+        nodes = sorted(network.nodes())
+        tables = [network.factor(scope) for scope in network.factors()]
+    else:
+        raise ArgumentError(where, "network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
+    variables = [network.variable(node) for node in nodes]
+    states = {variable.name(): tuple(variable.labels()) for variable in variables}
+    random = [name for name, labels in states.items() if len(labels) > 1]
+    if not random:
+        raise ArgumentError(where, "network", "a network with a variable of two or more states", list(states))
+    position = {name: i for i, name in enumerate(random)}
+    factors = []
+    for table in tables:
+        scope, weights = list(table.names), np.asarray(table.toarray(), dtype=np.float64)
+        if (bad := ~((weights >= 0) & (weights < np.inf))).any():
+            raise ArgumentError(where, "network", "of finite, non-negative weights", weights[bad][0], f"table {scope}")
+        if isinstance(network, library.BayesNet):
+            weights = _normalise(weights, scope[0], where)
+        # The last axis is that of the first variable.
+        own = [(position[name], size) for name, size in zip(scope[::-1], weights.shape, strict=True) if size > 1]
+        with np.errstate(divide="ignore"):
+            factors.append(([i for i, _ in own], np.log(weights).reshape([size for _, size in own])))
+    return FactorGraph([len(states[v]) for v in random], factors, random, state_names=[states[v] for v in random])
+
+
+def _normalise(weights: Any, name: str, where: str) -> Any:
+    """The probabilities of a variable given the others, along the last axis."""
+    sums, size = weights.sum(axis=-1), weights.shape[-1]
+    if not (fine := sums_to_one(sums, size)).all():
+        requirement = "of conditional probabilities, which sum to 1"
+        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {name!r}")
+    return normalise(weights.ravel(), sums.ravel(), size).reshape(weights.shape)

@@ -1,0 +1,161 @@
+"""One door for everything that stands for a model: paths, and models of other libraries."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import types
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin._models import sources
+from dobrushin._models.sources import as_model, source_of
+
+dimod = pytest.importorskip("dimod")
+needs_pyagrum = pytest.mark.skipif(importlib.util.find_spec("pyagrum") is None, reason="pyagrum is not installed")
+
+
+def path_graph():
+    graph = nx.path_graph(["sun", "rain", "wet"])
+    nx.set_edge_attributes(graph, {("sun", "rain"): -0.4, ("rain", "wet"): 0.7}, "weight")
+    graph.nodes["sun"]["field"] = 0.2
+    return graph
+
+
+MODEL = db.Ising({("sun", "rain"): -0.4, ("rain", "wet"): 0.7}, fields={"sun": 0.2})
+SCAN = db.Scan.systematic(3, 30)
+CALLS = {
+    "estimate": lambda model: db.estimate(model, "wet", evidence={"sun": 1}).mean,
+    "plan": lambda model: db.plan(model, "wet").method,
+    "estimate_many": lambda model: db.estimate_many(model, [("wet", None)])[0].mean,
+    "influence": lambda model: db.influence(model).matrix.toarray(),
+    "variation": lambda model: db.variation(model, SCAN, "wet").value,
+    "shortest_scan": lambda model: len(db.shortest_scan(model, "wet", tolerance=0.1).scan),
+    "greedy_scan": lambda model: db.greedy_scan(model, "wet", steps=9).variation.value,
+    "optimize": lambda model: db.optimize(model, SCAN, "wet").variation.value,
+    "sample": lambda model: db.sample(model, SCAN, chains=10, seed=1).states,
+    "coalescence": lambda model: db.coalescence(model, SCAN, runs=64, seed=1).value,
+    "exact_sample": lambda model: db.exact_sample(model, ["wet"], draws=10, seed=1).states,
+    "diagnose": lambda model: db.diagnose(model).n_variables,
+    "suggest_groups": db.suggest_groups,
+    "exact.marginals": lambda model: np.stack(db.exact.marginals(model)),
+    "exact.log_partition": lambda model: float(db.exact.log_partition(model)),
+    "exact.most_likely": lambda model: db.exact.most_likely(model).states,
+    "exact.distribution": db.exact.distribution,
+    "exact.influence": db.exact.influence,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_takes_a_model_takes_a_path_and_other_libraries(name, tmp_path):
+    db.write(MODEL, tmp_path / "model.npz")
+    expected = CALLS[name](MODEL)
+    for value in (tmp_path / "model.npz", str(tmp_path / "model.npz"), db.adapters.to_dimod(MODEL), path_graph()):
+        answer = CALLS[name](value)
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(answer, expected)
+        else:
+            assert answer == expected
+
+
+def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
+    path = tmp_path / "model.npz"
+    db.write(MODEL, path)
+    first = as_model(path, "test")
+    assert as_model(str(path), "test") is first
+    assert as_model(os.path.relpath(path), "test") is first
+    db.write(MODEL.condition({"sun": 1}), path)
+    assert as_model(path, "test").n_variables == 2
+    for k in range(20):
+        db.write(MODEL, tmp_path / f"{k}.npz")
+        as_model(tmp_path / f"{k}.npz", "test")
+    assert len(sources._files) <= sources._MOST_FILES
+
+
+def test_folders_are_opened(tmp_path):
+    db.write(db.Ising.grid(20, 20, couplings=0.1), tmp_path / "grid")
+    assert db.estimate(tmp_path / "grid", [0], tolerance=0.05).is_certified
+    assert not as_model(tmp_path / "grid", "test").is_whole
+
+
+def test_bits_of_dimod_are_asked_for_and_answered_as_bits():
+    bqm = dimod.BinaryQuadraticModel({"a": 1.0}, {("a", "b"): -2.0}, "BINARY")
+    assert db.estimate(bqm, "b", evidence={"a": 1}).states == [0, 1]
+    assert db.estimate(bqm, "b", evidence={"a": 1}).mean[1] == pytest.approx(np.exp(2) / (1 + np.exp(2)))
+
+
+def test_graphs_with_unaries_are_potts_models():
+    graph = nx.path_graph(3)
+    nx.set_edge_attributes(graph, 0.3, "weight")
+    graph.nodes[1]["unary"] = [0.0, 1.0, 0.0]
+    model = as_model(graph, "test")
+    assert isinstance(model, db.Potts)
+    assert model.unaries[1].tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, r"must be a model, the path of a file, or a model of dimod, pgmpy, pyAgrum or networkx\. Got 3"),
+        ("asia.bif", r"\(there is no such file\)\. Got 'asia\.bif'"),
+        (np.zeros((2, 2)), "must be a model"),
+        (nx.DiGraph([(0, 1)]), "an undirected simple graph"),
+        (nx.path_graph(2), "whose edges all have the attribute 'weight'"),
+        (dimod.BinaryQuadraticModel("SPIN"), "at least one variable"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_a_sentence(value, message):
+    with pytest.raises(db.ArgumentError, match=message):
+        db.estimate(value, "all")
+    with pytest.raises(db.ArgumentError, match="an Influence or a model"):
+        db.variation(3, SCAN)
+
+
+def test_a_broken_file_is_told_as_read_tells_it(tmp_path):
+    (tmp_path / "bad.bif").write_text("network {")
+    with pytest.raises(db.FormatError, match="expected"):
+        db.estimate(tmp_path / "bad.bif", "all")
+
+
+def test_no_library_is_imported_to_look():
+    code = (
+        "import sys, dobrushin as db; from dobrushin._models.sources import source_of\n"
+        "class Own: pass\n"
+        "assert source_of(Own()) is None\n"
+        "print([m for m in ('dimod', 'pgmpy', 'networkx', 'pyagrum', 'dobrushin.io') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_a_library_defined_here_is_read_after_one_line(monkeypatch):
+    class Chain:
+        length = 4
+
+    Chain.__module__ = "elsewhere.models"
+    assert source_of(Chain()) is None
+    monkeypatch.setitem(sources.SOURCES, "elsewhere", sources.Source("elsewhere", "here", "read_chain"))
+    monkeypatch.setitem(sys.modules, "here", types.SimpleNamespace(read_chain=read_chain))
+    assert db.estimate(Chain(), [0]).mean.tolist() == [0.5, 0.5]
+
+
+def read_chain(chain):
+    """The adapter of this test."""
+    return db.Ising.grid(1, chain.length, couplings=0.2)
+
+
+@needs_pyagrum
+def test_networks_of_pyagrum_give_pyagrums_answers():
+    import pyagrum
+
+    network = pyagrum.fastBN("a{yes|no}->b{x|y|z}<-c[2]->d<-a")
+    inference = pyagrum.LazyPropagation(network)
+    inference.setEvidence({"a": "no"})
+    inference.makeInference()
+    answer = db.estimate(network, "all", evidence={"a": "no"})
+    for name in ("b", "c", "d"):
+        np.testing.assert_allclose(answer[name].mean, inference.posterior(name).toarray(), atol=1e-9)
+        assert answer[name].states == list(network.variable(name).labels())
