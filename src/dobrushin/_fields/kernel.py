@@ -33,7 +33,7 @@ class FieldKernel(ArrayKernel):
     name: ClassVar[str] = "density"
     rate: ClassVar[float] = 2e7
     by_levels: ClassVar[bool] = False
-    batch: ClassVar[int] = 256
+    batch: ClassVar[int] = 128
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -85,17 +85,22 @@ class FieldKernel(ArrayKernel):
         region = self.region
         shared = (region.start, region.neighbor, self.couplings, *self.sites, *self.values)
         if not work.segment.is_random:
-            room = np.empty(x.shape[1])
+            room = _room(x.shape[1])
             for steps in self.steps_of_cycle(work):
-                field_steps(*steps, *shared, keys, room, x)
+                field_steps(*steps, *shared, keys, *room, x)
             return
-        room = np.empty(1)
+        room = _room(1)
         for chain, lists in enumerate(self.steps_of_chains(work, keys)):
             column = np.ascontiguousarray(x[:, chain : chain + 1])
             key = np.ascontiguousarray(keys[:, chain : chain + 1])
             for steps in lists:
-                field_steps(*steps, *shared, key, room, column)
+                field_steps(*steps, *shared, key, *room, column)
             x[:, chain : chain + 1] = column
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         raise NotImplementedError("states of fields are not counted")
+
+
+def _room(chains: int) -> tuple[NDArray[Any], ...]:
+    """What a step needs for each chain."""
+    return np.empty(chains), np.empty(chains, dtype=np.uint64), np.empty((3, chains))
