@@ -31,9 +31,9 @@ class FieldKernel(ArrayKernel):
     work_of_sites: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     name: ClassVar[str] = "density"
-    rate: ClassVar[float] = 2e7
+    rate: ClassVar[float] = 1.5e8
     by_levels: ClassVar[bool] = False
-    batch: ClassVar[int] = 128
+    batch: ClassVar[int] = 64
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -58,8 +58,8 @@ class FieldKernel(ArrayKernel):
         start = np.concatenate([[0], np.cumsum(sizes)])
         sets = [form.values_of(int(i)) for i in place[sizes > 0]]
         values = (frozen(start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
-        likelihood = (form.exposure[place] > 0) * 8.0 + (form.trials[place] > 0) * 30.0
-        work = 1.0 + likelihood + 0.5 * sizes
+        likelihood = (form.exposure[place] > 0) * 25.0 + (form.trials[place] > 0) * 130.0
+        work = 1.0 + likelihood + 4.0 * sizes
         return cls(
             region, sites, values, frozen(form.couplings.data[region.entry]), frozen(point[place]),
             frozen(error[place]), frozen(work),

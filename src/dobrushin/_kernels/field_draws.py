@@ -16,6 +16,7 @@ _ROOT2 = 1.4142135623730951
 _ATTEMPTS = 16000
 _AREA = 5e-4  # of a strip under exp(-z^2/2)
 _CELLS = 256  # of the table of places, per unit
+_BLOCK = 16  # chains that are looked at together
 _WIDE = 0.25  # intervals that are narrower, in standard deviations, have exact places
 
 
@@ -281,10 +282,11 @@ def _settle(words, low, high, z):
         k = np.uint32(min(np.int32(size), np.int32(_LAST)))
         x = _X[k]
         width = _X[k + np.uint32(1)] - x
-        value = math.copysign(x + (size - np.float64(np.int32(k))) * width, s)
-        # exp(-t) >= 1 - t for the ratio of the densities at both ends of the strip.
+        over = (size - np.float64(np.int32(k))) * width
+        # exp(-t) >= 1 - t for the ratio of the density to that at the edge of the strip.
         rough = np.float64(np.int32(words[chain] & np.uint64(2047)))
-        z[chain] = value if rough + 1.001 <= 2048.0 * (1.0 - width * (x + 0.5 * width)) else np.nan
+        sure = rough + 1.001 <= 2048.0 * (1.0 - over * (x + 0.5 * over))
+        z[chain] = math.copysign(x + over, s) if sure else np.nan
 
 
 @kernel
@@ -317,17 +319,45 @@ def _redraw(mean, root, low, high, from_place, to_place, exact, key, gamma, step
 
 
 @kernel
+def _move(c, inverse, deviation, z, xi):
+    for chain in range(c.size):
+        xi[chain] = c[chain] * inverse + z[chain] * deviation
+
+
+@kernel
+def _all_inside(x, low, high):
+    """Whether all numbers are in the interval; NaN is not."""
+    outside = 0
+    for k in range(x.size):
+        outside += 1 - np.int64((x[k] >= low) & (x[k] <= high))
+    return outside == 0
+
+
+@kernel
+def _draw_alone(m, c, low, high, from_place, to_place, key, gamma, step):
+    """One draw, of which the first attempt at once has settled nothing; narrow intervals have exact places."""
+    mean, root = c * (1.0 / m), math.sqrt(m)
+    a, b = (low - mean) * root, (high - mean) * root
+    exact = (high - low) * root < _WIDE
+    if exact:
+        from_place, to_place = _exact_place(a), _exact_place(b)
+    in_tail = a >= _EDGE or b <= -_EDGE
+    if in_tail or (exact and (to_place > _LAST or from_place < -_LAST)):
+        return draw_site(m, c, 0.0, 0.0, low, high, key, gamma, step)
+    return _redraw(mean, root, low, high, from_place, to_place, exact, key, gamma, step)
+
+
+@kernel
 def draw_normals(m, low, high, keys, step, c, words, room, xi):
     """One draw for each of many chains from exp(-m x^2/2 + c x) on [low, high].
 
     The first attempt is made for all chains at once; the few that it does not settle are drawn by themselves.
     """
     inverse, root = 1.0 / m, math.sqrt(m)
-    deviation = 1.0 / root
-    from_place, to_place, z = room[0], room[1], room[2]
+    from_place, to_place = room[0], room[1]
     exact = (high - low) * root < _WIDE
     if exact:
-        z[:] = np.nan
+        xi[:] = np.nan
     else:
         from_place[:] = -(_LAST + _TAIL)
         to_place[:] = _LAST + _TAIL
@@ -336,23 +366,17 @@ def draw_normals(m, low, high, keys, step, c, words, room, xi):
         if high < np.inf:
             _upper_places(c, inverse, root, high, to_place)
         _words(keys, np.uint64(step) << np.uint64(WORDS), words)
-        _settle(words, from_place, to_place, z)
-        for chain in range(c.size):
-            xi[chain] = c[chain] * inverse + z[chain] * deviation
-    for chain in range(c.size):
-        if (z[chain] == z[chain]) & (xi[chain] >= low) & (xi[chain] <= high):
+        _settle(words, from_place, to_place, room[2])
+        _move(c, inverse, 1.0 / root, room[2], xi)
+    for first in range(0, c.size, _BLOCK):
+        last = min(first + _BLOCK, c.size)
+        if _all_inside(xi[first:last], low, high):
             continue
-        mean, key, gamma = c[chain] * inverse, keys[0, chain], keys[1, chain]
-        a, b = (low - mean) * root, (high - mean) * root
-        if a >= _EDGE or b <= -_EDGE:
-            xi[chain] = draw_site(m, c[chain], 0.0, 0.0, low, high, key, gamma, step)
-            continue
-        if exact:
-            from_place[chain], to_place[chain] = _exact_place(a), _exact_place(b)
-            if to_place[chain] > _LAST or from_place[chain] < -_LAST:
-                xi[chain] = draw_site(m, c[chain], 0.0, 0.0, low, high, key, gamma, step)
-                continue
-        xi[chain] = _redraw(mean, root, low, high, from_place[chain], to_place[chain], exact, key, gamma, step)
+        for chain in range(first, last):
+            if not low <= xi[chain] <= high:
+                xi[chain] = _draw_alone(
+                    m, c[chain], low, high, from_place[chain], to_place[chain], keys[0, chain], keys[1, chain], step
+                )
 
 
 @kernel
