@@ -186,7 +186,7 @@ class FieldSpace:
         chance[finite] = 2.0**-49 * (
             np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
         )
-        place = 2.0**-44 * (reach + np.minimum(form.width, deviation))
+        place = 2.0**-42 * (reach + np.minimum(form.width, deviation))
         place[finite] = 0.0
         spanned = np.minimum(form.width, 16.0 * np.where(form.is_finite, np.inf, deviation))
         distance = self.variances * field + place + chance * spanned

@@ -31,9 +31,9 @@ class FieldKernel(ArrayKernel):
     work_of_sites: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     name: ClassVar[str] = "density"
-    rate: ClassVar[float] = 2e7
+    rate: ClassVar[float] = 1.5e8
     by_levels: ClassVar[bool] = False
-    batch: ClassVar[int] = 256
+    batch: ClassVar[int] = 64
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -58,8 +58,8 @@ class FieldKernel(ArrayKernel):
         start = np.concatenate([[0], np.cumsum(sizes)])
         sets = [form.values_of(int(i)) for i in place[sizes > 0]]
         values = (frozen(start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
-        likelihood = (form.exposure[place] > 0) * 8.0 + (form.trials[place] > 0) * 30.0
-        work = 1.0 + likelihood + 0.5 * sizes
+        likelihood = (form.exposure[place] > 0) * 25.0 + (form.trials[place] > 0) * 130.0
+        work = 1.0 + likelihood + 4.0 * sizes
         return cls(
             region, sites, values, frozen(form.couplings.data[region.entry]), frozen(point[place]),
             frozen(error[place]), frozen(work),
@@ -85,17 +85,22 @@ class FieldKernel(ArrayKernel):
         region = self.region
         shared = (region.start, region.neighbor, self.couplings, *self.sites, *self.values)
         if not work.segment.is_random:
-            room = np.empty(x.shape[1])
+            room = _room(x.shape[1])
             for steps in self.steps_of_cycle(work):
-                field_steps(*steps, *shared, keys, room, x)
+                field_steps(*steps, *shared, keys, *room, x)
             return
-        room = np.empty(1)
+        room = _room(1)
         for chain, lists in enumerate(self.steps_of_chains(work, keys)):
             column = np.ascontiguousarray(x[:, chain : chain + 1])
             key = np.ascontiguousarray(keys[:, chain : chain + 1])
             for steps in lists:
-                field_steps(*steps, *shared, key, room, column)
+                field_steps(*steps, *shared, key, *room, column)
             x[:, chain : chain + 1] = column
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         raise NotImplementedError("states of fields are not counted")
+
+
+def _room(chains: int) -> tuple[NDArray[Any], ...]:
+    """What a step needs for each chain."""
+    return np.empty(chains), np.empty(chains, dtype=np.uint64), np.empty((3, chains))

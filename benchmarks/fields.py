@@ -1,0 +1,167 @@
+"""What fields must reach: python benchmarks/fields.py [bounds] [coverage] [local] [updates] [carolina] [orthant].
+
+Every figure is printed with what it is compared with, from the same run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy import special, stats
+
+import dobrushin as db
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+
+def bounds(count: int = 1000) -> None:
+    """Influence, start, bias, total variation and tails against quadrature, with negative controls."""
+    from field_reference import KINDS
+    from test_fields import cases, check_case, check_influence
+
+    violated, caught = 0, dict.fromkeys(("start", "bias", "tv", "joint", "tail", "influence"), 0)
+    for rng, field in cases(count):
+        violated += bool(check_case(rng, field))
+    for rng, field in cases(count // 4, sizes=(1, 2)):
+        violated += check_influence(rng, field)
+    for rng, field in cases(count // 10, sizes=(1, 2, 3)):
+        for what in ("start", "bias", "tv", "joint", "tail"):
+            caught[what] += what in check_case(rng, field, {what: 0.3})
+        caught["influence"] += field.n_variables < 3 and check_influence(rng, field, 0.8)
+    print(f"bounds: {violated} of {count} random cases of {len(KINDS)} kinds violate a bound")
+    print(f"        with bounds that are too small, violations in {count // 10} cases: {caught}")
+
+
+def coverage(runs: int = 500) -> None:
+    """Ten fields at confidence 0.8, and the width of intervals against the normal one with the true deviation."""
+    from dobrushin._fields.anchor import space_of
+    from field_reference import KINDS, Grid, random_field
+
+    for number in range(10):
+        rng = np.random.default_rng(1000 + number)
+        kind = KINDS[number % len(KINDS)]
+        field = random_field(rng, kind, 2 + number % 2)
+        grid = Grid(field, space_of(field).anchor.point)
+        law = grid.marginal(grid.law, 0)
+        mean = float(grid.points[0] @ law)
+        sd = math.sqrt(float((grid.points[0] - mean) ** 2 @ law))
+        held, ratios = 0, []
+        for seed in range(runs):
+            answer = db.estimate(field, [0], tolerance=0.06 * sd, confidence=0.8, method="dobrushin", seed=seed)
+            held += bool(answer.lower[0] - 1e-6 * sd <= mean <= answer.upper[0] + 1e-6 * sd)
+            ratios.append(answer.half_width[0] / (stats.norm.ppf(0.9) * sd / math.sqrt(answer.chains)))
+        p = stats.binom.cdf(held, runs, 0.8)
+        bounded = "bounded" if field._form.is_bounded[0] else "unbounded"
+        print(f"coverage: {kind:10s} {bounded:9s} {held / runs:.3f} (binomial p {p:.2g}), "
+              f"width {np.mean(ratios):.2f} x normal, {answer.chains} chains")  # fmt: skip
+
+
+def local() -> None:
+    """The mean of one site of large grids, within 0.01 of its standard deviation."""
+    for side in (100, 1000):
+        rng = np.random.default_rng(0)
+        field = db.GaussianField.grid(side, side, rho=0.9, linear=rng.normal(size=side * side))
+        site = (side // 2) * (side + 1)
+        sd = 1.25  # about 1.25 for an inner site at rho 0.9
+        db.estimate(field, [site], tolerance=0.01 * sd, method="local")
+        start = time.perf_counter()
+        answer = db.estimate(field, [site], tolerance=0.01 * sd, method="local")
+        seconds = time.perf_counter() - start
+        print(f"local: n = {side * side:8d}: {answer.mean[0]:.4f} within {answer.half_width[0]:.2g} in {seconds:.4f} s")
+
+
+def updates() -> None:
+    """Updates per second of a truncated field, against a loop over sites with scipy.special over chains."""
+    rows, chains, sweeps = 30, 1024, 200
+    field = db.GaussianField.grid(rows, rows, rho=0.9, lower=0.0)
+    scan = db.Scan.systematic(900, 900 * sweeps)
+    db.sample(field, db.Scan.systematic(900, 900), chains=chains, seed=0)
+    start = time.perf_counter()
+    ours_states = db.sample(field, scan, chains=chains, seed=1).states
+    ours = 900 * sweeps * chains / (time.perf_counter() - start)
+    plain_states, plain = _plain_loop(field, chains, 3)
+    print(f"updates: {ours:.3g} per second against {plain:.3g} of the plain loop: {ours / plain:.1f} x "
+          f"({os.cpu_count()} cores; means {ours_states.mean():.3f} and, after 3 sweeps, {plain_states.mean():.3f})")  # fmt: skip
+
+
+def _plain_loop(field: db.GaussianField, chains: int, sweeps: int) -> tuple[np.ndarray, float]:
+    """Inverse distribution function from the better tail, vectorised over chains."""
+    matrix, rng = field.precision, np.random.default_rng(0)
+    rows = []
+    for i in range(field.n_variables):
+        span = slice(matrix.indptr[i], matrix.indptr[i + 1])
+        off = matrix.indices[span] != i
+        rows.append((matrix.indices[span][off], matrix.data[span][off], float(matrix[i, i]), field.linear[i]))
+    x = np.full((field.n_variables, chains), 0.5)
+    start = time.perf_counter()
+    for _ in range(sweeps):
+        for i, (near, weights, own, linear) in enumerate(rows):
+            mean, sd = (linear - weights @ x[near]) / own, 1 / math.sqrt(own)
+            # Upper tails: P(Z > a) is precise where a is large.
+            least = special.ndtr(-(field.upper[i] - mean) / sd)
+            most = special.ndtr(-(field.lower[i] - mean) / sd)
+            x[i] = mean - sd * special.ndtri(least + rng.random(chains) * (most - least))
+    return x, field.n_variables * sweeps * chains / (time.perf_counter() - start)
+
+
+def carolina() -> None:
+    """Log relative risks of the counties of North Carolina (DOBRUSHIN_DATA names the data folder)."""
+    folder = os.environ.get("DOBRUSHIN_DATA")
+    if folder is None:
+        print("carolina: skipped, DOBRUSHIN_DATA is not set")
+        return
+    from dobrushin.experiments.disease_mapping import compare, read_counties
+
+    start = time.perf_counter()
+    counties = read_counties(Path(folder))
+    answer = counties.estimate(seed=1)
+    seconds = time.perf_counter() - start
+    worst, outside = compare(counties, answer, sweeps=20_000, seed=2)
+    print(f"carolina: {len(answer)} intervals in {seconds:.1f} s; widest {answer.half_width.max():.3f}; "
+          f"against long Gibbs runs: {outside} outside, largest difference of means {worst:.3f}")  # fmt: skip
+
+
+def orthant() -> None:
+    """A normal law in 100 dimensions that is truncated to positive values, against exact values of rejection."""
+    rng = np.random.default_rng(0)
+    n, rho = 100, 0.6
+    chain = np.eye(n) + np.diag(np.full(n - 1, -rho / 2), 1) + np.diag(np.full(n - 1, -rho / 2), -1)
+    field = db.GaussianField(chain, linear=0.5, lower=0.0)
+    start = time.perf_counter()
+    answer = db.estimate(field, [0, n // 2, db.Exceeds(n // 2, 2.0)], tolerance=0.02, seed=1)
+    seconds = time.perf_counter() - start
+    mean, error = _chain_means(chain, 0.5)
+    print(f"orthant: 3 targets of {n} truncated variables in {seconds:.2f} s: {answer.mean.round(4)}; exact means "
+          f"{mean[0]:.4f} and {mean[n // 2]:.4f} (transfer matrices, error {error:.1g})")  # fmt: skip
+    del rng
+
+
+def _chain_means(precision: np.ndarray, linear: float) -> tuple[np.ndarray, float]:
+    """Means of a truncated chain, by messages on Gauss-Legendre nodes."""
+    answers = []
+    for nodes in (200, 300):
+        x, w = np.polynomial.legendre.leggauss(nodes)
+        x, w = 6.0 * (x + 1), 6.0 * w
+        own = np.exp(-0.5 * x * x + linear * x) * w
+        pair = np.exp(-precision[0, 1] * np.outer(x, x))
+        n = len(precision)
+        left, right = [np.ones(nodes)], [np.ones(nodes)]
+        for _ in range(n - 1):
+            for messages in (left, right):
+                message = pair @ (own * messages[-1])
+                messages.append(message / message.max())
+        laws = [own * left[i] * right[n - 1 - i] for i in range(n)]
+        answers.append(np.array([x @ law / law.sum() for law in laws]))
+    return answers[1], float(np.abs(answers[1] - answers[0]).max())
+
+
+PARTS = {part.__name__: part for part in (bounds, coverage, local, updates, carolina, orthant)}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()

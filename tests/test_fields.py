@@ -1,0 +1,396 @@
+"""Fields: theorems against quadrature, with the unsound look-alikes as negative controls."""
+
+import math
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy import sparse, special, stats
+
+import dobrushin as db
+from dobrushin._fields.anchor import space_of
+from dobrushin._fields.certificate import proxy
+from dobrushin._kernels import field_draws
+from dobrushin._kernels.generator import streams
+from dobrushin._variation import Objective
+from field_reference import KINDS, Grid, random_field
+
+TWO = [[2.0, -1.0], [-1.0, 2.0]]
+# Quadrature is good to about this, relatively.
+CLOSE = 1e-6
+
+
+def cases(count, kinds=KINDS, sizes=(1, 2, 3, 4)):
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        yield rng, random_field(rng, kinds[seed % len(kinds)], int(rng.choice(sizes)))
+
+
+def check_case(rng, field, shrink=None):
+    """What is violated of all bounds on one case; `shrink` makes one kind of bound too small on purpose."""
+    shrink = shrink or {}
+    space = space_of(field)
+    n = field.n_variables
+    point = space.anchor.point + 0.0
+    grid = Grid(field, point)
+    start = grid.nearest(point + rng.normal(size=n) * rng.choice([0.1, 1.5]) / np.sqrt(field._form.diagonal))
+    x0 = np.array([grid.points[i][start[i]] for i in range(n)])
+    anchor = space.anchor_at(x0)
+    faults = []
+    far = anchor.initial * anchor.unit * shrink.get("start", 1.0)
+    for i in range(n):
+        true = float(np.abs(grid.points[i] - x0[i]) @ grid.marginal(grid.law, i))
+        if true > far[i] * (1 + CLOSE) + 1e-12:
+            faults.append("start")
+    order = rng.integers(0, n, size=int(rng.integers(1, 3 * n + 2)))
+    order = np.concatenate([rng.permutation(n), order]) if rng.random() < 0.7 else order
+    law = grid.run(order, start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", db.VacuousBoundWarning)
+        bound = db.variation(field, db.Scan(order), initial=x0)
+    distances, tvs = bound.per_variable * shrink.get("bias", 1.0), bound.tv_per_variable * shrink.get("tv", 1.0)
+    for i in range(n):
+        gap = grid.marginal(law, i) - grid.marginal(grid.law, i)
+        if abs(float(grid.points[i] @ gap)) > distances[i] + CLOSE * anchor.unit[i]:
+            faults.append("bias")
+        if i in order and 0.5 * np.abs(gap).sum() > tvs[i] + CLOSE:
+            faults.append("tv")
+    if 0.5 * np.abs(law - grid.law).sum() > bound.tv_bound * shrink.get("joint", 1.0) + CLOSE:
+        faults.append("joint")
+    weights = rng.random(n) * (rng.random(n) < 0.7) + 1e-3
+    sigma2 = proxy(space, order, Objective(np.arange(n), weights, False)) * shrink.get("tail", 1.0)
+    values = sum(w * p.reshape([-1 if k == i else 1 for k in range(n)]) for i, (w, p) in enumerate(zip(weights, grid.points, strict=True)))  # fmt: skip  # noqa: E501
+    centred = values - float((values * law).sum())
+    for t in (-3.0, -1.0, -0.3, 0.3, 1.0, 3.0):
+        rate = t / math.sqrt(sigma2)
+        top = float((rate * centred)[law > 1e-200].max())
+        if math.log(float((law * np.exp(np.minimum(rate * centred - top, 0.0))).sum())) + top > 0.5 * t * t + CLOSE:
+            faults.append("tail")
+    return faults
+
+
+def check_influence(rng, field, shrink=1.0):
+    """Whether moving one neighbour can move the mean of a variable by more than the bound."""
+    form, space = field._form, space_of(field)
+    matrix = db.influence(field).matrix.toarray() * shrink
+    point = space.anchor.point
+    grid = Grid(field, point)
+    for i in range(field.n_variables):
+        law = grid.conditional(i)
+        means = (law * grid.points[i].reshape([-1 if k == i else 1 for k in range(grid.n)])).sum(axis=i, keepdims=True)
+        for j in range(field.n_variables):
+            if j == i or not form.couplings[i, j]:
+                continue
+            steps = np.diff(grid.points[j])
+            moved = np.abs(np.diff(means, axis=j)).max(axis=tuple(k for k in range(grid.n) if k != j))
+            if (moved > matrix[i, j] * steps * (1 + CLOSE) + 1e-9 * steps.max()).any():
+                return True
+    return False
+
+
+def test_bounds_hold_against_quadrature():
+    for rng, field in cases(48, sizes=(1, 2, 3)):
+        assert check_case(rng, field) == []
+    for rng, field in cases(6, sizes=(4,)):
+        assert check_case(rng, field) == []
+
+
+def test_influence_holds_against_quadrature():
+    for rng, field in cases(30, sizes=(1, 2)):
+        assert not check_influence(rng, field)
+
+
+@pytest.mark.parametrize("what, share", [("start", 0.5), ("bias", 0.3), ("tv", 0.3), ("joint", 0.3), ("tail", 0.3)])
+def test_bounds_that_are_too_small_are_caught(what, share):
+    """Negative controls: each kind of bound, made too small, is violated in some case."""
+    assert any(what in check_case(rng, field, {what: share}) for rng, field in cases(60, sizes=(1, 2, 3)))
+
+
+def test_an_influence_that_is_too_small_is_caught():
+    assert any(check_influence(rng, field, 0.8) for rng, field in cases(30, sizes=(2,)))
+
+
+def test_each_influence_bound_is_needed():
+    """The variance bounds: each is attained, so that a tenth less is violated."""
+    free = db.GaussianField(TWO)
+    assert db.influence(free).theorems == {"strong convexity": 2}
+    centred = db.GaussianField(TWO, lower={0: -0.5}, upper={0: 0.5})
+    assert "centred truncated normal" in db.influence(centred).theorems
+    known = db.GaussianField(TWO, lower=[0.0, 4.0], upper=[1.0, 5.0])
+    assert "known range of the neighbours" in db.influence(known).theorems
+    spin = db.GaussianField(TWO, levels={0: [-1, 1]})
+    assert "values of the variable" in db.influence(spin).theorems
+    for field in (free, centred, known, spin):
+        rng = np.random.default_rng(0)
+        assert not check_influence(rng, field)
+        assert check_influence(rng, field, 0.9)
+
+
+def test_a_likelihood_adds_no_curvature_on_an_unbounded_interval():
+    """A look-alike: taking the curvature of the likelihood at the mode into m_i."""
+    field = db.GaussianField([[1.0, -0.9], [-0.9, 1.0]]).poisson([0, 0], exposure=1e-4)
+    assert db.influence(field).matrix.toarray()[0, 1] == pytest.approx(0.9)
+    improper = sparse.csr_array(np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    with pytest.raises(db.ArgumentError, match="positive definite"):
+        db.GaussianField(improper)
+
+
+def test_marginal_distances_of_a_random_start_are_not_enough():
+    """Section on starts: from the product of the marginals every W1 is 0, and yet one update moves x_3."""
+    precision = np.array([[1, -0.8, -0.5], [-0.8, 1.6, -0.5], [-0.5, -0.5, 1.5]])
+    covariance = np.linalg.inv(precision)
+    pull = -precision[2, :2] / precision[2, 2]
+    true = math.sqrt(covariance[2, 2])
+    drawn = math.sqrt(1 / precision[2, 2] + pull**2 @ np.diag(covariance)[:2])
+    assert math.sqrt(2 / math.pi) * abs(true - drawn) > 0.1  # W1 of centred normals; with b_0 = 0 it would be 0
+
+
+def test_a_supersolution_must_not_be_negative():
+    matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
+    a = np.array([-1.0, -1.0])
+    assert (a >= matrix @ a + 0.5).all()  # and yet it bounds nothing
+    with pytest.raises(db.CertificateError, match="spectral radius of 1 or more"):
+        db.variation(db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]]), db.Scan([0]))
+
+
+def test_random_scans_and_given_starts_are_certified():
+    field = db.GaussianField(TWO, linear=[1.0, 0.0])
+    far = db.variation(field, db.Scan([0, 1, 0]), weights=[1, 0], initial=[50.0, -50.0])
+    near = db.variation(field, db.Scan([0, 1, 0]), weights=[1, 0])
+    assert near.value < far.value
+    grid_mean = np.linalg.solve(TWO, [1.0, 0.0])[0]
+    x = np.array([50.0, -50.0])
+    for i in (0, 1, 0):
+        x[i] = ([1.0, 0.0][i] + x[1 - i]) / 2
+    assert abs(x[0] - grid_mean) <= far.value
+    random = db.variation(field, db.Scan.uniform(2, 200), targets=[0])
+    assert random.tv_bound < 1e-6
+
+
+# -- draws -----------------------------------------------------------------------------------
+
+SITES = [
+    (1.0, 0.0, 0.0, 0.0, -np.inf, np.inf),
+    (2.0, 3.0, 0.0, 0.0, -1.0, 0.5),
+    (1.0, -30.0, 0.0, 0.0, 0.0, np.inf),
+    (1.0, 30.0, 0.0, 0.0, -np.inf, 0.0),
+    (1.0, 0.0, 0.0, 0.0, 30.0, 30.0 + 1e-8),
+    (0.5, 7.0, 3.0, 0.0, -np.inf, np.inf),
+    (0.01, 1000.0, 1e-3, 0.0, -np.inf, np.inf),
+    (0.5, -7.0, 30.0, 0.0, -2.0, np.inf),
+    (0.3, 2.0, 0.0, 4.0, -np.inf, np.inf),
+    (1e-3, 300.0, 0.0, 1000.0, -np.inf, 2.0),
+    (1.0, 1000.0, 2.0, 3.0, -1.0, 1.0),
+]
+
+
+def site_law(m, c, E, N, low, high, x):
+    """The distribution function of a site on a fine grid around draws x."""
+    sd = x.std()
+    a, b = max(low, x.min() - 3 * sd), min(high, x.max() + 3 * sd)
+    nodes = np.linspace(a, b, 100_001)
+    psi = 0.5 * m * nodes**2 - c * nodes + E * np.exp(nodes) + N * np.logaddexp(0, nodes)
+    density = np.exp(-(psi - psi.min()))
+    cdf = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return lambda y: np.interp(y, nodes, cdf / cdf[-1])
+
+
+def draws_of(site, count=20_000, seed=7):
+    m, c, E, N, low, high = site
+    field = db.GaussianField([[m]], c, lower=low, upper=high)
+    form = field._form.with_parts(exposure=np.array([E]), trials=np.array([N]))
+    scan, field = db.Scan([0]), form.to_model(None)
+    return db.sample(field, scan, chains=count, seed=seed).states[:, 0]
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_draws_have_the_law_of_the_site(site):
+    x = draws_of(site)
+    assert x.min() >= site[4] and x.max() <= site[5]
+    assert stats.kstest(x, site_law(*site, x)).pvalue > 1e-4
+
+
+def test_a_proposal_at_a_computed_mode_is_caught():
+    """A look-alike: proposing N(mode, 1/m) as if the mode were exact. Its acceptance ratio exceeds 1."""
+    m, c, E = 1.0, 0.0, 1e-3
+    mode = -special.lambertw(E).real + 0.01
+
+    def psi(x):
+        return 0.5 * m * x * x - c * x + E * math.exp(x)
+
+    assert math.exp(-(psi(-8.0) - psi(mode)) + 0.5 * m * (-8.0 - mode) ** 2) > 1.0
+    for x in (-8.0, 0.3, 5.0):
+        slope = m * mode - c + E * math.exp(mode)
+        assert psi(x) - psi(mode) - slope * (x - mode) - 0.5 * m * (x - mode) ** 2 >= 0
+
+
+def test_wrong_draws_are_caught():
+    """Negative control of the test: draws of a site that is a little different."""
+    x = draws_of((1.0, 0.05, 0.0, 0.0, -np.inf, np.inf))
+    assert stats.kstest(x, site_law(1.0, 0.0, 0.0, 0.0, -np.inf, np.inf, x)).pvalue < 1e-4
+
+
+def test_draws_depend_on_the_seed_alone():
+    field = db.GaussianField.grid(4, 5, rho=0.8, lower=0.0).poisson({3: 2})
+    scan = db.Scan.systematic(20, 100)
+    many = db.sample(field, scan, chains=700, seed=3).states
+    assert (db.sample(field, scan, chains=100, seed=3).states == many[:100]).all()
+    assert not (db.sample(field, scan, chains=100, seed=4).states == many[:100]).any()
+    random = db.sample(field, db.Scan.uniform(20, 50), chains=70, seed=3).states
+    assert (db.sample(field, db.Scan.uniform(20, 50), chains=9, seed=3).states == random[:9]).all()
+
+
+def test_values_of_finite_sets_are_drawn():
+    field = db.GaussianField(TWO, levels={0: [-1, 0.5, 2]})
+    states = db.sample(field, db.Scan([0]), chains=40_000, seed=1, initial=[0.5, 1.0]).states
+    values = np.array([-1, 0.5, 2])
+    weights = np.exp(-(values**2) + 1.0 * values)
+    share = np.array([(states[:, 0] == v).mean() for v in values])
+    assert np.abs(share - weights / weights.sum()).max() < 0.015
+
+
+# -- estimates -------------------------------------------------------------------------------
+
+
+def test_exact_answers_of_gaussian_fields():
+    rng = np.random.default_rng(1)
+    field = random_field(rng, "gaussian", 4)
+    mean = np.linalg.solve(field.precision.toarray(), field.linear)
+    sd = np.sqrt(np.diag(np.linalg.inv(field.precision.toarray())))
+    targets = [0, 3, db.Exceeds(1, mean[1] + 0.3), db.Between(2, mean[2] - sd[2], mean[2] + sd[2])]
+    truth = [mean[0], mean[3], special.ndtr(-0.3 / sd[1]), special.ndtr(1) - special.ndtr(-1)]
+    for method in ("auto", "local"):
+        answer = db.estimate(field, targets, tolerance=1e-6, method=method)
+        assert (answer.lower <= truth).all() and (truth <= answer.upper).all() and answer.half_width.max() < 1e-9
+        assert answer.confidence == 1
+    assert db.estimate(field, targets).plan.method == "exact"
+
+
+def test_local_answers_hold_and_a_region_without_its_border_is_caught():
+    rng = np.random.default_rng(2)
+    field = db.GaussianField.grid(40, 40, rho=0.95, linear=rng.normal(size=1600) + 1.0)
+    true = float(sparse.linalg.spsolve(sparse.csc_array(field.precision), field.linear)[820])
+    answer = db.estimate(field, [820], tolerance=0.5, method="local")
+    assert answer.lower[0] <= true <= answer.upper[0] and answer.half_width[0] <= 0.5
+    assert abs(answer.mean[0] - true) > 1e-6  # the region alone is wrong: what is outside has to be bounded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_estimates_agree_with_quadrature(kind):
+    rng = np.random.default_rng(5)
+    field = random_field(rng, kind, 3)
+    grid = Grid(field, space_of(field).anchor.point)
+    laws = [grid.marginal(grid.law, i) for i in range(3)]
+    means = [float(p @ law) for p, law in zip(grid.points, laws, strict=True)]
+    sd = [math.sqrt(max(float(p**2 @ law) - m * m, 1e-6)) for p, law, m in zip(grid.points, laws, means, strict=True)]
+    threshold = float(np.median(grid.points[0]))
+    stat = db.Statistic(lambda x: np.maximum(x[:, 0], x[:, 1]), {0: 1, 2: 1}, (-math.inf, math.inf), "largest")
+    answer = db.estimate(field, [0, 1, 2, stat], tolerance=0.2 * max(sd), method="dobrushin", seed=3)
+    mesh = np.maximum(grid.points[0][:, None], grid.points[2][None, :])
+    means.append(float((grid.law.sum(axis=1) * mesh).sum()))
+    assert (answer.lower <= means).all() and (means <= answer.upper).all()
+    assert answer.half_width.max() <= 0.2 * max(sd) * (1 + 1e-9)
+    event = db.estimate(field, db.Exceeds(0, threshold), tolerance=0.05, method="dobrushin", seed=3)
+    if kind != "mixed":
+        cdf = np.interp(threshold, grid.points[0], np.cumsum(laws[0]) - 0.5 * laws[0])
+        assert event.lower[0] - 0.01 <= 1 - cdf <= event.upper[0] + 0.01
+
+
+def test_intervals_cover_and_fail_without_their_bias_or_their_width():
+    """Coverage at confidence 0.8 over seeds; a quick share of benchmarks/fields.py."""
+    field = db.GaussianField([[1.0, -0.9], [-0.9, 1.0]], linear=[0.5, 0.0], lower=-1.0, upper=2.0)
+    grid = Grid(field, space_of(field).anchor.point)
+    true = float(grid.points[0] @ grid.marginal(grid.law, 0))
+    held, thin, widths = 0, 0, []
+    for seed in range(60):
+        answer = db.estimate(field, [0], tolerance=0.08, confidence=0.8, method="dobrushin", seed=seed)
+        held += bool(answer.lower[0] <= true <= answer.upper[0])
+        middle, half = 0.5 * (answer.lower[0] + answer.upper[0]), answer.half_width[0]
+        thin += bool(abs(middle - true) <= 0.1 * half)
+        widths.append(half)
+    assert held >= 0.8 * 60 - 3 * math.sqrt(60 * 0.16)
+    assert thin < 0.8 * 60 - 3 * math.sqrt(60 * 0.16)  # a tenth of the width does not cover
+    assert max(widths) <= 0.08
+
+
+def test_plans_and_data_frames():
+    field = db.GaussianField.car(nx.cycle_graph(5), rho=0.8, labels=list("abcde")).poisson([1, 0, 2, 4, 1], 2.0)
+    plan = db.plan(field, ["a", db.Exceeds("b", 0.5)], tolerance=0.1)
+    assert plan.method == "dobrushin" and plan.scan is not None and plan.chains > 0
+    frame = db.estimate(field, ["a", db.Exceeds("b", 0.5)], tolerance=0.1, seed=1).to_dataframe()
+    assert list(frame["target"]) == ["a", "b > 0.5"] and list(frame["state"]) == ["mean", "probability"]
+    early = db.estimate(field, "all", tolerance=0.02, seed=1, time=0.05)
+    assert (early.upper > early.lower).all()
+    with pytest.raises(db.BudgetError):
+        db.estimate(field, "all", tolerance=0.01, seed=1, budget=1000)
+
+
+# -- input -----------------------------------------------------------------------------------
+
+BAD = [
+    (lambda: db.GaussianField([[1, 0.2], [0.3, 1]]), "symmetric"),
+    (lambda: db.GaussianField([[1, 0.0], [0.0, 0]]), "positive on the diagonal"),
+    (lambda: db.GaussianField([[1, -2.0], [-2.0, 1]]), "positive definite"),
+    (lambda: db.GaussianField(np.eye(3) - 0.6 * (np.ones((3, 3)) - np.eye(3))), "positive definite"),
+    (lambda: db.GaussianField([1.0, 2.0]), "square matrix"),
+    (lambda: db.GaussianField(TWO, linear=[1.0, math.nan]), "'linear'"),
+    (lambda: db.GaussianField(TWO, lower=1.0, upper=1.0), "above 'lower'"),
+    (lambda: db.GaussianField(TWO, lower=[0.0, math.nan]), "'lower'"),
+    (lambda: db.GaussianField(TWO, levels={0: [1.0]}), "two or more different"),
+    (lambda: db.GaussianField(TWO, levels={0: [0, 1]}, lower={0: 0.0}), "infinite for variables with levels"),
+    (lambda: db.GaussianField(TWO).poisson([1, -2]), "whole numbers"),
+    (lambda: db.GaussianField(TWO).poisson([1, 2.5]), "whole numbers"),
+    (lambda: db.GaussianField(TWO).poisson([1, 2], exposure=0.0), "'exposure'"),
+    (lambda: db.GaussianField(TWO).bernoulli([1, 2]), "number of trials"),
+    (lambda: db.GaussianField(TWO).normal([1, 2], precision=-1.0), "'precision'"),
+    (lambda: db.GaussianField(TWO, levels={0: [0, 1]}).poisson([1, 2]), "continuous variables"),
+    (lambda: db.GaussianField.car(nx.path_graph(3), rho=1.0), "'rho'"),
+    (lambda: db.GaussianField.car(nx.empty_graph(2), rho=0.5), "isolated"),
+    (lambda: db.GaussianField.grid(3, 3, rho=1.5), "'rho'"),
+    (lambda: db.GaussianField.leroux(np.array([[0, 1], [0, 0]]), rho=0.5), "undirected"),
+    (lambda: db.Exceeds(0, math.inf), "'threshold'"),
+    (lambda: db.Between(0, 1.0, 0.0), "above 'low'"),
+    (lambda: db.variation(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[-1.0, 0.0]), "inside the box"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], method="coalescence"), "'method'"),
+    (lambda: db.estimate(db.GaussianField(TWO), db.Joint(0, 1)), "means, Exceeds"),
+    (lambda: db.estimate(db.GaussianField(TWO), [7]), "labels of the model"),
+    (lambda: db.estimate(db.Ising({(0, 1): 0.1}), db.Exceeds(0, 1.0)), "about a field"),
+    (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
+    (lambda: db.influence(db.GaussianField(TWO), method="paper"), "'best' for a field"),
+    (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "but for a field"),
+]
+
+
+@pytest.mark.parametrize("call, words", BAD)
+def test_bad_input_gets_a_sentence(call, words):
+    with pytest.raises(db.ArgumentError, match=words):
+        call()
+
+
+def test_a_field_that_fails_dobrushins_condition_says_which_rows():
+    field = db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]])
+    with pytest.raises(db.CertificateError, match=r"rows are those of 0 .*would have to be above 1.2"):
+        db.estimate(field, [0], method="dobrushin")
+
+
+def test_graphs_of_all_kinds_give_the_same_prior():
+    graph = nx.cycle_graph(4)
+    adjacency = nx.to_scipy_sparse_array(graph)
+
+    class Weights:  # the face of libpysal's
+        sparse = adjacency
+        id_order = (0, 1, 2, 3)
+
+    fields = [db.GaussianField.leroux(g, rho=0.7) for g in (graph, adjacency, adjacency.toarray(), Weights())]
+    assert all((f.precision != fields[0].precision).nnz == 0 for f in fields)
+
+
+def test_modes_are_found_from_anywhere():
+    keys = streams(np.uint64(1), np.uint64(2), 0, 1)
+    assert keys.shape == (2, 1)
+    for m, c, E, N in [(1e-6, 5.0, 1e15, 0.0), (1.0, -1e8, 3.0, 2.0), (1e-8, 1e6, 1e-10, 1e6), (3.0, 1e9, 1e-3, 0.0)]:
+        x = field_draws.find_mode(m, c, E, N, -np.inf, np.inf)
+        slope = m * x - c + E * math.exp(min(x, 700)) + N * special.expit(x)
+        bend = m + E * math.exp(min(x, 700)) + N * special.expit(x) * special.expit(-x)
+        assert abs(slope) <= 0.02 * math.sqrt(bend) + 1e-6 * abs(c)
