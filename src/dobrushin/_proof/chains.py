@@ -123,7 +123,7 @@ def _targets(question: Question) -> list[tuple[list[int], tuple[int, ...]]]:
 def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bool) -> NDArray[np.int64]:
     """For each block how many outcomes are in each joint state; of sets also how many are open, below 0."""
     blocks, count, cells = np.arange(len(digits)) // block, -(-len(digits) // block), math.prod(sizes)
-    settled: NDArray[Any] = (digits >= 0).all(axis=1)
+    settled = np.asarray((digits >= 0).all(axis=1))
     cell = np.ravel_multi_index(tuple(digits[settled].astype(np.int64).T), sizes)
     counts = np.bincount(blocks[settled] * cells + cell, minlength=count * cells).reshape(count, cells)
     if not is_sets:
