@@ -1,4 +1,4 @@
-"""A forger of proofs: it knows the format, and makes every checksum, every word and the seed of the plan right again."""
+"""A forger of proofs: it knows the format, and makes checksums, words and the seed of the plan right again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import zipfile
 
 import numpy as np
 
-# Changes after which the claim is as true as before, where nothing is drawn: names for the same thing.
-HARMLESS = ("tolerance", "fingerprint", "variables", "names", "positions", "sweeps")
+# What a claim may not be made stronger by; other changes may leave a proof of a claim that is still true.
+STRICT = ("lower", "upper", "confidence", "drawn", "means", "block", "entropy")
 
 
 class Forgery:
@@ -93,14 +93,14 @@ def put(document, path, change):
 
 def unit_of(forgery, path):
     """What the end of an interval was rounded to."""
-    side, question, row = path[1:]
+    _, question, row = path[1:]
     claim = forgery.document["claim"]
     width = claim["upper"][question][row] - claim["lower"][question][row]
     return max(1e-5 * width, 1e-11)
 
 
 def forgeries(path, rng):
-    """Changed files: (what was done, the forgery, whether the claim may still be true)."""
+    """Changed files: (what was done, the forgery, whether it must fail whatever is true)."""
     honest = Forgery(path)
     for place in numbers(honest.document):
         for sign in (-1, 1):
@@ -109,26 +109,21 @@ def forgeries(path, rng):
                 inwards = sign if place[1] == "lower" else -sign
                 if inwards < 0 or honest.document["claim"][place[1]][place[2]][place[3]] in (0.0, 1.0):
                     continue  # a wider interval is as true
-                put(forged.document, place, lambda x, s=sign, u=unit_of(honest, place): x + s * u)
+                unit = sign * unit_of(honest, place)
+                put(forged.document, place, lambda x, unit=unit: x + unit)
             else:
                 put(forged.document, place, lambda x, s=sign: x + s if isinstance(x, int) else x * (1.0 + 0.3 * s) + s)
-            yield f"{place} {sign:+d}", forged, _is_harmless(honest, place)
+            is_weaker = place[-1] == "confidence" and sign < 0
+            yield f"{place} {sign:+d}", forged, not is_weaker and any(name in place for name in STRICT)
     for name, array in honest.arrays.items():
         for cell in rng.choice(array.size, min(3, array.size), replace=False) if array.size else ():
             forged = honest.copy()
             flat = forged.arrays[name].reshape(-1)
             flat[cell] = flat[cell] + (1 if array.dtype.kind == "i" else 0.5)
-            harmless = not honest.is_drawn and name.startswith(("positions", "border", "tables", "order", "sweep"))
-            yield f"array {name}[{cell}]", forged, harmless
+            yield f"array {name}[{cell}]", forged, name.startswith("counts")
     yield from _chains(honest, rng)
     yield from _factors(honest, rng)
     yield from _steps(honest, rng)
-
-
-def _is_harmless(honest, place):
-    named = any(name in place for name in HARMLESS)
-    # A part of the plan that nothing is drawn for: an order that answers, a question that a part has anyway.
-    return not honest.is_drawn and named
 
 
 def _chains(honest, rng):
@@ -137,20 +132,22 @@ def _chains(honest, rng):
         return
     forged = honest.copy()
     forged.document["outcomes"]["seed"] |= {"origin": "given", "entropy": str(int(rng.integers(2**60)))}
-    yield "another seed", forged, False
-    for part in forged.document["outcomes"]["parts"]:
-        if part.get("counts"):
+    yield "another seed", forged, bool(_tells(honest))
+    for part in honest.document["outcomes"]["parts"]:
+        counts = honest.arrays.get(part.get("counts"))
+        if counts is not None and len(counts) > 1:
             forged = honest.copy()
-            own, counts = forged.document["outcomes"]["parts"][0], forged.arrays[part["counts"]]
-            own["drawn"] -= part["block"]
-            own["early"] = True
+            forged.document["outcomes"]["parts"][0] |= {"drawn": part["drawn"] - part["block"], "early": True}
             forged.arrays[part["counts"]] = counts[:-1]
-            yield "the last block left out", forged, False
+            yield "the last block left out", forged, True
             forged = honest.copy()
-            counts = forged.arrays[part["counts"]]
-            if len(counts) > 1:
-                forged.arrays[part["counts"]] = counts[::-1].copy()
-                yield "blocks in another order", forged, bool((counts == counts[::-1]).all())
+            forged.arrays[part["counts"]] = counts[::-1].copy()
+            yield "blocks in another order", forged, bool((counts != counts[::-1]).any())
+
+
+def _tells(honest):
+    """Whether the counts of blocks tell seeds apart."""
+    return any(len(array) > 8 for name, array in honest.arrays.items() if name.startswith("counts"))
 
 
 def _factors(honest, rng):
@@ -167,10 +164,10 @@ def _factors(honest, rng):
     forged.arrays["arity"] = np.delete(arity, k).astype(kinds["arity"])
     forged.arrays["scope"] = np.delete(scope, np.s_[first : first + arity[k]]).astype(kinds["scope"])
     forged.arrays["tables"] = np.delete(honest.arrays["tables"], np.s_[cell : cell + sizes[k]])
-    yield f"factor {k} removed", forged, not honest.is_drawn
+    yield f"factor {k} removed", forged, False
     forged = honest.copy()
     forged.arrays["tables"][cell : cell + sizes[k]] *= 3.0
-    yield f"factor {k} made stronger", forged, not honest.is_drawn
+    yield f"factor {k} made stronger", forged, False
 
 
 def _steps(honest, rng):
@@ -182,4 +179,4 @@ def _steps(honest, rng):
             k = int(rng.choice(different))
             forged = honest.copy()
             forged.arrays[name][[k, k + 1]] = scan[[k + 1, k]]
-            yield f"steps {k} and {k + 1} of {name} exchanged", forged, not honest.is_drawn
+            yield f"steps {k} and {k + 1} of {name} exchanged", forged, False

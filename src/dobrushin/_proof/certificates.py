@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     updated = scan.updates(source.n_variables)
     model: Model | None = getattr(source, "model", None)
     matrix = ""
+    number: Any
     if model is not None:
         part = PartOfModel(model, {}, np.union1d(updated, objective.positions), np.arange(model.n_variables))
         part.write(arrays)
@@ -44,9 +46,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         names, spins = [str(source.labels[i]) for i in positions.tolist()], False
         _write_empty(arrays, positions)
 
-        def number(places: NDArray[np.int64]) -> NDArray[np.int64]:
-            return np.searchsorted(positions, places)
-
+        number = partial(np.searchsorted, positions)
         owner = np.repeat(updated, np.diff(rows.start))
         entries = [number(owner), number(rows.columns.astype(np.int64)), rows.values]
         caps = [number(updated), number(updated), rows.cap]

@@ -12,7 +12,10 @@ from dobrushin._estimate.method import Method
 from dobrushin._estimate.questions import JointMarginal, Marginals, Question
 from dobrushin._proof.answers import SOME_STATE, WORDS, Draft, Piece, Written
 from dobrushin._scan import Scan
+from dobrushin.errors import ArgumentError
 
+# The ways to draw that the checker knows.
+REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
 # Counts that a file holds for one part at most, but for those of a single block.
 _MOST_COUNTS = 2**20
 
@@ -41,6 +44,9 @@ def _plan_chains(draft: Draft, piece: Piece) -> Written:
     """Chains of one scan, whose bias Dobrushin's bound limits."""
     method: Any = piece.method
     query, kernel = method.query, method.kernel
+    if kernel.name not in REPLAYABLE:
+        requirement = f"one that was drawn by a kernel that can be replayed ({', '.join(REPLAYABLE)})"
+        raise ArgumentError("Estimate.write_proof", "estimate", requirement, kernel.name)
     start = query.space.start
     has_start = not isinstance(start, str)
     counted = any(question.is_counted for question in query.questions)
@@ -123,7 +129,7 @@ def _targets(question: Question) -> list[tuple[list[int], tuple[int, ...]]]:
 def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bool) -> NDArray[np.int64]:
     """For each block how many outcomes are in each joint state; of sets also how many are open, below 0."""
     blocks, count, cells = np.arange(len(digits)) // block, -(-len(digits) // block), math.prod(sizes)
-    settled: NDArray[Any] = (digits >= 0).all(axis=1)
+    settled = np.asarray((digits >= 0).all(axis=1))
     cell = np.ravel_multi_index(tuple(digits[settled].astype(np.int64).T), sizes)
     counts = np.bincount(blocks[settled] * cells + cell, minlength=count * cells).reshape(count, cells)
     if not is_sets:

@@ -87,7 +87,7 @@ def verify(
     from dobrushin.verify import checks, summed
     from dobrushin.verify.document import Document, Rejected
 
-    methods = {
+    methods: dict[str, Any] = {
         "dobrushin": checks.check_dobrushin,
         "coalescence": checks.check_coalescence,
         "exact": summed.check_exact,

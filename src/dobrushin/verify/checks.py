@@ -152,7 +152,7 @@ class Part:
         require(isinstance(plan, dict) and isinstance(outcome, dict), "A part is not an object.")
         self.proof, self.plan, self.outcome = proof, plan, outcome
         self.chosen = plan.get("questions")
-        fits = isinstance(self.chosen, list) and self.chosen
+        fits = isinstance(self.chosen, list) and len(self.chosen) > 0
         fits = fits and all(type(k) is int and 0 <= k < len(proof.questions) for k in self.chosen)
         require(fits, "A part answers no question.")
         self.questions = {k: proof.questions[k] for k in self.chosen}
@@ -231,6 +231,7 @@ class Counts:
             require(part.outcome["counts"] == "", "There is nothing to count.")
         if others:
             self.final = walk.outcomes(np.arange(-(-max(means) // walk.lanes) * walk.lanes))
+            self.proof.checked.append(f"draws and means of all of {max(means)} chains, from the seed")
 
     def _replay(self) -> None:
         number = -(-self.trials // self.block)

@@ -4,12 +4,13 @@ A draw compares a uniform number u with chances that follow from the factors. Th
 that is too near to one of them is decided with 60 digits. So what is drawn here is what exact arithmetic would draw:
 nothing depends on the last digits of an exponential. The ways to draw, by the names of the finder's kernels:
 
-bits            64 chains share a stream; bit l of the words 64 t + p is bit p of the u of chain l; 1 where u < P(1)
-table, field    a stream for each chain; word t is the u of step t; 1 where u < P(1)
-potts, factors  the same; the label is how many partial sums of the chances are at most u
-set bits        both ends of a set of two states, each as in bits, with the same u
-set field       both ends as in field, with u half a unit higher
-set race        state a of step t has word t K + a; see `_race`
+bits, counts          64 chains share a stream; bit l of word 64 t + p is bit p of the u of chain l; 1 where u < P(1)
+table, field, dense   a stream for each chain; word t is the u of step t; 1 where u < P(1)
+potts, conditional,
+factors               the same; the label is how many partial sums of the chances are at most u
+set bits              both ends of a set of two states, each as in bits, with the same u
+set field             both ends as in field, with u half a unit higher
+set race              state a of step t has word t K + a; see `_race`
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from dobrushin.verify.words import START, Streams, below
 PLANES = 24
 # Chains that are run together.
 AT_ONCE = 2**16
-KERNELS = ("bits", "table", "field", "potts", "factors")
+SHARED, FALLING, RISING = ("bits", "counts"), ("table", "field", "dense"), ("potts", "conditional", "factors")
+KERNELS = (*SHARED, *FALLING, *RISING)
 SETS = ("set bits", "set field", "set race")
 
 
@@ -52,7 +54,7 @@ class Walk:
     @property
     def lanes(self) -> int:
         """Chains that share a stream."""
-        return 64 if self.kernel.endswith("bits") else 1
+        return 64 if self.kernel in (*SHARED, "set bits") else 1
 
     def outcomes(self, chains: NDArray[np.int64]) -> NDArray[np.int16]:
         """Final digits (variables looked at, chains); of runs on sets -1 where more than one state is left.
@@ -69,7 +71,7 @@ class Walk:
 
     def _run(self, streams: Streams) -> NDArray[np.int16]:
         x = {v: self._begin(streams, v) for v in self.places}
-        rises = self.kernel in ("potts", "factors")
+        rises = self.kernel in RISING
         for t, variable in enumerate(self.order):
             hood = self.factors.around(variable)
             x[variable] = _draw(hood, [x[v] for v in hood.others], _Uniform(self, streams, t), rises)

@@ -42,7 +42,8 @@ def compare(proof: Proof, path: str) -> str:
         other = there[scope]
         finite = np.isfinite(table)
         slack = SAME * (1.0 + np.abs(np.where(finite, table, 0.0)))
-        fits = np.array_equal(finite, np.isfinite(other)) and np.all(np.abs(table - other)[finite] <= slack[finite])
+        fits = np.array_equal(finite, np.isfinite(other))
+        fits = fits and bool(np.all(np.abs(table[finite] - other[finite]) <= slack[finite]))
         require(fits, f"{path} has another factor over the variables {scope}.")
     proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"

@@ -1,0 +1,409 @@
+"""Answers that carry their proof: all of them are verified, and no forgery is."""
+
+import ast
+import io
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+import rooms
+from dobrushin._estimate import runs
+from dobrushin._sampling.kernel import choose_kernel
+from dobrushin.io.folder import write_folder
+from dobrushin.verify import verify
+from forger import Forgery, forgeries
+from models import FAMILIES, random_model
+
+CHECKER = sorted((rooms.SOURCE / "verify").glob("*.py"))
+GRID = db.Ising.grid(5, 5, couplings=0.2, fields=0.1)
+LABELS = db.Potts.grid(4, 4, states=3, couplings=0.3)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "answer.proof"
+
+
+def holds(path, model=None):
+    verdict = verify(path, model)
+    assert verdict.verdict == "holds", verdict
+    assert verdict.exit_code == 0
+    return verdict
+
+
+# -- the checker by itself -------------------------------------------------------------------------
+
+
+def test_the_checker_is_alone_and_short():
+    allowed = {*sys.stdlib_module_names, "numpy"}
+    for file in CHECKER:
+        for module in rooms.imported_modules(file):
+            assert module.split(".")[0] in allowed or module.startswith("dobrushin.verify"), (file, module)
+    assert sum(map(_lines_of_code, CHECKER)) <= 1500
+
+
+def _lines_of_code(file):
+    """Without comments, docstrings and blank lines."""
+    tree = ast.parse(file.read_text())
+    told = [node.body[0] for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    told = [node for node in told if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    skipped = {line for node in told for line in range(node.lineno, node.end_lineno + 1)}
+    lines = enumerate(file.read_text().splitlines(), 1)
+    return sum(bool(line.strip()) and line.strip()[0] != "#" and number not in skipped for number, line in lines)
+
+
+def test_the_checker_shares_no_function_with_the_finder():
+    """No function of the checker is a copy of one of the library."""
+    own = {ast.dump(node) for file in CHECKER for node in _functions(file)}
+    others = {ast.dump(node) for file in rooms.files() if rooms.room(file) != "verify" for node in _functions(file)}
+    assert not own & others
+
+
+def _functions(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            body = [part for part in node.body if not isinstance(part, ast.Expr)]
+            if len(body) > 3:
+                yield ast.Module(body=body, type_ignores=[])
+
+
+def test_from_the_shell(path):
+    db.estimate(GRID, [0], method="dobrushin", tolerance=0.05, proof=path)
+    done = subprocess.run([sys.executable, "-m", "dobrushin.verify", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Verdict: holds\n")
+    assert subprocess.run([sys.executable, "-m", "dobrushin.verify"], capture_output=True, check=False).returncode == 2
+
+
+# -- what is true is verified ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dobrushin", "coalescence", "exact", "local"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_hold(family, method, path):
+    rng = np.random.default_rng(FAMILIES.index(family))
+    answered = 0
+    for k in range(6):
+        model = random_model(rng, family, zeros=k % 2 == 1, strength=0.4, labels=k % 3 == 0)
+        labels = list(model.labels)
+        targets = [labels[0], db.Statistic.total(model, labels[:2])]
+        targets += [db.Joint(*labels[:2])] if len(labels) > 1 else []
+        evidence = {labels[-1]: model.states(len(labels) - 1)[0]} if len(labels) > 2 and k % 2 == 0 else {}
+        try:
+            db.estimate(model, targets, evidence=evidence, method=method, tolerance=0.2, proof=path)
+        except db.CertificateError:
+            continue
+        holds(path)
+        answered += 1
+    assert answered
+
+
+@pytest.mark.parametrize("name", ["bits", "table", "field", "factors"])
+def test_kernels_are_replayed(name, path, monkeypatch):
+    monkeypatch.setattr(runs, "choose_kernel", lambda model, scan, chains: choose_kernel(model, scan, chains, name))
+    answer = db.estimate(GRID, [0, 7], method="dobrushin", tolerance=0.1, seed=1, proof=path)
+    assert answer.plan.kernel == name
+    holds(path)
+
+
+def test_the_seed_follows_from_the_plan_or_is_an_assumption(path):
+    answer = db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path)
+    assert db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path).seed == answer.seed
+    assert not any("the seed" in line and "chosen" in line for line in holds(path).assumptions)
+    db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, seed=answer.seed + 1).write_proof(path)
+    assert any("the seed" in line and "chosen" in line for line in holds(path).assumptions)
+
+
+def test_parts_and_components(path):
+    rng = np.random.default_rng(3)
+    couplings = {(i, j): 0.5 * rng.normal() for i in range(20) for j in range(i) if rng.random() < 0.4}
+    couplings |= {(20 + i, 20 + j): 0.2 * rng.normal() for i in range(20) for j in range(i) if rng.random() < 0.4}
+    model = db.Ising(couplings)
+    answer = db.estimate(model, [0, 20, 21], method="parts", tolerance=0.1, proof=path)
+    assert answer.plan.method == "parts"
+    holds(path)
+
+
+def test_what_does_not_matter_is_left_out(path):
+    """A chain of conditional tables: what is downstream sums to one."""
+    rng = np.random.default_rng(0)
+    tables = [((0,), np.log([0.3, 0.7]))]
+    for i in range(1, 8):
+        rows = rng.random((2, 2)) + 0.1
+        tables.append(((i - 1, i), np.log(rows / rows.sum(axis=1, keepdims=True))))
+    model = db.FactorGraph([2] * 8, tables)
+    for method in ("exact", "dobrushin", "local"):
+        answer = db.estimate(model, [3], method=method, tolerance=0.1, proof=path)
+        assert answer.plan.relevance
+        assert any("sum to a constant" in line for line in holds(path).checked)
+
+
+def test_local_models(path):
+    model = db.Ising.grid(10**5, 10**5, couplings=0.15)
+    for method in ("local", "dobrushin"):
+        db.estimate(model, [5 * 10**9 + 7], method=method, evidence={5 * 10**9 + 8: 1}, tolerance=0.05, proof=path)
+        holds(path)
+        assert path.stat().st_size < 50_000
+
+
+def test_a_run_that_was_ended_early(path):
+    with pytest.raises(db.BudgetError) as error:
+        db.estimate(GRID, db.Statistic.total(GRID), method="dobrushin", tolerance=0.5, budget=2e5, seed=1)
+    error.value.estimate.write_proof(path)
+    holds(path)
+
+
+def test_certificates(path):
+    scan = db.Scan.systematic(25, 60)
+    db.variation(GRID, scan, targets=[0, 3]).write_proof(path)
+    holds(path)
+    db.variation(GRID, scan, weights={0: 2.0, 4: 0.5}, initial_disagreement=0.5, update_error=1e-9).write_proof(path)
+    holds(path)
+    matrix = db.Influence(np.array([[0, 0.3, 0.1], [0.2, 0, 1.4], [0.1, 0.1, 0]]))
+    db.variation(matrix, db.Scan.systematic(3, 30), [0]).write_proof(path)
+    assert any("matrix" in line for line in holds(path).assumptions)
+    db.shortest_scan(GRID, targets=[0], tolerance=0.05).write_proof(path)
+    holds(path)
+    db.coalescence(GRID, scan, targets=[0, 1], runs=300, seed=1).write_proof(path)
+    holds(path)
+
+
+def test_some_blocks(path):
+    db.estimate(GRID, [0], method="dobrushin", tolerance=0.05, proof=path)
+    verdict = verify(path, replay=2)
+    assert verdict.exit_code == 3
+    assert verdict.verdict == "holds if the blocks that were not replayed are like those that were"
+    assert verify(path, replay="all").holds
+    with pytest.raises(ValueError, match="replay"):
+        verify(path, replay=0)
+
+
+def test_estimate_can_verify(path):
+    assert db.estimate(GRID, [0], verify=True, tolerance=0.1).is_certified
+    assert db.estimate(GRID, [0], verify=True, tolerance=0.1, proof=path, method="dobrushin").is_certified
+    holds(path)
+
+
+def test_what_has_no_proof(path):
+    with pytest.raises(db.ArgumentError, match="cannot travel"):
+        db.estimate(GRID, db.Statistic.event([0], lambda x: x[:, 0] > 0), method="dobrushin", proof=path)
+    with pytest.raises(db.ArgumentError, match="write_proof"):
+        db.estimate(GRID, [0], method="uncertified", tolerance=0.1).write_proof(path)
+    answer = pickle.loads(pickle.dumps(db.estimate(GRID, [0], tolerance=0.1)))
+    with pytest.raises(db.ArgumentError, match="in this process"):
+        answer.write_proof(path)
+    assert not path.exists()
+
+
+# -- with a model file -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("ending", ["uai", "npz"])
+def test_the_model_file_is_compared(family, ending, path, tmp_path):
+    model = random_model(np.random.default_rng(5), family, n=5, strength=0.5, zeros=family == "factors")
+    file, other = tmp_path / f"model.{ending}", tmp_path / f"other.{ending}"
+    db.write(model, file)
+    db.write(random_model(np.random.default_rng(6), family, n=5, strength=0.5), other)
+    db.estimate(db.read(file), [0], method="exact", proof=path)
+    assert holds(path, file).assumptions[-1] == f"the model is that of {file}"
+    assert verify(path, other).exit_code == 1
+    assert "relative" not in holds(path).assumptions[-1]
+
+
+def test_a_folder_is_compared(path, tmp_path):
+    file, other = tmp_path / "model", tmp_path / "other"
+    write_folder(GRID, file, "write")
+    write_folder(db.Ising.grid(5, 5, couplings=0.21, fields=0.1), other, "write")
+    db.estimate(db.open_model(file), [12], method="dobrushin", tolerance=0.1, proof=path)
+    holds(path, file)
+    assert verify(path, other).exit_code == 1
+
+
+def test_a_removed_factor_is_noticed_with_the_model(path, tmp_path):
+    """By itself such a file proves a claim about another model; beside the model it does not."""
+    file = tmp_path / "model.uai"
+    db.write(GRID, file)
+    db.estimate(db.read(file), [0], method="exact", proof=path)
+    forged = Forgery(path)
+    forged.arrays["tables"] = forged.arrays["tables"] * 0.9
+    forged.save(path)
+    assert verify(path, file).exit_code == 1
+
+
+# -- what is forged is not -------------------------------------------------------------------------
+
+ANSWERS = {
+    "marginals": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="dobrushin", tolerance=0.1),
+    "labels": lambda: db.estimate(LABELS, [0], method="dobrushin", tolerance=0.1),
+    "mean": lambda: db.estimate(GRID, db.Statistic.total(GRID, [0, 1]), method="dobrushin", tolerance=0.5),
+    "runs": lambda: db.estimate(GRID, [0], method="coalescence", tolerance=0.1),
+    "sums": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="exact"),
+    "extremes": lambda: db.estimate(GRID, [12], method="local", evidence={7: 1}),
+    "region": lambda: db.estimate(LABELS, [0], method="local", tolerance=0.1),
+    "bound": lambda: db.variation(GRID, db.Scan.systematic(25, 50), [0, 1]),
+    "limit": lambda: db.coalescence(GRID, db.Scan.systematic(25, 100), [0, 1], runs=256, seed=3),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_forgeries_fail(kind, path, tmp_path):
+    """What passes is a proof by itself: of a claim that is true of the factors in the file."""
+    ANSWERS[kind]().write_proof(path)
+    holds(path)
+    forged_path, passed = tmp_path / "forged.proof", 0
+    for what, forged, is_strict in forgeries(path, np.random.default_rng(1)):
+        forged.save(forged_path)
+        verdict = verify(forged_path)
+        if verdict.exit_code != 1:
+            assert not is_strict, what
+            assert is_true(forged), what
+            passed += 1
+    assert passed < 40
+
+
+def is_true(forged):
+    """Whether the claim holds for the factors in the file, by enumeration of a clique tree."""
+    plan, claim = forged.document["plan"], forged.document["claim"]
+    if any(question["kind"] == "distance" for question in plan["questions"]):
+        return True  # a bound that the checker has made again
+    states, evidence = forged.arrays["states"].astype(int), dict(plan["evidence"])
+    scopes = np.split(forged.arrays["scope"].astype(int), np.cumsum(forged.arrays["arity"])[:-1])
+    factors, at = [], 0
+    for scope in scopes:
+        size = int(np.prod(states[scope]))
+        factors.append((tuple(scope.tolist()), forged.arrays["tables"][at : at + size].reshape(states[scope])))
+        at += size
+    model = db.FactorGraph(states, factors)
+    for question, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
+        variables = question["variables"]
+        given = model.condition(evidence) if evidence else model
+        names = [given.index(v) for v in variables]
+        law = db.exact.marginals(given)[names[0]] if len(names) == 1 else _joint(given, variables)
+        value = np.ravel(law)
+        if question["kind"] == "linear":
+            digits = np.indices(np.shape(law)).reshape(len(variables), -1)
+            value = np.array([value @ (question["offset"] + np.array(question["slopes"]) @ digits)])
+        if not ((np.array(low) <= value + 1e-12) & (value - 1e-12 <= np.array(high))).all():
+            return False
+    return True
+
+
+def _joint(model, variables):
+    answer = db.estimate(model, db.Joint(*variables), method="exact")
+    return answer.mean.reshape([model.cardinalities[model.index(v)] for v in variables])
+
+
+def test_the_truth_check_can_fail(path):
+    """The control: a claim that was moved is found to be false."""
+    ANSWERS["sums"]().write_proof(path)
+    forged = Forgery(path)
+    assert is_true(forged)
+    forged.document["claim"]["lower"][0][0] += 0.01
+    assert not is_true(forged)
+
+
+def test_checksums_and_words_are_not_what_holds_it(path):
+    ANSWERS["sums"]().write_proof(path)
+    forged = Forgery(path)
+    forged.document["claim"]["upper"][0][0] -= 1e-11
+    forged.document["claim"]["lower"][0][0] -= 0.1
+    forged.save(path, words=False)
+    assert verify(path).exit_code == 1
+    forged.save(path)
+    assert "does not follow" in verify(path).reason
+
+
+def test_a_claim_copied_from_another_model(path, tmp_path):
+    other = tmp_path / "other.proof"
+    for method in ("exact", "dobrushin"):
+        db.estimate(GRID, [0], method=method, tolerance=0.1, proof=path)
+        db.estimate(db.Ising.grid(5, 5, couplings=0.2, fields=0.3), [0], method=method, tolerance=0.1, proof=other)
+        forged = Forgery(path)
+        forged.document["claim"] = Forgery(other).document["claim"]
+        forged.save(path)
+        assert verify(path).exit_code == 1
+
+
+# -- tricks with the file --------------------------------------------------------------------------
+
+
+def rewrite(path, change):
+    """Write the members of a proof again, changed."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in change(members):
+            archive.writestr(name, data)
+
+
+def _pickled(members):
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
+    return [(name, buffer.getvalue() if name == "tables.npy" else data) for name, data in members]
+
+
+TRICKS = {
+    "a path": lambda members: [*members, ("../evil.npy", b"")],
+    "a folder": lambda members: [*members, ("folder/x.npy", b"")],
+    "a stranger": lambda members: [*members, ("more.npy", b"")],
+    "no document": lambda members: [(name, data) for name, data in members if name != "proof.json"],
+    "an array less": lambda members: [(name, data) for name, data in members if name != "scope.npy"],
+    "a pickle": _pickled,
+    "no JSON": lambda members: [(name, b"{" if name == "proof.json" else data) for name, data in members],
+    "no number": lambda members: [(name, data.replace(b"0.99", b"NaN")) for name, data in members],
+    "infinite": lambda members: [(name, data.replace(b"0.99", b"1e999")) for name, data in members],
+    "a name twice": lambda members: [
+        (name, data.replace(b'"spins":', b'"spins": true, "spins":')) for name, data in members
+    ],
+    "deep": lambda members: [(name, b"[" * 10**5 if name == "proof.json" else data) for name, data in members],
+    "a long array": lambda members: [
+        (name, data + bytes(10**5) if name == "scope.npy" else data) for name, data in members
+    ],
+    "a cut array": lambda members: [(name, data[:-3] if name == "scope.npy" else data) for name, data in members],
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks_with_the_file(trick, path):
+    db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path)
+    rewrite(path, TRICKS[trick])
+    verdict = verify(path)
+    assert verdict.exit_code == 1, trick
+    assert verdict.reason.endswith("."), verdict.reason
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_twice(path):
+    db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path)
+    rewrite(path, lambda members: [*members, members[0]])
+    assert verify(path).exit_code == 1
+
+
+def test_a_bomb(path):
+    """A shape that is far too large is refused before anything is unpacked."""
+    db.estimate(GRID, [0], method="exact", proof=path)
+
+    def change(members):
+        for name, data in members:
+            if name == "proof.json":
+                document = json.loads(data)
+                document["plan"]["arrays"]["tables"]["shape"] = [2**40]
+                data = json.dumps(document).encode()
+            yield name, data
+
+    rewrite(path, change)
+    assert verify(path).exit_code == 1
+
+
+def test_no_zip_at_all(path):
+    path.write_bytes(b"PK\x03\x04 nothing of the kind")
+    assert verify(path).exit_code == 1
+    with pytest.raises(FileNotFoundError):
+        verify(path.with_name("missing"))
