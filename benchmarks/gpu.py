@@ -121,6 +121,7 @@ def cases(quick: bool) -> list[Case]:
         Case("W9: 20 x 20, degree 8, any couplings", image(20, rng, False), "field", 10**6, None, 200, 4096, 50),
         Case("W9: 20 x 20, degree 8, equal couplings", image(20, rng, True), "counts", 4 * 10**6, None, 200),
         Case("W9: degree 12, any couplings", regular(400, 12, rng), "field", 10**6, None, 200, 4096, 60),
+        Case("W10: spin glass of 1000, all coupled", glass(1000, rng), "dense", 2**18, None, 200, 1024, 2000),
         Case("random scan, 10 x 10", small, "table", 10**6, None, 200, 64, 0, "random"),
         Case("random scan, degree 8", image(20, rng, False), "field", 10**6, None, 200, 64, 50, "random"),
         Case("random scan, Potts 20 x 31", potts, "potts", 10**6, None, 200, 64, 8 * 8, "random"),
@@ -149,6 +150,12 @@ def regular(n: int, degree: int, rng: np.random.Generator) -> db.Ising:
     at = np.arange(n)
     pairs = np.concatenate([np.stack([at, (at + k * k) % n], axis=1) for k in range(1, degree // 2 + 1)])
     return _pairs(n, pairs, rng.normal(0, 0.1, len(pairs)))
+
+
+def glass(n: int, rng: np.random.Generator) -> db.Ising:
+    """The model of Sherrington and Kirkpatrick."""
+    upper = np.triu(rng.normal(0, 0.5 / np.sqrt(n), (n, n)), 1)
+    return db.Ising(upper + upper.T)
 
 
 def _pairs(n: int, pairs: Any, values: Any) -> db.Ising:

@@ -20,6 +20,7 @@ _SHIM = """
 #include <cmath>
 #include <cstddef>
 using std::exp;
+using std::fma;
 #define __global__
 #define __device__
 #define __shared__ static

@@ -169,7 +169,7 @@ def dense(rng, n, equal):
     return db.Ising(couplings + couplings.T, rng.normal(size=n))
 
 
-@pytest.mark.parametrize("kernel", ["field", "counts", "table", "conditional"])
+@pytest.mark.parametrize("kernel", ["field", "counts", "table", "conditional", "dense"])
 def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
     rng = np.random.default_rng(len(kernel))
     if kernel == "conditional":
@@ -184,7 +184,7 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
     assert len(np.unique(cpu)) > 1
 
 
-@pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts"])
+@pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts", "dense"])
 @pytest.mark.parametrize("uniform", [False, True])
 def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, monkeypatch):
     monkeypatch.setattr(device_kernel, "MOST_TOGETHER", 1000 if gpu[1] else 25)

@@ -14,7 +14,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders, Steps
-from dobrushin._sampling.kernel import UNIT, Work
+from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
@@ -40,6 +40,7 @@ class Dense(ArrayKernel):
     reach: NDArray[np.int64]  # (variables, 2): the first neighbour, and the one after the last
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
+    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "dense"
     rate: ClassVar[float] = 4e8
     batch: ClassVar[int] = 256
@@ -81,6 +82,11 @@ class Dense(ArrayKernel):
     def step(self) -> float:
         updates = max(1, len(self.region.updated))
         return 1e-8 + 0.3e-9 * len(self.region.neighbor) / updates
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.labels import DeviceDense
+
+        return DeviceDense(self)
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         keys, spins = work.keys(1), 2.0 * x[:-1] - 1.0

@@ -140,6 +140,56 @@ extern "C" __global__ void update_field(
 #undef SPIN
 }
 
+// An Ising model with many neighbours whose sums are exact, so that they may be made in any order: see
+// _kernels/dense.py. The local fields of TOGETHER steps are made in one pass through the states; later ones follow what
+// earlier ones change.
+#define TOGETHER 16
+extern "C" __global__ void update_dense(
+    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
+    int steps, const double* __restrict__ columns, const double* __restrict__ field, const int* __restrict__ reach,
+    int n, const u64* __restrict__ keys, STATE* x, u32 chains)
+{
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    STATE* column = x + c;
+    const u64 key = keys[c], gamma = keys[chains + c];
+    u64 base = key + gamma * step;
+    for (int t = 0; t < steps; t += TOGETHER) {
+        const int count = steps - t < TOGETHER ? steps - t : TOGETHER;
+        int i[TOGETHER], lo = n, hi = 0;
+        double h[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            // Beyond the last step: once more the first one, whose field nobody asks for.
+            i[k] = k < count ? variable(order, length, place, thresholds, last, key, gamma, step + t + k) : i[0];
+            h[k] = field[i[k]];
+            lo = reach[2 * i[k]] < lo ? reach[2 * i[k]] : lo;
+            hi = reach[2 * i[k] + 1] > hi ? reach[2 * i[k] + 1] : hi;
+        }
+        for (int j = lo; j < hi; j++) {
+            const double spin = 2.0 * column[(size_t)chains * j] - 1.0;
+            const double* row = columns + (size_t)n * j;
+#pragma unroll
+            for (int k = 0; k < TOGETHER; k++) h[k] = fma(row[i[k]], spin, h[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            if (k < count) {
+                const double u = (double)(mix(base) >> 11);
+                const int spin = u * (1.0 + exponential(-2.0 * h[k])) < 9007199254740992.0;
+                const double change = 2.0 * (spin - column[(size_t)chains * i[k]]);
+                column[(size_t)chains * i[k]] = (STATE)spin;
+                if (change != 0.0) {
+                    const double* row = columns + (size_t)n * i[k];
+#pragma unroll
+                    for (int m = k + 1; m < TOGETHER; m++) h[m] = fma(row[i[m]], change, h[m]);
+                }
+                base += gamma;
+            }
+        }
+    }
+}
+
 // Binary variables with few neighbours, by tables of 2^63 P(1).
 extern "C" __global__ void update_table(
     const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,

@@ -82,6 +82,17 @@ class DeviceField(_Labels):
         return (*indices, cp.asarray(self.host.theta), cp.asarray(self.host.fields))
 
 
+class DeviceDense(_Labels):
+    """`Dense` on the device."""
+
+    name: ClassVar[str] = "dense"
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        cp, host = cupy(), self.host
+        columns, reach = np.ascontiguousarray(host.columns), host.reach.astype(np.int32)
+        return cp.asarray(columns), cp.asarray(host.fields), cp.asarray(reach), np.int32(len(columns))
+
+
 class DeviceTable(_Labels):
     """`Table` on the device."""
 
