@@ -138,6 +138,10 @@ class Cupy:
         """A copy."""
         return self._checked(np.array(array))
 
+    def concatenate(self, arrays):
+        """As in NumPy."""
+        return self._checked(np.concatenate(arrays))
+
     def zeros(self, shape, dtype):
         """As in NumPy."""
         return self._checked(np.zeros(shape, dtype))

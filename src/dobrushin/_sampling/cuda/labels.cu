@@ -190,6 +190,38 @@ extern "C" __global__ void update_dense(
     }
 }
 
+// The same for a block of up to BLOCK_STEPS steps that all chains share, whose local fields before these steps are given:
+// h[step, chain]. theta[k, m] is the coupling of the variable of step m to that of step k; spins are doubles too.
+#define BLOCK_STEPS 32
+extern "C" __global__ void draw_block(
+    const int* __restrict__ order, int count, u64 step, const double* __restrict__ theta,
+    const double* __restrict__ local, const u64* __restrict__ keys, double* spins, STATE* x, u32 chains)
+{
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    const u64 gamma = keys[chains + c];
+    u64 base = keys[c] + gamma * step;
+    double h[BLOCK_STEPS];
+#pragma unroll
+    for (int k = 0; k < BLOCK_STEPS; k++) h[k] = k < count ? local[(size_t)chains * k + c] : 0.0;
+#pragma unroll
+    for (int k = 0; k < BLOCK_STEPS; k++) {
+        if (k < count) {
+            const size_t at = (size_t)chains * order[k] + c;
+            const double u = (double)(mix(base) >> 11);
+            const double spin = u * (1.0 + exponential(-2.0 * h[k])) < 9007199254740992.0 ? 1.0 : -1.0;
+            const double change = spin - spins[at];
+            spins[at] = spin;
+            x[at] = (STATE)(spin > 0.0);
+            const double* row = theta + (size_t)count * k;
+#pragma unroll
+            for (int m = k + 1; m < BLOCK_STEPS; m++)
+                if (m < count) h[m] = fma(row[m], change, h[m]);
+            base += gamma;
+        }
+    }
+}
+
 // Binary variables with few neighbours, by tables of 2^63 P(1).
 extern "C" __global__ void update_table(
     const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, Route
 from dobrushin._shared.device import cupy, function, launch
 
+# Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, whose
+# spins are doubles.
+_BLOCK_STEPS, _MOST_SPINS = 32, 2**18
+
 
 class _Labels(DeviceKernel):
     """One chain a thread."""
@@ -91,6 +95,35 @@ class DeviceDense(_Labels):
         cp, host = cupy(), self.host
         columns, reach = np.ascontiguousarray(host.columns), host.reach.astype(np.int32)
         return cp.asarray(columns), cp.asarray(host.fields), cp.asarray(reach), np.int32(len(columns))
+
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        """Local fields of a block of steps by one product of matrices; sums are exact, so their order is free."""
+        if route.last >= 0:  # each chain has its own steps
+            super()._update(x, route, step, steps, keys)
+            return
+        columns, fields = self.tables()[:2]
+        chains = x.shape[1]
+        for lo in range(0, chains, _MOST_SPINS):
+            some = x[:, lo : lo + _MOST_SPINS].copy()
+            spins = 2.0 * some[:-1] - 1.0
+            own_keys = keys[:, lo : lo + _MOST_SPINS].copy()
+            for k in range(0, steps, _BLOCK_STEPS):
+                block = self._block(route, k, min(_BLOCK_STEPS, steps - k))
+                toward = columns[:, block]
+                local = toward.T @ spins + fields[block][:, None]
+                about = (block, np.int32(len(block)), np.uint64(step + k), toward[block])
+                arguments = (*about, local, own_keys, spins, some, np.uint32(some.shape[1]))
+                launch(self._compiled("draw_block"), some.shape[1], BLOCK, arguments)
+            x[:, lo : lo + _MOST_SPINS] = some
+
+    def _block(self, route: Route, k: int, count: int) -> Any:
+        """The variables of some steps."""
+        length = len(route.order)
+        first = (route.place + k) % length
+        block = route.order[first : first + count]
+        while len(block) < count:
+            block = cupy().concatenate([block, route.order[: count - len(block)]])
+        return block
 
 
 class DeviceTable(_Labels):
