@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, Route
 from dobrushin._shared.device import cupy, function, launch
 
-# Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, whose
-# spins are doubles.
-_BLOCK_STEPS, _MOST_SPINS = 32, 2**18
+# Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, with
+# spins as doubles.
+_BLOCK_STEPS, _MOST_SPINS = 32, 2**17
 
 
 class _Labels(DeviceKernel):
