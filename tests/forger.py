@@ -96,7 +96,7 @@ def unit_of(forgery, path):
     _, question, row = path[1:]
     claim = forgery.document["claim"]
     width = claim["upper"][question][row] - claim["lower"][question][row]
-    return max(1e-5 * width, 1e-11)
+    return max(1e-5 * width, 4e-11)
 
 
 def forgeries(path, rng):

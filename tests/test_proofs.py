@@ -104,7 +104,7 @@ def test_answers_hold(family, method, path):
     assert answered
 
 
-@pytest.mark.parametrize("name", ["bits", "table", "field", "factors"])
+@pytest.mark.parametrize("name", ["bits", "counts", "table", "field", "dense", "conditional", "factors"])
 def test_kernels_are_replayed(name, path, monkeypatch):
     monkeypatch.setattr(runs, "choose_kernel", lambda model, scan, chains: choose_kernel(model, scan, chains, name))
     answer = db.estimate(GRID, [0, 7], method="dobrushin", tolerance=0.1, seed=1, proof=path)

@@ -25,6 +25,8 @@ from dobrushin.errors import ArgumentError, CertificateError
 
 # Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
 _DIGITS, _LEAST_WIDTH = 6, 1e-6
+# What sums have besides, for the rounding of the checker.
+_ROOM = 1e-11
 WORDS = "the words of SplitMix64 under this seed are independent and uniform"
 SOME_STATE = "the model allows some joint state"
 
@@ -151,10 +153,13 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
         if piece.method is not None:
             own = _writer(piece.method)[0](piece.method)
             inside.append(positions_of(model, piece.method.query.model._labels_at(own)))
-            known.append(positions_of(model, piece.method.query.model.labels))
+            known.append(piece.method.query.model)
         else:
             inside.append(positions_of(model, query.model._labels_at(_asked(piece))))
-    draft = Draft(model, PartOfModel(model, origin.evidence, np.concatenate(inside), np.concatenate(known or inside)))
+    # Where something was left out, it was because it does not matter.
+    left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
+    kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
+    draft = Draft(model, PartOfModel(model, origin.evidence, np.concatenate(inside), kept))
     parts, outcomes = [], []
     for piece in pieces:
         asked = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
@@ -233,11 +238,15 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
     for piece in _pieces(origin):
         at = 0
         is_exact = piece.method is not None and piece.method.name == "exact"
+        is_certain = piece.method is not None and piece.method.plan.is_certain
         for question in piece.questions:
             for size in _sizes(question):
                 rows = piece.rows[at : at + size]
                 at += size
-                room = estimate.bias_bound[rows] if is_exact else np.zeros(size)  # of sums that are rounded
+                # Sums are rounded, and the checker's bound on that is another one.
+                room = (
+                    4.0 * estimate.bias_bound[rows] + _ROOM if is_exact else np.full(size, _ROOM if is_certain else 0.0)
+                )
                 ends = zip(estimate.lower[rows], estimate.upper[rows], room, strict=True)
                 own = [round_outwards(*end, question) for end in ends]
                 lower.append([low for low, _ in own])
@@ -257,13 +266,13 @@ def _sizes(question: Question) -> list[int]:
     return question.sizes.tolist() if isinstance(question, Marginals) else [len(question)]
 
 
-def round_outwards(low: float, high: float, bias: float, question: Question) -> tuple[float, float]:
+def round_outwards(low: float, high: float, room: float, question: Question) -> tuple[float, float]:
     """Ends with few digits, and with room for the checker's own rounding."""
     least, most = question.bounds
     unit = 10.0 ** (math.floor(math.log10(max(high - low, _LEAST_WIDTH))) - _DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))
-    below = (math.floor((low - 2.0 * bias) / unit) - 1) * unit
-    above = (math.ceil((high + 2.0 * bias) / unit) + 1) * unit
+    below = (math.floor((low - room) / unit) - 1) * unit
+    above = (math.ceil((high + room) / unit) + 1) * unit
     return max(float(least), float(below)), min(float(most), float(above))
 
 

@@ -36,7 +36,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     matrix = ""
     number: Any
     if model is not None:
-        part = PartOfModel(model, {}, np.union1d(updated, objective.positions), np.arange(model.n_variables))
+        part = PartOfModel(model, {}, np.union1d(updated, objective.positions))
         part.write(arrays)
         names, spins, number = part.names, bool(model._spins), part.numbers
         positions = part.positions
@@ -97,8 +97,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
             "Coalescence.write_proof", "certificate", "one of targets that the scan updates", certificate
         )
     arrays, drawn = Arrays(), Arrays()
-    part = PartOfModel(model, {}, updated, np.arange(model.n_variables) if model.is_whole else updated)
-    part = part if not len(part.left_out) else PartOfModel(model, {}, updated, part.positions)
+    part = PartOfModel(model, {}, updated)
     part.write(arrays)
     kernel: Any = choose_sets(model, scan)
     runs, error = int(certificate.runs), 1.0 - certificate.confidence

@@ -17,7 +17,7 @@ from dobrushin._proof.archive import Arrays
 def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
     """Positions of some variables."""
     if isinstance(model.labels, range):
-        return np.asarray(list(labels), dtype=np.int64)
+        return np.fromiter(labels, dtype=np.int64)  # type: ignore[arg-type]
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
@@ -31,21 +31,23 @@ class PartOfModel:
     evidence : dict from label to state
     inside : array
         Positions of the variables of which all factors matter.
-    known : array
+    known : array or None
         Positions of the variables that the methods knew: others were left out where they do not matter.
     """
 
     def __init__(
-        self, model: Model, evidence: Mapping[Hashable, int], inside: NDArray[np.int64], known: NDArray[np.int64]
-    ) -> None:
+        self, model: Model, evidence: Mapping[Hashable, int], inside: NDArray[np.int64],
+        known: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
         self.model = model
         fixed = positions_of(model, evidence)
         self.digits = {int(i): _digit(model, int(i), state) for i, state in zip(fixed, evidence.values(), strict=True)}
         inside, self.left_out = np.unique(inside), np.empty(0, dtype=np.int64)
         while True:
             positions, factors = _touching(model, inside)
-            strange = np.setdiff1d(np.setdiff1d(positions, known), fixed)
-            strange = np.setdiff1d(strange, inside)
+            if known is None:
+                break
+            strange = np.setdiff1d(positions, np.concatenate([known, fixed, inside]))
             if not len(strange):
                 break
             self.left_out = np.union1d(self.left_out, strange)

@@ -118,9 +118,13 @@ class _Uniform:
     def __init__(self, walk: Walk, streams: Streams, step: int) -> None:
         self.streams, self.step, self.is_shared = streams, step, walk.lanes > 1
         if self.is_shared:
-            planes = _lanes(np.stack([streams.word(64 * step + p) for p in range(PLANES)]))
-            digits = np.packbits(planes, axis=0).astype(np.int64)
-            whole = digits[0] << 16 | digits[1] << 8 | digits[2]
+            whole = np.zeros(64 * len(streams.key))
+            for first in range(0, PLANES, 8):
+                planes = _lanes(np.stack([streams.word(64 * step + first + p) for p in range(8)]))
+                digits = planes[0]
+                for plane in planes[1:]:
+                    digits = digits << 1 | plane
+                whole = 256.0 * whole + digits
             self.value, self.slack = (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1)
             return
         bits = 63 if walk.kernel == "table" else 53
@@ -144,23 +148,23 @@ def _lanes(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
 def _draw(hood: Neighbourhood, seen: list[NDArray[Any]], uniform: _Uniform, rises: bool) -> NDArray[Any]:
     """The states that uniform numbers draw beside neighbours in these states."""
-    u = uniform.value
-    if hood.is_small:
-        cell = np.zeros(len(u), dtype=np.int64)
-        for size, digits in zip(hood.sizes, seen, strict=True):
-            cell = cell * size + digits
-        chances = hood.laws()[cell]
-    else:
-        chances = hood.below(np.array(seen))
-    require(not np.isnan(chances).any(), "A draw is undefined: every state of a variable is forbidden.")
-    if not rises:
-        require(hood.own == 2, "A way to draw two states meets more.")
-        chances = 1.0 - chances
-    drawn = (chances <= u[:, None]).sum(axis=1) if rises else (u < chances[:, 0]).astype(np.int64)
-    near = (np.abs(chances - u[:, None]) <= hood.margin + uniform.slack + 2.0**-50).any(axis=1)
+    u, drawn = uniform.value, np.zeros(len(uniform.value), dtype=np.int16)
+    require(rises or hood.own == 2, "A way to draw two states meets more.")
+    cell = np.zeros(len(u), dtype=np.int64)
+    for size, digits in zip(hood.sizes, seen, strict=True):
+        cell = cell * size + digits if hood.is_small else cell
+    columns = hood.laws()[cell].T if hood.is_small and hood.own > 2 else None
+    if columns is None:
+        columns = hood.laws()[:, 0][cell][None] if hood.is_small else hood.laws(np.array(seen)).T
+    margin, near = hood.margin + uniform.slack + 2.0**-50, np.zeros(len(u), dtype=bool)
+    for chance in columns:
+        require(not np.isnan(chance.sum()), "A draw is undefined: every state of a variable is forbidden.")
+        ahead = u - chance if rises else (1.0 - chance) - u
+        drawn += ahead >= 0.0 if rises else ahead > 0.0
+        near |= np.abs(ahead) <= margin
     for c in np.flatnonzero(near).tolist():
         drawn[c] = hood.decide([int(digits[c]) for digits in seen], uniform.exact(c), rises)
-    return drawn.astype(np.int16)
+    return drawn
 
 
 def _directions(hood: Neighbourhood) -> list[bool]:

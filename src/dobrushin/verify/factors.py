@@ -105,14 +105,6 @@ class Neighbourhood:
             total += table[tuple(digits[p] for p in places)] if places else table
         return total
 
-    def below(self, digits: NDArray[Any]) -> NDArray[np.float64]:
-        """The chance of state a or a lower one, for all a but the last: (n, own - 1)."""
-        logs = self.weights(digits)
-        top = logs.max(axis=1, keepdims=True)
-        require(np.all(top > -math.inf), "A draw is undefined: every state of a variable is forbidden.")
-        sums = np.cumsum(np.exp(logs - top), axis=1)
-        return sums[:, :-1] / sums[:, -1:]
-
     @property
     def is_small(self) -> bool:
         """Whether the laws of all configurations are worth writing down."""
@@ -124,15 +116,20 @@ class Neighbourhood:
             return np.zeros((0, 1), dtype=np.int64)
         return np.indices(self.sizes).reshape(len(self.sizes), -1)
 
-    def laws(self) -> NDArray[np.float64]:
-        """`below` for all configurations; one that is undefined has NaN, and may not be met."""
-        if self._laws is None:
-            logs = self.weights(self.all_digits())
-            top = logs.max(axis=1, keepdims=True)
-            with np.errstate(invalid="ignore"):
-                sums = np.cumsum(np.exp(logs - top), axis=1)
-                self._laws = sums[:, :-1] / sums[:, -1:]
-        return self._laws
+    def laws(self, digits: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """The chance of state a or a lower one, for all a but the last: (n, own - 1).
+
+        For all configurations of the neighbours, or some; NaN where every state is forbidden.
+        """
+        if digits is None and self._laws is not None:
+            return self._laws
+        logs = self.weights(self.all_digits() if digits is None else digits)
+        with np.errstate(invalid="ignore"):
+            sums = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+            laws = sums[:, :-1] / sums[:, -1:]
+        if digits is None:
+            self._laws = laws
+        return laws
 
     def exact_weights(self, digits: list[int]) -> list[Decimal | None]:
         """Log-weights without rounding (None: forbidden), for the rare draw that floats cannot decide."""

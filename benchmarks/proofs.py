@@ -1,0 +1,226 @@
+"""Measure proofs: how long they take to write and to check, and whether forged ones pass.
+
+usage: python benchmarks/proofs.py [--quick] [--forgeries 10000]
+
+With DOBRUSHIN_DATA set, the models of the UAI competition are asked too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+import dobrushin as db
+from dobrushin.verify import verify
+from measure import Row, promises, seconds
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from forger import forgeries
+
+_WIDTH = 170
+_SHARE, _README_SECONDS, _RATIO, _SAMPLED_SECONDS, _SAMPLED_RATIO, _LINES = 0.1, 2.0, 100.0, 60.0, 5.0, 1500
+# UAI instances whose answers take longer are left out.
+_MOST_SECONDS = 60.0
+_CHECKER = Path(db.__file__).parent / "verify"
+
+
+class Case(NamedTuple):
+    """One answer: how long it took to find, to write down and to check, and the verdict."""
+
+    name: str
+    method: str
+    finding: float
+    writing: float
+    checking: float
+    verdict: str
+    size: int
+
+
+def main() -> None:
+    """Run everything and print the table."""
+    parser = argparse.ArgumentParser(description="Measure proofs.")
+    parser.add_argument("--quick", action="store_true", help="without the UAI set")
+    parser.add_argument("--forgeries", type=int, default=500, help="how many forged files to check")
+    options = parser.parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    with console.status("measuring"):
+        cases = [measure(name, ask) for name, ask in answers()]
+        rows = [*_times(cases), _from_the_shell()]
+        if not options.quick:
+            rows += _uai(console)
+        rows += [_forged(options.forgeries), _lines()]
+    for case in cases:
+        ratio = case.checking / case.finding
+        times = (
+            f"found {case.finding:.3g} s, written {case.writing:.2g} s, checked {case.checking:.3g} s ({ratio:.2g}x)"
+        )
+        console.print(
+            f"{case.name} ({case.method}): {times}, {case.size / 1000:.1f} KB, {case.verdict}", highlight=False
+        )
+    console.print(promises("Answers that carry their proof", rows))
+    judged = [row.ok for row in rows if row.ok is not None]
+    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+
+
+def answers() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Answers of all methods, families and ways to draw."""
+    rng = np.random.default_rng(0)
+    million = db.Ising.grid(1000, 1000, couplings=0.2)
+    torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)
+    glass = db.Ising.grid(60, 60, couplings=rng.uniform(-0.25, 0.25, 2 * 60 * 59))
+    labels = db.Potts.grid(30, 30, states=5, couplings=0.2)
+    ring = {(i, (i + k) % 400): 0.03 * rng.normal() for i in range(400) for k in range(1, 9)}
+    crowd = db.Ising(ring, fields=0.2 * rng.normal(size=400))
+    small = db.Ising.grid(10, 10, couplings=0.4, fields=0.1)
+    pairs = db.PairwiseMRF(
+        0.5 * rng.normal(size=(200, 3)), [(i, (i + 1) % 200) for i in range(200)], 0.4 * rng.normal(size=(200, 3, 3))
+    )
+    yield "a corner of 10^6 spins", lambda: db.estimate(million, [0], method="dobrushin")
+    yield "a corner of 10^6 spins, to 0.003", lambda: db.estimate(million, [0], method="dobrushin", tolerance=0.003)
+    yield "a corner of 10^6 spins", lambda: db.estimate(million, [0], method="local")
+    yield "3 spins of a glass", lambda: db.estimate(glass, [0, 1800, 3599], method="dobrushin")
+    yield "all spins of a glass, to 0.05", lambda: db.estimate(glass, "all", method="dobrushin", tolerance=0.05)
+    yield "a joint marginal", lambda: db.estimate(glass, db.Joint(0, 1, 60), method="dobrushin", tolerance=0.02)
+    yield (
+        "a magnetisation",
+        lambda: db.estimate(glass, db.Statistic.magnetisation(glass), method="dobrushin", tolerance=0.05),
+    )
+    yield "labels", lambda: db.estimate(labels, [0, 450], method="dobrushin")
+    yield "spins with 16 neighbours", lambda: db.estimate(crowd, [0, 7], method="dobrushin")
+    yield "pairs of 3 states", lambda: db.estimate(pairs, [0, 100], method="dobrushin", tolerance=0.02)
+    yield "a torus past Dobrushin's condition", lambda: db.estimate(torus, [0], method="coalescence", tolerance=0.02)
+    yield "labels by races", lambda: db.estimate(labels, [0], method="coalescence", tolerance=0.05)
+    yield "all of a grid", lambda: db.estimate(small, "all", method="exact")
+    yield "a ring of pairs", lambda: db.estimate(pairs, "all", method="exact")
+    yield "a bound for a scan", lambda: db.variation(small, db.Scan.systematic(100, 5000), targets=[0, 55])
+    yield (
+        "a limit by simulation",
+        lambda: db.coalescence(torus, db.Scan.systematic(1600, 16_000), targets=[0], runs=1000, seed=1),
+    )
+
+
+def measure(name: str, ask: Callable[[], Any]) -> Case:
+    """The times of one answer, after one that compiles kernels and fills caches."""
+    path = Path(tempfile.mkdtemp()) / "answer.proof"
+    ask().write_proof(path)
+    begin = time.perf_counter()
+    answer = ask()
+    finding = time.perf_counter() - begin
+    writing = min(seconds(lambda: answer.write_proof(path)) for _ in range(3))
+    begin = time.perf_counter()
+    verdict = verify(path)
+    checking = time.perf_counter() - begin
+    method = answer.plan.method if isinstance(answer, db.Estimate) else type(answer).__name__
+    kernel = getattr(getattr(answer, "plan", None), "kernel", None)
+    why = f"{verdict.verdict} {verdict.reason}".strip()
+    return Case(name, f"{method}, {kernel}" if kernel else method, finding, writing, checking, why, path.stat().st_size)
+
+
+def _times(cases: list[Case]) -> Iterator[Row]:
+    share = statistics.median(case.writing / case.finding for case in cases)
+    yield Row("writing a proof", f"{share:.1%} of the answer, median", f"< {_SHARE:.0%}", share < _SHARE)
+    full = [case.checking / case.finding for case in cases if case.verdict == "holds"]
+    ratio = statistics.median(full)
+    yield Row("checking, all blocks, against finding", f"{ratio:.1f}x, median", f"<= {_RATIO:g}x", ratio <= _RATIO)
+    true = sum(case.verdict == "holds" for case in cases)
+    yield Row("answers that verify", f"{true} of {len(cases)}", "all", true == len(cases))
+
+
+def _from_the_shell() -> Row:
+    path = Path(tempfile.mkdtemp()) / "answer.proof"
+    db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), [0], method="dobrushin", proof=path)
+    command = [sys.executable, "-m", "dobrushin.verify", str(path), "--replay", "all"]
+    took = min(seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(3))
+    return Row(
+        "the README's answer, from the shell", f"{took:.2f} s", f"< {_README_SECONDS:g} s", took < _README_SECONDS
+    )
+
+
+def _uai(console: Console) -> list[Row]:
+    data = os.environ.get("DOBRUSHIN_DATA")
+    name = "the UAI set, blocks by chance"
+    if data is None:
+        return [Row(name, "DOBRUSHIN_DATA is not set", f"<= {_SAMPLED_SECONDS:g} s or {_SAMPLED_RATIO:g}x", None)]
+    path, worst, failed, count = Path(tempfile.mkdtemp()) / "answer.proof", "", [], 0
+    most = 0.0
+    for file in sorted((Path(data) / "uai").glob("*.uai")):
+        model = db.read(file)
+        evidence = db.read_evidence(f"{file}.evid") if Path(f"{file}.evid").exists() else None
+        begin = time.perf_counter()
+        try:
+            answer = db.estimate(model, "all", evidence=evidence, tolerance=0.02, time=_MOST_SECONDS)
+            finding = time.perf_counter() - begin
+            if answer.says_nothing or answer.stopped_by:
+                continue
+            answer.write_proof(path)
+        except (db.CertificateError, db.BudgetError) as error:
+            console.print(f"{file.stem}: {type(error).__name__}", highlight=False)
+            continue
+        begin = time.perf_counter()
+        verdict = verify(path, file)
+        checking = time.perf_counter() - begin
+        count += 1
+        console.print(
+            f"{file.stem} ({answer.plan.method}): found {finding:.3g} s, checked {checking:.3g} s, "
+            f"{path.stat().st_size / 1000:.0f} KB, {verdict.verdict} {verdict.reason}",
+            highlight=False,
+        )
+        if verdict.exit_code == 1:
+            failed.append(file.stem)
+        excess = min(checking / _SAMPLED_SECONDS, checking / (_SAMPLED_RATIO * finding))
+        if excess > most:
+            most, worst = excess, f"{file.stem}: {checking:.3g} s, {checking / finding:.2g}x"
+    measured = f"{count} answers, {len(failed)} fail {' '.join(failed)}; worst {worst}"
+    return [Row(name, measured, f"<= {_SAMPLED_SECONDS:g} s or {_SAMPLED_RATIO:g}x", most <= 1.0 and not failed)]
+
+
+def _forged(wanted: int) -> Row:
+    """Forged files: none may pass that claims more than was proved."""
+    folder = Path(tempfile.mkdtemp())
+    path, forged_path = folder / "answer.proof", folder / "forged.proof"
+    grid, labels = db.Ising.grid(5, 5, couplings=0.2, fields=0.1), db.Potts.grid(4, 4, states=3, couplings=0.3)
+    count = passed = renamed = 0
+    seed = 0
+    while count < wanted:
+        seed += 1
+        own = seed if seed % 2 else None
+        for answer in (
+            db.estimate(grid, [seed % 25, db.Joint(1, 2)], method="dobrushin", tolerance=0.1, seed=own),
+            db.estimate(labels, [seed % 16], method="dobrushin", tolerance=0.1, seed=own),
+            db.estimate(grid, [seed % 25], method="coalescence", tolerance=0.1, seed=own),
+            db.estimate(grid, [seed % 25], method="exact"),
+            db.estimate(grid, [seed % 25], method="local"),
+            db.estimate(labels, [seed % 16], method="local", tolerance=0.1),
+        ):
+            answer.write_proof(path)
+            for _, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
+                forged.save(forged_path)
+                is_accepted = verify(forged_path).exit_code != 1
+                count += 1
+                passed += is_accepted and is_strict
+                renamed += is_accepted and not is_strict
+    measured = f"{passed} of {count}; {renamed} more are proofs of what they say"
+    return Row("forged files that pass", measured, "none", passed == 0)
+
+
+def _lines() -> Row:
+    files = sorted(_CHECKER.glob("*.py"))
+    total = sum(file.read_text().count("\n") for file in files)
+    return Row("the checker", f"{total} lines", f"<= {_LINES}", total <= _LINES)
+
+
+if __name__ == "__main__":
+    main()
