@@ -32,7 +32,7 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
     if name != "all" and name not in EXPERIMENTS:
         raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}. Got {name!r}.")
     if setting.data is not None and not setting.data.is_dir():
-        raise Usage(f"--data must be the folder that holds the images. There is no folder {setting.data}.")
+        raise Usage(f"--data must be the folder that holds the data. There is no folder {setting.data}.")
     check_folder("--out", folder)
     say = _say if out.progress else None
     people = Output(as_json=False, quiet=not out.is_for_people)

@@ -42,6 +42,7 @@ EXPERIMENTS = {
         Experiment("loose-bounds", "influence bounds that are too large", "Sec. 5.6", "loose_bounds"),
         Experiment("segmentation", "the labels of a region of an image", "Sec. 5.5, App. B.4", "segmentation"),
         Experiment("beyond", "what this project adds", "not in the paper", "beyond"),
+        Experiment("disease-mapping", "log relative risks of counties", "not in the paper", "disease_mapping"),
     )
 }
 

@@ -1,0 +1,234 @@
+"""Disease mapping: certified log relative risks of the counties of North Carolina (not in the paper: its next step).
+
+Sudden infant deaths 1974-78 (Cressie, Statistics for Spatial Data, 1993, pp. 386-389): observed ~ Poisson(expected e^x),
+x a proper conditional autoregression on the counties that share a border. Beside it, a normal law in 100 dimensions that
+is truncated to positive values, whose means are known.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dobrushin._estimate import estimate
+from dobrushin._estimate.answer import Estimate
+from dobrushin._fields import Exceeds, GaussianField
+from dobrushin._sampling import sample
+from dobrushin._scan import Scan
+from dobrushin.experiments.drawing import panels
+from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.store import MissingData, Store
+
+RHO, PRECISION = 0.9, 2.0
+RISK, CHANCE, CONFIDENCE = 0.1, 0.05, 0.95
+DIMENSIONS, PULL, LINEAR = 100, 0.6, 0.5
+_MISSING = (
+    "This experiment needs the counties of North Carolina: give --data FOLDER, where FOLDER or FOLDER/spatial has "
+    "nc_sids.csv and nc_adjacency.csv."
+)
+
+
+@dataclass(frozen=True)
+class Counties:
+    """Counts of each county, what was expected, and who shares a border."""
+
+    names: list[str]
+    observed: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    borders: Any
+
+    def field(self) -> GaussianField:
+        """The posterior of the log relative risks."""
+        prior = GaussianField.car(self.borders, rho=RHO, precision=PRECISION, labels=self.names)
+        return prior.poisson(self.observed, self.expected)
+
+    def estimate(self, seed: Any) -> Estimate:
+        """All log relative risks; with `exceedances` at the stated confidence together."""
+        return estimate(self.field(), self.names, tolerance=RISK, confidence=0.5 * (1 + CONFIDENCE), seed=seed)
+
+    def exceedances(self, seed: Any) -> Estimate:
+        """The probability of each county that its risk is above that of the state."""
+        targets = [Exceeds(name, 0.0) for name in self.names]
+        return estimate(self.field(), targets, tolerance=CHANCE, confidence=0.5 * (1 + CONFIDENCE), seed=seed)
+
+
+def read_counties(data: Path | None) -> Counties:
+    """The counties of a folder; `MissingData` where they are not."""
+    folders = [] if data is None else [data, data / "spatial"]
+    folder = next((f for f in folders if (f / "nc_sids.csv").is_file() and (f / "nc_adjacency.csv").is_file()), None)
+    if folder is None:
+        raise MissingData(_MISSING)
+    with open(folder / "nc_sids.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [row["county"] for row in rows]
+    births, observed = (np.array([float(row[key]) for row in rows]) for key in ("births_1974", "sids_1974"))
+    place = {name: i for i, name in enumerate(names)}
+    with open(folder / "nc_adjacency.csv", newline="", encoding="utf-8") as file:
+        pairs = np.array([[place[row["county"]], place[row["neighbour"]]] for row in csv.DictReader(file)])
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    borders = sparse.coo_array((np.ones(len(ends)), tuple(ends.T)), shape=(len(names), len(names))).tocsr()
+    borders.data[:] = 1.0
+    return Counties(names, observed, births * observed.sum() / births.sum(), borders)
+
+
+def compute(store: Store) -> dict[str, Any]:
+    """Intervals of all counties, a long run to compare them with, and the truncated normal law.
+
+    Parameters
+    ----------
+    store : Store
+        2000 sweeps of 4096 chains for the long run; 200 of 2048 if quick.
+    """
+    setting = store.setting
+    counties = read_counties(setting.data)
+    sweeps, chains = setting.pick(200, 2000), setting.pick(2048, 4096)
+    data: dict[str, Any] = {"counties": counties}
+    data["intervals"] = store.part("intervals", _intervals, counties, setting.seed_of(0))
+    data["long"] = store.part("long", long_run, counties, sweeps, chains, setting.seed_of(1), sweeps=sweeps)
+    data["orthant"] = store.part("orthant", _orthant, setting.seed_of(2))
+    return data
+
+
+def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, Any]:
+    first, second = seed.spawn(2)
+    begin = time.perf_counter()
+    risks, chances = counties.estimate(first), counties.exceedances(second)
+    seconds = time.perf_counter() - begin
+    parts = {"risk": risks, "chance": chances}
+    arrays = {f"{name}, {end}": getattr(part, end) for name, part in parts.items() for end in ("mean", "lower", "upper")}
+    work = np.array([float(part.steps) * part.chains for part in parts.values()])
+    return {**arrays, "seconds": np.array(seconds), "updates": work}
+
+
+def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[str, Any]:
+    """Means and shares above 0 of a long plain run, with their standard errors: no guarantee."""
+    n = len(counties.names)
+    states = sample(counties.field(), Scan.systematic(n, n * sweeps), chains=chains, seed=seed).states
+    assert states is not None
+    above = states > 0
+    spread = np.sqrt(np.maximum(above.mean(axis=0) * (1 - above.mean(axis=0)), 1.0 / chains) / chains)
+    error = states.std(axis=0) / np.sqrt(chains)
+    return {"mean": states.mean(axis=0), "error": error, "above": above.mean(axis=0), "above, error": spread}
+
+
+def compare(counties: Counties, answer: Estimate, sweeps: int, seed: int) -> tuple[float, int]:
+    """Largest difference of the means from a long run, and how many of its means are outside their interval."""
+    run = long_run(counties, sweeps, 1024, seed)
+    slack = 4 * run["error"]
+    outside = (run["mean"] < answer.lower - slack) | (run["mean"] > answer.upper + slack)
+    return float(np.abs(run["mean"] - answer.mean).max()), int(outside.sum())
+
+
+def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
+    """Means of a chain of positive variables, by certified sampling and by messages."""
+    off = np.full(DIMENSIONS - 1, -PULL / 2)
+    precision = np.eye(DIMENSIONS) + np.diag(off, 1) + np.diag(off, -1)
+    field = GaussianField(precision, LINEAR, lower=0.0)
+    answer = estimate(field, "all", tolerance=0.05, confidence=CONFIDENCE, seed=seed)
+    return {"lower": answer.lower, "upper": answer.upper, "mean": answer.mean, "exact": chain_means(precision, LINEAR)}
+
+
+def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.float64]:
+    """Means of a chain of positive variables, by messages on Gauss-Legendre nodes."""
+    x, w = np.polynomial.legendre.leggauss(300)
+    x, w = 6.0 * (x + 1), 6.0 * w
+    own = np.exp(-0.5 * x * x + linear * x) * w
+    pair = np.exp(-precision[0, 1] * np.outer(x, x))
+    messages = [np.ones(len(x))]
+    for _ in range(len(precision) - 1):
+        message = pair @ (own * messages[-1])
+        messages.append(message / message.max())
+    laws = [own * messages[i] * messages[len(precision) - 1 - i] for i in range(len(precision))]
+    return np.array([float(x @ law / law.sum()) for law in laws])
+
+
+def findings(data: dict[str, Any]) -> list[Finding]:
+    """What was asked for and what was reached."""
+    parts, run, orthant = data["intervals"], data["long"], data["orthant"]
+    risk = (parts["risk, upper"] - parts["risk, lower"]).max() / 2
+    chance = (parts["chance, upper"] - parts["chance, lower"]).max() / 2
+    inside = _inside(run["mean"], run["error"], parts, "risk")
+    inside &= _inside(run["above"], run["above, error"], parts, "chance")
+    held = (orthant["lower"] <= orthant["exact"]) & (orthant["exact"] <= orthant["upper"])
+    widest = (orthant["upper"] - orthant["lower"]).max() / 2
+    seconds = float(parts["seconds"])
+    high = [data["counties"].names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.5)]
+    return [
+        Finding(
+            f"{len(inside)} log relative risks within {RISK} and probabilities within {CHANCE}, at {CONFIDENCE} together",
+            "-",
+            f"within {risk:.3f} and {chance:.3f} in {seconds:.1f} s ({parts['updates'].sum():.2g} updates)",
+            bool(risk <= RISK and chance <= CHANCE and seconds < 300),
+        ),
+        Finding(
+            "a long Gibbs run, without a guarantee, agrees",
+            "-",
+            f"{inside.sum()} of {len(inside)} counties within four of its standard errors of their intervals",
+            bool(inside.all()),
+        ),
+        Finding(
+            "counties surely more likely above the state's risk than not",
+            "-",
+            f"{len(high)}: {', '.join(high[:6])}{', ...' if len(high) > 6 else ''}",
+            len(high) > 0,
+        ),
+        Finding(
+            f"a normal law in {DIMENSIONS} dimensions, truncated to positive values: intervals of all means",
+            "-",
+            f"{held.sum()} of {len(held)} hold the exact mean, widest {widest:.3f}",
+            bool(held.all()),
+        ),
+        _nuts(),
+    ]
+
+
+def _inside(values: Any, errors: Any, parts: dict[str, Any], name: str) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = values + 4 * errors >= parts[f"{name}, lower"]
+    return inside & (values - 4 * errors <= parts[f"{name}, upper"])
+
+
+def _nuts() -> Finding:
+    """Whether there is a NUTS sampler to compare with."""
+    there = [name for name in ("numpyro", "pymc") if importlib.util.find_spec(name) is not None]
+    words = f"{there[0]} is installed" if there else "neither NumPyro nor PyMC is installed: left out"
+    return Finding("NUTS, without a guarantee", "-", words, True)
+
+
+def draw(data: dict[str, Any]) -> dict[str, Any]:
+    """Intervals of all counties, sorted, and a map-like picture of the graph of borders."""
+    counties, parts = data["counties"], data["intervals"]
+    figure, axes = panels(1, 2, width=6.4, height=5.0)
+    order = np.argsort(parts["risk, mean"])
+    left, right = axes[0]
+    places = np.arange(len(order))
+    left.vlines(places, parts["risk, lower"][order], parts["risk, upper"][order], color="#0072B2", linewidth=1.2)
+    left.plot(places, data["long"]["mean"][order], ".", color="#D55E00", markersize=3, label="long run, no guarantee")
+    left.axhline(0.0, color="grey", linewidth=0.8)
+    left.set_title("log relative risk of each county: certified intervals", fontsize=10)
+    left.legend(frameon=False, fontsize=8)
+    where = layout(counties.borders)
+    i, j = sparse.coo_array(sparse.triu(counties.borders, k=1)).coords
+    for a, b in zip(i, j, strict=True):
+        right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
+    dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, mean"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
+    figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
+    right.set_title("counties, laid out by their borders", fontsize=10)
+    right.axis("off")
+    return {"disease-mapping": figure}
+
+
+def layout(borders: Any) -> NDArray[np.float64]:
+    """Places of the nodes of a graph: the two smoothest vectors on it."""
+    degrees = np.asarray(borders.sum(axis=1)).ravel()
+    laplacian = np.diag(degrees) - borders.toarray()
+    scale = 1.0 / np.sqrt(degrees)
+    _, vectors = np.linalg.eigh(laplacian * scale[:, None] * scale)
+    return np.asarray(vectors[:, 1:3] * scale[:, None])
