@@ -21,6 +21,7 @@ from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
+from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import (
     Lost,
@@ -39,7 +40,7 @@ from dobrushin._shared.executors import (
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import Running, kept_seed, progress_bar, read_time, seed_sequence
+from dobrushin._shared.running import BACKENDS, Running, kept_seed, progress_bar, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
@@ -153,6 +154,7 @@ def estimate_many(
     seed: int | np.random.SeedSequence | None = None,
     method: str = "auto",
     budget: float | None = None,
+    backend: str = "auto",
     executor: Executor | None = None,
     progress: bool = False,
     finished: Estimates | None = None,
@@ -166,7 +168,7 @@ def estimate_many(
         Sent to each worker once.
     queries : iterable of (targets, evidence)
         What `estimate` takes; the evidence may be None.
-    tolerance, confidence, method, budget
+    tolerance, confidence, method, budget, backend
         For each query by itself, as for `estimate`.
     seed : int, SeedSequence or None
         The draws of a query depend on this and on its number only: the answers are the same whatever the executor.
@@ -213,6 +215,7 @@ def estimate_many(
     deadline = read_time(time, "estimate_many")
     settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
+    settings = settings._replace(backend=check.choice(backend, BACKENDS, "estimate_many", "backend"))
     answers: dict[int, Estimate] = {}
     cut_short: dict[int, Estimate] = {}  # what was reached of queries that are begun again
     if finished is not None:
@@ -337,7 +340,8 @@ def _answer(
     deadline = NO_DEADLINE if seconds is None else Deadline(max(_NO_TIME, seconds), "The query")
     settings = settings._replace(time=None if seconds is None else max(_NO_TIME, seconds))
     try:
-        return _light(guard_memory(answer_query)(model, targets, evidence, settings, own, Running(deadline=deadline)))
+        running = Running(backend=settings.backend, deadline=deadline)
+        return _light(guard_memory(answer_query)(model, targets, evidence, settings, own, running))
     except Exception as error:
         return _light_error(error)
 
