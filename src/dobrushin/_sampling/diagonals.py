@@ -13,7 +13,7 @@ from dobrushin._sampling.array_kernel import Steps
 from dobrushin._shared.arrays import frozen, prefix_sums
 
 # Shorter diagonals are not worth their overhead.
-SHORTEST_SIDE = 128
+SHORTEST_SIDE = 256
 
 
 @dataclass(frozen=True)

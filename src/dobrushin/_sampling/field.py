@@ -65,10 +65,13 @@ class Field(WaveKernel):
     def _make(cls, form: Any, region: Region) -> Field:
         theta, fields = form.couplings.data[region.entry], form.fields[region.place]
         degree = np.diff(region.start)
-        size = np.abs(fields) + degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
-        # The exponential of the waves is good to 2^-48.
-        error = UNIT * ((degree + 2) * size + 64.0)
-        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))
+        # UNIT ((degree + 2) (|field| + degree max |theta|) + 64), in place: the exponential is good to 2^-48.
+        error = degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
+        error += np.abs(fields)
+        error *= degree + 2
+        error += 64.0
+        error *= UNIT
+        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0, out=error)))
 
     @property
     def cost(self) -> float:
@@ -137,9 +140,10 @@ class Field(WaveKernel):
         if not self.is_sweep(cycle):
             return super()._whole(cycle)
         if "order" not in self.kept:
-            self.kept["order"] = super()._whole(cycle)
-        order: Order = self.kept["order"]
-        return order
+            order = frozen(np.arange(cycle.period, dtype=np.int32))
+            self.kept["order"] = (order, order)
+        whole: Order = self.kept["order"]
+        return whole
 
     @property
     def weights(self) -> NDArray[np.float64]:

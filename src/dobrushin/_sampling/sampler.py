@@ -294,7 +294,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
     is_all = len(job.rows) == n and (np.diff(job.rows) == 1).all()
-    kept = runner.region.positions[job.rows]
+    kept = runner.region.positions if is_all else runner.region.positions[job.rows]
     labels = model.labels if is_all else model._labels_at(kept)
     has_refuge = job.guard is not None and job.guard.refuge is not None
     start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
