@@ -381,7 +381,7 @@ def test_stored_models_answer_as_they_did(tmp_path):
     with pytest.raises(db.ArgumentError, match="does not exist yet"):
         db.write(spins, tmp_path / "spins")
     with pytest.raises(db.ArgumentError, match="Ising or Potts"):
-        db.write(labels.to_factor_graph(), tmp_path / "graph")
+        db.write(db.SpinMRF({(0, 1, 2): 0.3}), tmp_path / "graph")
 
 
 def test_chunks_of_edges_make_the_same_model(tmp_path):
@@ -473,7 +473,7 @@ def test_write_makes_a_folder_where_the_path_has_no_extension(tmp_path):
         (spins, "mine", {}, "does not exist yet"),
         (spins, "beta", {"beta": 2.0}, "'beta'"),
         (spins, "offset", {"offset": 2.0}, "'offset'"),
-        (spins.to_factor_graph(), "graph", {}, "an Ising or Potts model"),
+        (db.SpinMRF({(0, 1, 2): 0.3}), "graph", {}, "an Ising or Potts model"),
         (local, "local.npz", {}, "made as a whole"),
         (3, "three", {}, "'model'"),
         (db.Ising.grid(9, 7, couplings=lambda e: np.where(e == 1, np.nan, 0)), "nan", {}, r"nan at edge \(1, 2\)"),

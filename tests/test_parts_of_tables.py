@@ -1,5 +1,9 @@
 """Large factor graphs: built from arrays, and asked about some variables at a cost that does not grow with them."""
 
+import json
+import os
+import pickle
+
 import numpy as np
 import pytest
 
@@ -133,7 +137,7 @@ def test_only_what_is_near_is_looked_at(monkeypatch):
         return part(form, inside, inner)
 
     monkeypatch.setattr(type(model._form), "part", watch)
-    monkeypatch.setattr(type(model), "first_radius", 2)
+    monkeypatch.setattr(LocalForm, "first_radius", 2)
     db.estimate(model, [7], tolerance=0.05, seed=1)
     assert sizes
     assert "adjacency" not in vars(model._form)
@@ -198,3 +202,82 @@ def test_a_kernel_for_the_whole_model_is_made_once():
     assert model._kept_kernel.name == "factors"
     db.sample(model, db.Scan([0] * 50), chains=100, seed=1)
     assert model._kept_kernel.name == "factors"  # parts are not kept
+
+
+# -- on disk -------------------------------------------------------------------------------------------
+
+
+def test_a_factor_graph_on_disk_gives_the_answers_of_memory(tmp_path):
+    model, scopes, _ = random_graph(5000, np.random.default_rng(2))
+    db.write(model, tmp_path / "graph")
+    stored = db.open_model(tmp_path / "graph")
+    assert repr(stored) == "StoredTables(5000 variables, 10000 factors)"
+    assert set(stored.neighbors(7)) == set(model.neighbors(7))
+    assert list(stored.states(7)) == [0, 1, 2]
+    other = int(scopes[(scopes == 7).any(axis=1)][0].sum() - 7)
+    for evidence in (None, {other: 1}):
+        for method in ("auto", "dobrushin"):
+            far, near = (
+                db.estimate(m, [7], evidence=evidence, method=method, tolerance=0.05, seed=3) for m in (model, stored)
+            )
+            assert (far.lower == near.lower).all()
+            assert (far.upper == near.upper).all()
+    scan = db.shortest_scan(stored, [7], tolerance=0.1).scan
+    runs = [db.sample(m, scan, chains=200, seed=1, record=[7]).states for m in (model, stored)]
+    assert (runs[0] == runs[1]).all()
+    again = pickle.loads(pickle.dumps(stored))
+    assert (again.near(np.array([7]), 2).model.cardinalities == 3).all()
+    db.write(stored, tmp_path / "copy")
+    for file in (tmp_path / "graph").iterdir():
+        assert file.read_bytes() == (tmp_path / "copy" / file.name).read_bytes()
+
+
+def test_pair_tables_go_to_disk_as_factors_and_others_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    pairs = db.PairwiseMRF(rng.normal(size=(4, 3)), [(0, 1), (1, 2), (2, 3)], rng.normal(size=(3, 3, 3)))
+    db.write(pairs, tmp_path / "pairs")
+    part = db.open_model(tmp_path / "pairs").near(np.array([1]), 3).model
+    states = all_states(pairs)
+    assert np.ptp(pairs.log_density(states) - part.log_density(states)) < 1e-12
+    hard = db.FactorGraph([2, 2], [((0, 1), [[0, -np.inf], [0, 0]])])
+    for refused in (hard, db.SpinMRF({(0, 1, 2): 0.3})):
+        with pytest.raises(db.ArgumentError, match="tables that forbid nothing, for a folder"):
+            db.write(refused, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
+FILES = ["cardinalities", "scope_start", "scope", "table_start", "factor_start", "factor_of", "table"]
+BROKEN = [{"factors": -1}, {"places": "x"}, {"entries": 7}, {"format": "else"}, {"variables": 0}]
+
+
+def test_broken_files_are_named(tmp_path):
+    """Whatever number is wrong near the target: a sentence, or numbers that are used as they are."""
+    rng = np.random.default_rng(1)
+    model, _, _ = random_graph(30, rng)
+    right = db.estimate(model, [3], tolerance=0.1, seed=1, method="local")
+    caught = set()
+    for trial in range(120):
+        folder = tmp_path / str(trial)
+        db.write(model, folder)
+        name = str(rng.choice(FILES))
+        array = np.load(folder / f"{name}.npy")
+        array[int(rng.integers(1, len(array) - 1))] = rng.choice([-5, 0, 1, 7, 10**6]) if name != "table" else np.inf
+        np.save(folder / f"{name}.npy", array)
+        try:
+            found = db.estimate(db.open_model(folder), [3], tolerance=0.1, seed=1, method="local")
+        except db.FormatError as error:
+            caught |= {name} & {os.path.basename(error.path).removesuffix(".npy")}
+        else:
+            assert (found.lower <= right.upper).all()
+            assert (right.lower <= found.upper).all()
+    assert caught == set(FILES)
+
+
+@pytest.mark.parametrize("change", BROKEN, ids=str)
+def test_broken_manifests_are_named(tmp_path, change):
+    model, _, _ = random_graph(30, np.random.default_rng(1))
+    db.write(model, tmp_path / "graph")
+    manifest = tmp_path / "graph" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    with pytest.raises(db.FormatError):
+        db.open_model(tmp_path / "graph")

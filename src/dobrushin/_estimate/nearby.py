@@ -31,10 +31,10 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a model that is never made as a whole"
         raise ArgumentError("estimate", "method", requirement, settings.method)
-    centres = _read_centres(model, targets)
+    centres, local = _read_centres(model, targets), model._local()
     given = read_evidence(model, evidence)
     model.refuse_forbidden(given, "estimate")
-    radius = model.first_radius
+    radius = model.first_radius if local is None else local.first_radius
     while True:
         ball = model.near(centres, radius)
         log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)

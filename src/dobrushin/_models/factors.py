@@ -345,9 +345,8 @@ class FactorTables(DivisibleForm):
         return self.scope[row_entries(first, self.scope_start[factor + 1] - first)[1]]
 
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
-        own, others = (self._factors_at(inside[which])[1] for which in (inner, ~inner))
-        alone = others[self.scope_start[others + 1] - self.scope_start[others] == 1]
-        factor = np.unique(np.concatenate([own, alone]))
+        # Not those of the others: one of them may have very many.
+        factor = np.unique(self._factors_at(inside[inner])[1])
         scope_first, table_first = self.scope_start[factor], self.table_start[factor]
         scope_start, members = row_entries(scope_first, self.scope_start[factor + 1] - scope_first)
         table_start, cells = row_entries(table_first, self.table_start[factor + 1] - table_first)

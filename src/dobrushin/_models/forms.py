@@ -202,7 +202,7 @@ class DivisibleForm(Form):
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
         """The form of some variables, at increasing positions: all terms of the inner ones, whose neighbours are there.
 
-        And of the others the terms that they have alone.
+        Terms of the others do not matter, since these are never updated.
         """
 
 

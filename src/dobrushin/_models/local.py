@@ -366,8 +366,14 @@ class LocalArrays(LocalPairs):
 class LocalForm(LocalModel):
     """A model whose form is there, and of which only some entries are looked at."""
 
+    first_radius = 5
+
     def __init__(self, form: DivisibleForm) -> None:
         self._whole, self._labels = form, range(form.n_variables)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self._whole.counts.items())
+        return f"{type(self).__name__}({self.n_variables} variables, {counts})"
 
     @property
     def _spins(self) -> bool:

@@ -287,10 +287,7 @@ class Model:
 
     is_whole: bool = True  # whether the model is made as a whole
 
-    @property
-    def first_radius(self) -> int:
-        """How far to look around targets at first, in edges: less far where nothing says that it is a grid."""
-        return 8 if not self.is_whole or self._form.is_indexed else 5
+    first_radius: int = 8  # how far to look around targets at first, in edges
 
     @property
     def has_parts(self) -> bool:

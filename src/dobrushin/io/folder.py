@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import Model
-from dobrushin._models.local import LocalPairs
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.local import LocalForm, LocalPairs
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
 from dobrushin.io.source import Path
 from dobrushin.io.stored import FORMAT
+from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT
 
 # Rows that are written together, and edges that are sorted together.
 _ROWS, _EDGES = 2**18, 2**19
@@ -30,10 +32,14 @@ Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 
 
 def write_folder(model: Model, path: Path, function: str) -> None:
-    """Write an Ising or Potts model, or a `LocalModel`, to a folder; a part at a time."""
+    """Write an Ising or Potts model, a `LocalModel` or tables to a folder; a part at a time."""
     local = model._local()
+    if isinstance(local, LocalForm) and not local._whole.spins:
+        _write_tables(local._whole.tables(), path, function)
+        return
     if not isinstance(local, LocalPairs):
-        raise ArgumentError(function, "model", "an Ising or Potts model, for a folder", got=type(model).__name__)
+        requirement = "an Ising or Potts model, or tables that forbid nothing, for a folder"
+        raise ArgumentError(function, "model", requirement, got=type(model).__name__)
     n, entries = local.n_variables, 2 * local.n_edges
     with _Folder(path, function) as folder:
         start = folder.array("start", np.int64, (n + 1,))
@@ -54,7 +60,17 @@ def write_folder(model: Model, path: Path, function: str) -> None:
             if potential is not None:
                 potential.append(local.potentials_of(positions))
             done += len(rows.columns)
-        folder.finish(n, entries, local.n_states or 0)
+        folder.finish_pairs(n, entries, local.n_states or 0)
+
+
+def _write_tables(form: FactorTables, path: Path, function: str) -> None:
+    """Write the arrays of a factor graph."""
+    with _Folder(path, function) as folder:
+        arrays = {name: form.cardinalities if name == "cardinalities" else getattr(form, name) for name in LENGTHS}
+        for name, values in arrays.items():
+            folder.array(name, float if name == "table" else np.int64, values.shape).append(values)
+        counts = (form.n_variables, form.n_factors, len(form.scope), len(form.table))
+        folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))})
 
 
 def build_folder(
@@ -131,7 +147,7 @@ def build_folder(
                 neighbor.append(columns)
                 coupling.append(values)
                 done += len(columns)
-        folder.finish(n, entries, states)
+        folder.finish_pairs(n, entries, states)
 
 
 _BUILD = "io.build_folder"
@@ -309,12 +325,16 @@ class _Folder:
         """Room for edges."""
         return _Aside(open(os.path.join(self.temporary, "edges"), "x+b"), n)
 
-    def finish(self, variables: int, entries: int, states: int) -> None:
+    def finish_pairs(self, variables: int, entries: int, states: int) -> None:
+        """`finish` an Ising or Potts model."""
+        about = {"format": FORMAT, "variables": variables, "entries": entries, "states": states}
+        self.finish({**about, "potential": "potential" in self.files})
+
+    def finish(self, about: dict[str, Any]) -> None:
         """Write the manifest and give the folder its name."""
         self._close()
-        about = {"format": FORMAT, "variables": variables, "entries": entries, "states": states}
         with open(os.path.join(self.temporary, "manifest.json"), "w", encoding="utf-8") as file:
-            json.dump({**about, "potential": "potential" in self.files}, file)
+            json.dump(about, file)
         os.rename(self.temporary, self.place)
 
     def _close(self) -> None:

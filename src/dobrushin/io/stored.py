@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.local import LocalArrays, Rows
+from dobrushin._models.local import LocalArrays, LocalModel, Rows
 from dobrushin._shared import validate as check
 from dobrushin.errors import FormatError
 from dobrushin.io.source import Path
+from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT, StoredTables
 
 FORMAT = "dobrushin model folder 1"
 # Files that are shorter are read where NumPy cannot map them: it maps no empty arrays.
@@ -72,7 +73,7 @@ class StoredModel(LocalArrays):
         return FormatError(file, f"{subject} to be {requirement}", f"{value} at {where}")
 
 
-def open_model(path: Path) -> StoredModel:
+def open_model(path: Path) -> LocalModel:
     """Open a model that lies in a folder, without reading it.
 
     Parameters
@@ -108,7 +109,10 @@ def open_model(path: Path) -> StoredModel:
         raise FileNotFoundError(2, "No such folder", folder)
     if not os.path.isdir(folder):
         raise FormatError(folder, "a folder", "a file (dobrushin.read reads those)")
-    n, entries, states, has_potentials = _read_manifest(os.path.join(folder, "manifest.json"))
+    about = _read_manifest(os.path.join(folder, "manifest.json"))
+    if about["format"] == TABLES_FORMAT:
+        return _open_tables(folder, about)
+    n, entries, states, has_potentials = (about[name] for name in ("variables", "entries", "states", "potential"))
     shapes: dict[str, tuple[int, ...]] = {"start": (n + 1,), "neighbor": (entries,), "coupling": (entries,)}
     if has_potentials:
         shapes["potential"] = (n, states) if states else (n,)
@@ -121,17 +125,29 @@ def open_model(path: Path) -> StoredModel:
     return StoredModel(folder, n, states or None, arrays)
 
 
-def _reopen(path: str, known: tuple[int, int, int | None]) -> StoredModel:
+def _open_tables(folder: str, about: dict[str, Any]) -> StoredTables:
+    """A factor graph."""
+    shapes = {name: (about[count] + more,) for name, (count, more) in LENGTHS.items()}
+    arrays = {name: _map(os.path.join(folder, f"{name}.npy"), shape) for name, shape in shapes.items()}
+    for start, end in (("scope_start", "places"), ("table_start", "entries"), ("factor_start", "places")):
+        ends = int(arrays[start][0]), int(arrays[start][-1])
+        if ends != (0, about[end]):
+            expected = f"row starts from 0 to {about[end]}"
+            raise FormatError(os.path.join(folder, f"{start}.npy"), expected, f"{ends[0]} to {ends[1]}")
+    return StoredTables(folder, arrays)
+
+
+def _reopen(path: str, known: tuple[int, int, int | None]) -> LocalModel:
     """A model from another process, if the folder still holds it."""
     model = open_model(path)
-    sizes = (model.n_variables, len(model._neighbor), model.n_states)
+    sizes = (model.n_variables, len(getattr(model, "_neighbor", ())), getattr(model, "n_states", None))
     if sizes != known:
         text = "{} variables, {} entries and {} states"
         raise FormatError(path, text.format(*known) + " as when it was opened first", text.format(*sizes))
     return model
 
 
-def _read_manifest(manifest: str) -> tuple[int, int, int, bool]:
+def _read_manifest(manifest: str) -> dict[str, Any]:
     if not os.path.isfile(manifest):
         raise FormatError(os.path.dirname(manifest), "a folder with a manifest.json", "none")
     with open(manifest, encoding="utf-8", errors="replace") as file:
@@ -141,20 +157,22 @@ def _read_manifest(manifest: str) -> tuple[int, int, int, bool]:
         format = about["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FormatError(manifest, f"a manifest of the format {FORMAT!r}", repr(text[:60])) from None
-    if format != FORMAT:
-        raise FormatError(manifest, f"the format {FORMAT!r}", repr(format)[:60])
-    for name, least in (("variables", 1), ("entries", 0), ("states", 0)):
+    if format not in (FORMAT, TABLES_FORMAT):
+        raise FormatError(manifest, f"the format {FORMAT!r} or {TABLES_FORMAT!r}", repr(format)[:60])
+    names = ("variables", "entries", "states") if format == FORMAT else COUNTS
+    for name in names:
+        least = int(name == "variables")
         value = about.get(name)
         if type(value) is not int or value < least or value > 2**60 or (name == "states" and value == 1):
             numbers = "0 or at least 2" if name == "states" else f"at least {least}"
             raise FormatError(manifest, f"a whole number of {name}, {numbers}", repr(value)[:60])
-    if type(about.get("potential")) is not bool:
+    if format == FORMAT and type(about.get("potential")) is not bool:
         raise FormatError(manifest, "'potential' to be true or false", repr(about.get("potential"))[:60])
-    return about["variables"], about["entries"], about["states"], about["potential"]
+    return dict(about)
 
 
 def _map(file: str, shape: tuple[int, ...]) -> Any:
-    whole = os.path.basename(file) in ("start.npy", "neighbor.npy")
+    whole = os.path.basename(file) not in ("coupling.npy", "potential.npy", "table.npy")
     what = f"{'whole' if whole else 'real'} numbers of shape {shape}"
     if not os.path.isfile(file):
         raise FormatError(file, what, "no such file")
