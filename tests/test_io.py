@@ -452,7 +452,7 @@ def test_what_cannot_be_read_at_all(folder):
     (folder / "folder.uai").mkdir()
     with pytest.raises(FormatError, match="expected a file, found a directory"):
         read(folder / "folder.uai")
-    with pytest.raises(FormatError, match=r"one of the extensions \.uai, .* found 'model\.xml'"):
+    with pytest.raises(FormatError, match=r"one of the extensions \.uai, .* found 'model\.xyz'"):
         read("model.xyz")
     with pytest.raises(FormatError, match="read_evidence reads it"):
         read("a.uai.evid")
