@@ -447,7 +447,7 @@ def test_intervals_hold_and_come_with_the_answer(method):
     answer = inference.query(["rain"], {"slip": "some"}, method=method, tolerance=0.02, confidence=0.999, seed=1)
     assert answer.estimate.plan.method == method
     rows = answer.estimate["rain"]
-    assert rows.states == [0, 1]
+    assert rows.states == ["yes", "no"]
     assert answer.values == pytest.approx(rows.mean, abs=0)
     assert answer.values.sum() == pytest.approx(1)
     assert (rows.lower <= theirs).all()
@@ -535,7 +535,7 @@ def unusual_networks():
     yield sums, "conditional probabilities, which sum to 1. Got 0.9 at the table of 'a'"
     sizes = DiscreteMarkovNetwork([("a", "b")])
     sizes.add_factors(DiscreteFactor(["a"], [2], [1, 1]), DiscreteFactor(["a", "b"], [3, 2], np.ones(6)))
-    yield sizes, r"agree on the states of 'a'. Got '\[0, 1\] and \[0, 1, 2\]'"
+    yield sizes, r"agree on the states of 'a'. Got \[0, 1\] and \[0, 1, 2\]"
     for value in (-1.0, np.nan, np.inf):
         weights = DiscreteMarkovNetwork([("a", "b")])
         weights.add_factors(DiscreteFactor(["a", "b"], [2, 2], [1, value, 1, 1]))

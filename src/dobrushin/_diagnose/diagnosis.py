@@ -273,6 +273,8 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     advice = []
     if diagnosis.exact_memory is not None and diagnosis.exact_memory < 2**28:
         advice.append('method "exact": the clique tree is cheap')
+    elif diagnosis.exact_memory is not None:
+        advice.append('method "exact": the clique tree fits in memory')
     if diagnosis.satisfies_dobrushin:
         advice.append('method "dobrushin": the bias can be bounded before sampling')
     whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
@@ -290,5 +292,8 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         elif radius is not None and radius < 1:
             advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
     if not advice:
-        advice.append("evidence on strongly coupled variables, or the method 'uncertified'")
+        advice.append(
+            "estimate with few targets: sums near them (local, parts) may do where these methods do not; evidence on "
+            "strongly coupled variables helps; else the method 'uncertified'"
+        )
     return advice

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dobrushin._shared.version import VERSION
+from dobrushin.cli import completion
 from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output, decisions_shown
 from dobrushin.cli.source import ScanChoice, Source
@@ -28,13 +29,28 @@ _FILE = f"A model file: {extensions()}; .gz too."
 Model = Annotated[Path, typer.Argument(help=_FILE)]
 MaybeModel = Annotated[Path | None, typer.Argument(help=_FILE, show_default=False)]
 Target = Annotated[
-    list[str] | None, typer.Option(help="Variables of interest, as in 3,7. Can be repeated. Default: all.")
+    list[str] | None,
+    typer.Option(
+        help="Variables of interest, as in 3,7. Can be repeated. Default: all.",
+        autocompletion=completion.complete_target,
+    ),
 ]
-Evidence = Annotated[list[str] | None, typer.Option(help="Observed variables, as in 5=1, or a UAI evidence file.")]
+Evidence = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Observed variables, as in smoke=yes or 5=1, or a UAI evidence file.",
+        autocompletion=completion.complete_evidence,
+    ),
+]
 Beta = Annotated[float | None, typer.Option(help="Inverse temperature of files that hold energies.")]
 Seed = Annotated[int | None, typer.Option(help="Repeats a run.", min=0)]
 Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 100 sweeps.", min=1)]
-ScanName = Annotated[str, typer.Option(help="systematic, uniform, greedy, dogs, or a file with a scan.")]
+ScanName = Annotated[
+    str,
+    typer.Option(
+        help="systematic, uniform, greedy, dogs, or a file with a scan.", autocompletion=completion.complete_scan
+    ),
+]
 Confidence = Annotated[float, typer.Option(help="Probability with which all bounds hold at once.")]
 Time = Annotated[float | None, typer.Option(help="Seconds after which to print what was reached. Ctrl-C does too.")]
 Checkpoint = Annotated[Path | None, typer.Option(help="Write the state here, and go on from it.")]
@@ -102,7 +118,11 @@ def estimate(
     confidence: Confidence = 0.99,
     evidence: Evidence = None,
     method: Annotated[
-        str, typer.Option(help="auto, exact, local, dobrushin, parts, coalescence or uncertified.")
+        str,
+        typer.Option(
+            help="auto, exact, local, dobrushin, parts, coalescence or uncertified.",
+            autocompletion=completion.complete_method,
+        ),
     ] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
@@ -161,7 +181,9 @@ def inspect(
 @_verb("influence model.uai --top 5")
 def influence(
     model: Model,
-    method: Annotated[str, typer.Option(help="best, paper or exact.")] = "best",
+    method: Annotated[
+        str, typer.Option(help="best, paper or exact.", autocompletion=completion.complete_influence)
+    ] = "best",
     top: Annotated[int, typer.Option(help="How many of the strongest variables to list.", min=1)] = 10,
     evidence: Evidence = None,
     beta: Beta = None,
@@ -299,7 +321,12 @@ def warmup(quiet: Quiet = False) -> int:
 @_verb("reproduce ising-tv --quick")
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="An experiment, or all. Without it: which there are.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="An experiment, or all. Without it: which there are.",
+            show_default=False,
+            autocompletion=completion.complete_experiment,
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with the images, for the one that needs some.")] = None,

@@ -49,6 +49,11 @@ class Output:
             console = Console()
             (console if console.is_terminal else Console(width=_WIDTH)).print(text(), highlight=False)
 
+    def warn(self, text: str) -> None:
+        """Print a line for people on the error stream."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
     def note(self, text: str) -> None:
         """Print a line for people."""
         if self.is_for_people:

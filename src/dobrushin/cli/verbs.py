@@ -138,6 +138,9 @@ def convert(source: Source, output: Path, out: Output) -> int:
     else:
         db.write(model, output, beta=source.beta)
     out.note(f"Wrote {model!r} to {output}.")
+    if lost := db.io.lost_names(model, output):
+        kinds = ", ".join(f"{kind.extensions[0]}" for kind in db.io.FORMATS.values() if "states" in kind.keeps)
+        out.warn(f"Warning: {output.name} does not keep the {lost} ({kinds} files do).")
     return CERTIFIED
 
 

@@ -13,7 +13,7 @@ from dobrushin.io.formats import FORMATS
 
 if TYPE_CHECKING:
     from dobrushin.io.bif import state_names
-    from dobrushin.io.dispatch import read, read_offset, write
+    from dobrushin.io.dispatch import lost_names, read, read_offset, write
     from dobrushin.io.evidence import read_evidence
     from dobrushin.io.folder import build_folder
     from dobrushin.io.marginals import read_marginals, write_marginals
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Loaded on first use, so that the command line can list the formats before NumPy is there.
 _HOME = {
     "build_folder": "folder",
+    "lost_names": "dispatch",
     "open_model": "stored",
     "read": "dispatch",
     "read_evidence": "evidence",
@@ -37,6 +38,7 @@ _HOME = {
 __all__ = [
     "FORMATS",
     "build_folder",
+    "lost_names",
     "open_model",
     "read",
     "read_evidence",

@@ -12,44 +12,71 @@ each state, are taken as they are: plain weights, of which nothing is left out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import FactorGraph
+from dobrushin._models import FactorGraph, Model
+from dobrushin.errors import ArgumentError
 from dobrushin.io.bif_tokens import Tokens
-from dobrushin.io.networks import in_a_cycle, normalise, sums_of, sums_to_one
+from dobrushin.io.inverse import inverse
+from dobrushin.io.networks import Network, find_parents, in_a_cycle, normalise, sums_of, sums_to_one
 from dobrushin.io.numbers import quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 
-
-@dataclass
-class _Network:
-    """What a file says."""
-
-    states: dict[str, tuple[str, ...]]
-    parents: dict[str, tuple[str, ...]]
-    # A row for each state of the parents, the last parent fastest; a column for each state of the variable.
-    tables: dict[str, NDArray[np.float64]]
+# Names that need no quotes, and those that would be read as something else.
+_PLAIN = re.compile(r"[\w.+<>=-]+")
+_WORDS = frozenset({"table", "default", "property", "type", "network", "variable", "probability"})
 
 
 def read(source: Source) -> FactorGraph:
     """A factor graph of the tables; variables with one state are left out."""
-    network = _Parser(source).network()
-    random = [name for name, states in network.states.items() if len(states) > 1]
-    if not random:
-        raise source.error("a variable with two or more states", "none", 0)
-    position = {name: i for i, name in enumerate(random)}
-    factors = []
-    for name, table in network.tables.items():
-        scope = [v for v in (*network.parents[name], name) if v in position]
-        with np.errstate(divide="ignore"):
-            factors.append(
-                ([position[v] for v in scope], np.log(table).reshape([len(network.states[v]) for v in scope]))
-            )
-    names = [network.states[name] for name in random]
-    return FactorGraph([len(own) for own in names], factors, random, state_names=names)
+    return _Parser(source).network().to_model(source)
+
+
+def write(model: Model) -> bytes:
+    """A Bayesian network as a file: a block for each table, with a row for each state of the parents."""
+    graph = model.to_factor_graph()
+    pairs = find_parents(graph)
+    if pairs is None:
+        requirement = "a Bayesian network (one table for each variable, which sums to 1), for a .bif file"
+        raise ArgumentError("write", "model", requirement, model)
+    labels = [_word(label) for label in model.labels]
+    if len(set(labels)) < len(labels):
+        raise ArgumentError("write", "model", "labelled by different texts", model)
+    states = [[_word(name) for name in model._called(i)] for i in range(model.n_variables)]
+    lines = ["network unknown { }"]
+    for label, own in zip(labels, states, strict=True):
+        lines.append(f"variable {label} {{ type discrete [ {len(own)} ] {{ {', '.join(own)} }}; }}")
+    for i, k in sorted(pairs, key=lambda pair: pair[1]):
+        lines += _probabilities(graph, i, k, labels, states)
+    return "\n".join([*lines, ""]).encode()
+
+
+def _probabilities(graph: FactorGraph, i: int, k: int, labels: list[str], states: list[list[str]]) -> list[str]:
+    """The block of factor `k`, which has the probabilities of variable `i`."""
+    scope, table = graph.factor(k)
+    parents = [v for v in scope if v != i]
+    logs = np.moveaxis(table, scope.index(i), -1).reshape(-1, len(states[i]))
+    with np.errstate(divide="ignore", under="ignore"):
+        rows = inverse(np.log, logs.ravel(), np.exp(logs.ravel())).reshape(logs.shape)
+    numbers = [", ".join(map(repr, row.tolist())) for row in rows]
+    if not parents:
+        return [f"probability ( {labels[i]} ) {{", f"  table {numbers[0]};", "}"]
+    given = [", ".join(names) for names in product(*(states[v] for v in parents))]
+    head = f"probability ( {labels[i]} | {', '.join(labels[v] for v in parents)} ) {{"
+    return [head, *(f"  ({names}) {row};" for names, row in zip(given, numbers, strict=True)), "}"]
+
+
+def _word(name: Any) -> str:
+    """A name as the format can hold it: in quotes, where it has blanks or marks."""
+    text = str(name)
+    if not text or '"' in text or any(ord(character) < 32 for character in text):
+        raise ArgumentError("write", "model", "of names that are not empty and have no quotes, for a .bif file", name)
+    return text if _PLAIN.fullmatch(text) and text not in _WORDS else f'"{text}"'
 
 
 def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]:
@@ -94,9 +121,9 @@ class _Parser(Tokens):
 
     promised = 0
 
-    def network(self) -> _Network:
+    def network(self) -> Network:
         """All blocks."""
-        network = _Network({}, {}, {})
+        network = Network({}, {}, {})
         blocks: dict[str, int] = {}
         while self.k < len(self.tokens):
             start = self.k
@@ -124,7 +151,7 @@ class _Parser(Tokens):
 
     # -- blocks ----------------------------------------------------------------------------
 
-    def _variable(self, network: _Network) -> None:
+    def _variable(self, network: Network) -> None:
         name = self.name("the name of a variable")
         if name in network.states:
             self.fail("each variable once", self.k - 1)
@@ -154,7 +181,7 @@ class _Parser(Tokens):
             self.fail("the type of the variable", self.k - 1)
         network.states[name] = tuple(states)
 
-    def _probability(self, network: _Network) -> str:
+    def _probability(self, network: Network) -> str:
         self.expect("(")
         first = self.k
         scope = self.names(")", "variables", bar=True)
@@ -174,7 +201,7 @@ class _Parser(Tokens):
         network.tables[child] = self._entries(network, child, shape, first)
         return child
 
-    def _entries(self, network: _Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
+    def _entries(self, network: Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
         parents, states = network.parents[child], shape[-1]
         rows = np.full((math.prod(shape[:-1]), states), np.nan)
         codes = [{state: k for k, state in enumerate(network.states[name])} for name in parents]
@@ -233,7 +260,7 @@ class _Parser(Tokens):
         except ValueError:
             self.fail("a semicolon after the property", start, "none")
 
-    def _refuse_cycles(self, network: _Network, blocks: dict[str, int]) -> None:
+    def _refuse_cycles(self, network: Network, blocks: dict[str, int]) -> None:
         position = {name: i for i, name in enumerate(network.states)}
         pairs = [(position[child], position[p]) for child, parents in network.parents.items() for p in parents]
         children, parents = np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -85,12 +85,12 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     Parameters
     ----------
     model : Model
-        Of any family for ``.npz`` and ``.uai``; an `Ising` model for files of energies; an `Ising` or `Potts` model or
-        a `LocalModel` for a folder.
+        Of any family for ``.npz`` and ``.uai``; a Bayesian network for ``.bif``; an `Ising` model for files of
+        energies; an `Ising` or `Potts` model or a `LocalModel` for a folder.
     path : str or path
         A file is replaced as a whole. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
-        is packed. BIF files are only read. A path without an extension, or with a slash at its end, is that of a
-        folder, which must not exist yet; see Notes.
+        is packed. XMLBIF and Hugin files are only read. A path without an extension, or with a slash at its end, is
+        that of a folder, which must not exist yet; see Notes.
     beta : float
         Inverse temperature, for files that hold energies: E = -theta / beta.
     offset : float
@@ -105,8 +105,8 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     such a folder from chunks of edges.
 
     Numbers are written in full. What was read from a file, and with the same `beta` is written and read again, is the
-    same model to the last bit. A ``.npz`` file keeps every model so, with its labels; a ``.uai`` file holds weights
-    and an energy file the parameters over beta, so that others are rounded once.
+    same model to the last bit. A ``.npz`` file keeps every model so, with its labels and names of states; ``.uai`` and
+    ``.bif`` files hold weights and an energy file the parameters over beta, so that others are rounded once.
 
     Examples
     --------
@@ -175,6 +175,15 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) ->
     energy = kind.read(source)
     energy.model(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)
+
+
+def lost_names(model: Model, path: Path, format: str | None = None) -> str:
+    """What a file does not keep of the names of a model, for people; empty if it keeps all."""
+    kind = None if format == "folder" or _is_folder(path) else _format(path, format, "write")[1]
+    keeps = () if kind is None else kind.keeps
+    has = {"labels": not check.are_positions(model.labels), "states": model._state_names is not None}
+    words = {"labels": "labels of the variables", "states": "names of the states"}
+    return " and ".join(words[name] for name, given in has.items() if given and name not in keeps)
 
 
 def _is_folder(path: Path) -> bool:

@@ -27,6 +27,8 @@ class Format:
         Which models can be written; empty if none.
     energies : bool
         Whether the files hold energies, which need a temperature.
+    keeps : tuple of str
+        Which names a file keeps: "labels" of variables, names of "states".
     """
 
     extensions: tuple[str, ...]
@@ -36,6 +38,7 @@ class Format:
     labels: str
     written_from: str = ""
     energies: bool = False
+    keeps: tuple[str, ...] = ()
 
     def read(self, source: Any) -> Any:
         """The model of a file, or its energies."""
@@ -51,14 +54,19 @@ FORMATS = {
     "uai": Format((".uai",), "dobrushin.io.uai", "UAI competitions, MARKOV or BAYES", "`FactorGraph`",
                   "numbers of the file, from 0", "any model"),
     "bif": Format((".bif",), "dobrushin.io.bif", "Bayesian network, interchange format", "`FactorGraph`",
-                  "names of the file"),
+                  "names of the file", "any Bayesian network", keeps=("labels", "states")),
+    "xmlbif": Format((".xmlbif", ".xml"), "dobrushin.io.xmlbif", "Bayesian network, XMLBIF 0.3", "`FactorGraph`",
+                     "names of the file"),
+    "hugin": Format((".net",), "dobrushin.io.hugin", "Bayesian network of Hugin", "`FactorGraph`",
+                    "names of the file"),
     "bqm": Format((".bqm",), "dobrushin.io.bqm", "dimod, binary, versions 1 and 2", "`Ising`",
-                  "those of the file", "`Ising`", energies=True),
+                  "those of the file", "`Ising`", energies=True, keeps=("labels",)),
     "coo": Format((".coo",), "dobrushin.io.coo", "dimod, coordinate text", "`Ising`",
-                  "numbers of the file, in order", "`Ising` with such labels", energies=True),
+                  "numbers of the file, in order", "`Ising` with such labels", energies=True, keeps=("labels",)),
     "maxcut": Format((".mc", ".gset", ".rud", ".txt"), "dobrushin.io.maxcut", "max-cut: `n m`, lines `i j w`",
                      "`Ising`", "numbers of the file, from 1", "`Ising` without fields", energies=True),
-    "npz": Format((".npz",), "dobrushin.io.npz", "our own", "any model", "any", "any model"),
+    "npz": Format((".npz",), "dobrushin.io.npz", "our own", "any model", "any", "any model",
+                  keeps=("labels", "states")),
 }  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+"""What the shell offers behind options."""
+
+import typer
+from typer.testing import CliRunner
+
+from dobrushin._estimate.method import METHODS
+from dobrushin._influence.rows import METHODS as INFLUENCES
+from dobrushin.cli import completion
+from dobrushin.cli.app import app
+from dobrushin.experiments.catalog import EXPERIMENTS
+
+NETWORK = """network wet { }
+variable rain { type discrete [ 2 ] { yes, no }; }
+variable roof { type discrete [ 2 ] { dry, wet }; }
+probability ( rain ) { table 0.2, 0.8; }
+probability ( roof | rain ) { (yes) 0.1, 0.9; (no) 0.9, 0.1; }
+"""
+
+
+def offer(function, line, incomplete):
+    """What a function offers when this line was typed before."""
+    context = typer.Context(typer.main.get_command(app).commands["estimate"])
+    context.params = line
+    return function(context, incomplete)
+
+
+def test_values_of_options_are_those_that_there_are():
+    assert set(completion.METHODS) == {"auto", *METHODS}
+    assert set(completion.INFLUENCES) == set(INFLUENCES)
+    assert completion.complete_method("") == list(completion.METHODS)
+    assert completion.complete_method("co") == ["coalescence"]
+    assert completion.complete_scan("d") == ["dogs"]
+    assert completion.complete_influence("p") == ["paper"]
+    assert completion.complete_experiment("") == ["all", *EXPERIMENTS]
+
+
+def test_variables_and_states_of_the_file_on_the_line(tmp_path):
+    path = tmp_path / "wet.bif"
+    path.write_text(NETWORK)
+    line = {"model": path}
+    assert offer(completion.complete_target, line, "r") == ["rain", "roof"]
+    assert offer(completion.complete_target, line, "rain,ro") == ["rain,roof"]
+    assert offer(completion.complete_evidence, line, "ra") == ["rain="]
+    assert offer(completion.complete_evidence, line, "rain=") == ["rain=yes", "rain=no"]
+    assert offer(completion.complete_evidence, line, "rain=yes,roof=w") == ["rain=yes,roof=wet"]
+    assert offer(completion.complete_evidence, line, "snow=") == []
+
+
+def test_a_file_that_is_not_there_offers_nothing_and_says_nothing(tmp_path, capsys):
+    for line in ({}, {"model": None}, {"model": tmp_path / "none.bif"}):
+        assert offer(completion.complete_target, line, "r") == []
+        assert offer(completion.complete_evidence, line, "r=") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_shell_gets_them(tmp_path, monkeypatch):
+    path = tmp_path / "wet.bif"
+    path.write_text(NETWORK)
+    line = f"dobrushin estimate {path} --evidence rain="
+    monkeypatch.setenv("_DOBRUSHIN_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+    result = CliRunner().invoke(app, [], prog_name="dobrushin")
+    assert "rain=yes" in result.output
