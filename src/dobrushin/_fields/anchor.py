@@ -310,4 +310,3 @@ def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
         fine[i] = point[i] in form.values_of(int(i))
     check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
     return space.anchor_at(point.copy())
-

@@ -125,7 +125,9 @@ class FieldEvent(FieldQuestion):
         if self.is_exact:
             inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
             return int(inside.sum()), int(inside.sum())
-        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (
+            abs(low) + (0.0 if math.isinf(high) else abs(high))
+        )
         surely = (x > low + error) & (x < high - error)
         perhaps = (x >= low - error) & (x <= high + error)
         return int(surely.sum()), int(perhaps.sum())

@@ -71,7 +71,9 @@ class Sampling(FieldMethod):
         kernel = make_kernel(query.space, query.anchor, design.scan)
         seconds = kernel.seconds(float(len(design.scan)) * chains, design.scan)
         counted = any(question.is_counted for question in query.questions)
-        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein or sub-Gaussian"] * (len(clips) > clips.count(None))
+        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein or sub-Gaussian"] * (
+            len(clips) > clips.count(None)
+        )
         plan = cls.draft_field(
             query, cls.reason, query.tolerance - left, " and ".join(names), scan=design.scan, chains=chains,
             kernel=kernel.name, seconds=seconds,

@@ -62,7 +62,9 @@ class System:
         scale = sparse.dia_array((1.0 / self.diagonal[None], [0]), shape=shape)
         self.influence = sparse.csr_array(scale @ abs(self.couplings)) * up
         # How much of what is outside each row sees.
-        self.seen = np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
+        self.seen = (
+            np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
+        )
         self.factors = linalg.splu(self.precision)
 
     def solve(self, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -217,7 +219,9 @@ class Local(Solving):
             limit, size = cls._grow(query, question, outside)
             limits.append(limit)
             largest = max(largest, size)
-        reason = f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
+        reason = (
+            f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
+        )
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
     @classmethod

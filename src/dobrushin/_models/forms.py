@@ -38,6 +38,7 @@ class Form(ABC):
     """
 
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
+    has_paper_bounds: ClassVar[bool] = True  # whether the paper has an influence bound for it, or what is like one
 
     # -- the variables ---------------------------------------------------------------------
 

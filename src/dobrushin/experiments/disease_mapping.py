@@ -103,7 +103,9 @@ def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, An
     risks, chances = counties.estimate(first), counties.exceedances(second)
     seconds = time.perf_counter() - begin
     parts = {"risk": risks, "chance": chances}
-    arrays = {f"{name}, {end}": getattr(part, end) for name, part in parts.items() for end in ("mean", "lower", "upper")}
+    arrays = {
+        f"{name}, {end}": getattr(part, end) for name, part in parts.items() for end in ("mean", "lower", "upper")
+    }
     work = np.array([float(part.steps) * part.chains for part in parts.values()])
     return {**arrays, "seconds": np.array(seconds), "updates": work}
 
