@@ -8,4 +8,15 @@ from dobrushin._fields.model import GaussianField
 from dobrushin._fields.targets import Between, Exceeds
 from dobrushin._fields.terms import FieldTerms
 
-__all__ = ["Between", "Exceeds", "FieldTerms", "GaussianField", "certificate", "diagnosis", "estimator", "influence", "sampler", "scans"]
+__all__ = [
+    "Between",
+    "Exceeds",
+    "FieldTerms",
+    "GaussianField",
+    "certificate",
+    "diagnosis",
+    "estimator",
+    "influence",
+    "sampler",
+    "scans",
+]

@@ -34,8 +34,8 @@ _ROOM = 1e-7
 _FAR = 14.0
 FAR_CHANCE = 1e-31
 REMEDY = (
-    "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field whose "
-    "diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
+    "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field "
+    "whose diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
 )
 
 

@@ -40,7 +40,8 @@ class FieldDiagnosis(Diagnosis):
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
         shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
         norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
-        size = f"{self.n_variables} variables, {self.unbounded} of them unbounded, up to {self.largest_degree} neighbours"
+        free = f"{self.unbounded} of them unbounded"
+        size = f"{self.n_variables} variables, {free}, up to {self.largest_degree} neighbours"
         return [
             ("size", size),
             ("influence", f"{norms}: Dobrushin's condition {holds} in Wasserstein distance"),

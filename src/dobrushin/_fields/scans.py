@@ -96,7 +96,9 @@ def optimize_field(
 
 
 @version_of("greedy_scan", GaussianField)
-def greedy_scan_of_field(influence: GaussianField, targets: Any = None, weights: Any = None, **options: Any) -> ScanResult:
+def greedy_scan_of_field(
+    influence: GaussianField, targets: Any = None, weights: Any = None, **options: Any
+) -> ScanResult:
     """`greedy_scan` for a field."""
     search = _Search(influence, targets, weights, "greedy_scan")
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))

@@ -174,8 +174,8 @@ class Solving(FieldMethod):
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, and "
-            "what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
+            "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, "
+            "and what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
             f"condition: at most {rounded_up(float(np.max(estimate.bias_bound)))}. Nothing is left to chance."
         ]
 
@@ -208,6 +208,7 @@ class Local(Solving):
 
     @classmethod
     def propose(cls, query: Any, choice: Choice) -> Method | None:
+        del choice
         cls.require_gaussian(query)
         rho = query.space.largest_row
         if rho >= 1.0:
