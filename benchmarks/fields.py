@@ -27,12 +27,12 @@ def bounds(count: int = 1000) -> None:
     violated, caught = 0, dict.fromkeys(("start", "bias", "tv", "joint", "tail", "influence"), 0)
     for rng, field in cases(count):
         violated += bool(check_case(rng, field))
-    for rng, field in cases(count // 4, sizes=(1, 2)):
-        violated += check_influence(rng, field)
+    for _, field in cases(count // 4, sizes=(1, 2)):
+        violated += check_influence(field)
     for rng, field in cases(count // 10, sizes=(1, 2, 3)):
         for what in ("start", "bias", "tv", "joint", "tail"):
             caught[what] += what in check_case(rng, field, {what: 0.3})
-        caught["influence"] += field.n_variables < 3 and check_influence(rng, field, 0.8)
+        caught["influence"] += field.n_variables < 3 and check_influence(field, 0.8)
     print(f"bounds: {violated} of {count} random cases of {len(KINDS)} kinds violate a bound")
     print(f"        with bounds that are too small, violations in {count // 10} cases: {caught}")
 
@@ -72,7 +72,8 @@ def local() -> None:
         start = time.perf_counter()
         answer = db.estimate(field, [site], tolerance=0.01 * sd, method="local")
         seconds = time.perf_counter() - start
-        print(f"local: n = {side * side:8d}: {answer.mean[0]:.4f} within {answer.half_width[0]:.2g} in {seconds:.4f} s")
+        within = f"{answer.mean[0]:.4f} within {answer.half_width[0]:.2g}"
+        print(f"local: n = {side * side:8d}: {within} in {seconds:.4f} s")
 
 
 def updates() -> None:
@@ -85,8 +86,9 @@ def updates() -> None:
     ours_states = db.sample(field, scan, chains=chains, seed=1).states
     ours = 900 * sweeps * chains / (time.perf_counter() - start)
     plain_states, plain = _plain_loop(field, chains, 3)
-    print(f"updates: {ours:.3g} per second against {plain:.3g} of the plain loop: {ours / plain:.1f} x "
-          f"({os.cpu_count()} cores; means {ours_states.mean():.3f} and, after 3 sweeps, {plain_states.mean():.3f})")  # fmt: skip
+    ratio, means = ours / plain, f"means {ours_states.mean():.3f} and, after 3 sweeps, {plain_states.mean():.3f}"
+    print(f"updates: {ours:.3g} per second against {plain:.3g} of the plain loop: {ratio:.1f} x")
+    print(f"         ({os.cpu_count()} cores; {means})")
 
 
 def _plain_loop(field: db.GaussianField, chains: int, sweeps: int) -> tuple[np.ndarray, float]:

@@ -18,6 +18,7 @@ from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate
@@ -125,6 +126,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
+@by_family
 @guard_memory
 def diagnose(model: Model) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.

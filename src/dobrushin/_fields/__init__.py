@@ -3,9 +3,20 @@
 Importing the room makes its versions of the public functions known.
 """
 
-from dobrushin._fields import certificate, estimator, influence, sampler
+from dobrushin._fields import certificate, diagnosis, estimator, influence, sampler, scans
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.targets import Between, Exceeds
 from dobrushin._fields.terms import FieldTerms
 
-__all__ = ["Between", "Exceeds", "FieldTerms", "GaussianField", "certificate", "estimator", "influence", "sampler"]
+__all__ = [
+    "Between",
+    "Exceeds",
+    "FieldTerms",
+    "GaussianField",
+    "certificate",
+    "diagnosis",
+    "estimator",
+    "influence",
+    "sampler",
+    "scans",
+]

@@ -34,8 +34,8 @@ _ROOM = 1e-7
 _FAR = 14.0
 FAR_CHANCE = 1e-31
 REMEDY = (
-    "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field whose "
-    "diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
+    "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field "
+    "whose diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
 )
 
 
@@ -310,4 +310,3 @@ def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
         fine[i] = point[i] in form.values_of(int(i))
     check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
     return space.anchor_at(point.copy())
-

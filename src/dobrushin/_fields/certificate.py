@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._fields.anchor import FAR_CHANCE, REMEDY, Anchor, FieldSpace, ScaledRows, read_start, space_of, supersolve
+from dobrushin._fields.anchor import (
+    FAR_CHANCE,
+    REMEDY,
+    Anchor,
+    FieldSpace,
+    ScaledRows,
+    read_start,
+    space_of,
+    supersolve,
+)
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
 from dobrushin._kernels.field_draws import spread
@@ -117,7 +126,9 @@ def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor)
     unit, n = anchor.unit, space.form.n_variables
     errors = space.errors(anchor)
     if (errors.distance > 1.0 / np.sqrt(space.form.diagonal))[~space.form.is_bounded].any():
-        raise CertificateError({"dobrushin": "draws of an unbounded variable are off by more than its own size."}, REMEDY)
+        raise CertificateError(
+            {"dobrushin": "draws of an unbounded variable are off by more than its own size."}, REMEDY
+        )
     with np.errstate(over="ignore"):
         error = np.minimum(errors.distance / unit * (1.0 + 8 * UNIT), 1.0)
     scaled = Objective(objective.positions, objective.weights * unit[objective.positions] * (1.0 + 2 * UNIT), False)

@@ -105,7 +105,9 @@ def _choose(query: FieldQuery) -> Method:
             remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
             raise BudgetError("This estimate", updates, query.budget, "Gibbs updates", remedy, proposal.plan)
         if query.budget is None and query.time is None and proposal.plan.seconds > MOST_SECONDS:
-            remedy = "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= or budget=."
+            remedy = (
+                "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= or budget=."
+            )
             raise BudgetError("This estimate", proposal.plan.seconds, MOST_SECONDS, "seconds", remedy, proposal.plan)
     log.info("method %s: %s", proposal.name, proposal.plan.reason)
     return proposal

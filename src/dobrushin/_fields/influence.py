@@ -1,4 +1,4 @@
-"""How far a variable of a field can move another: C_ij = s_i |Q_ij|, with s_i above all conditional variances. [trusted]
+"""How far a variable of a field can move another: C_ij = s_i |Q_ij|, s_i above all conditional variances. [trusted]
 
 Theory page, "Fields". All numbers are rounded up.
 """

@@ -50,7 +50,7 @@ class FieldKernel(ArrayKernel):
     def start_at(
         cls, form: FieldTerms, region: Region, point: NDArray[np.float64], error: NDArray[np.float64]
     ) -> FieldKernel:
-        """The arrays of a region, for chains that start at a point; `error` bounds the distance that one draw is off."""
+        """The arrays of a region, for chains that start at a point; `error` bounds how far one draw is off."""
         place = region.place
         names = ("diagonal", "linear", "lower", "upper", "exposure", "trials")
         sites = tuple(frozen(getattr(form, name)[place]) for name in names)

@@ -269,9 +269,7 @@ class GaussianField(Model):
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
         check.all_entries(fine, weight, function, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
-        return self._with(
-            diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0)
-        )
+        return self._with(diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0))
 
     def _with(self, **parts: NDArray[np.float64]) -> GaussianField:
         return type(self)._from_form(self._form.with_parts(**parts), self._labels)

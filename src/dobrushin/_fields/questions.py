@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.targets import Statistic, TargetReader
-from dobrushin._fields.anchor import Anchor, DrawErrors
+from dobrushin._fields.anchor import DrawErrors
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.targets import Between, Exceeds
 from dobrushin._fields.terms import FieldTerms
@@ -125,7 +125,9 @@ class FieldEvent(FieldQuestion):
         if self.is_exact:
             inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
             return int(inside.sum()), int(inside.sum())
-        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (
+            abs(low) + (0.0 if math.isinf(high) else abs(high))
+        )
         surely = (x > low + error) & (x < high - error)
         perhaps = (x >= low - error) & (x <= high + error)
         return int(surely.sum()), int(perhaps.sum())
@@ -173,9 +175,7 @@ class Clip(NamedTuple):
         return math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) * (1.0 + 1e-9) if left > 0 else math.inf
 
 
-def make_clip(
-    question: FieldMean, anchor: Anchor, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any
-) -> Clip:
+def make_clip(question: FieldMean, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any) -> Clip:
     """How the values of a mean are averaged.
 
     `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the proxy.

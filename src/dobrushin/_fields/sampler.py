@@ -51,6 +51,7 @@ class FieldSamples(Samples):
         return certify(space_of(influence), self.scan, objective, read_start(influence, self.point, "variation"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        del path
         raise ArgumentError("Samples.save", "samples", "of discrete variables", got="states of a field")
 
 

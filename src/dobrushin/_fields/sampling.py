@@ -71,7 +71,9 @@ class Sampling(FieldMethod):
         kernel = make_kernel(query.space, query.anchor, design.scan)
         seconds = kernel.seconds(float(len(design.scan)) * chains, design.scan)
         counted = any(question.is_counted for question in query.questions)
-        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein or sub-Gaussian"] * (len(clips) > clips.count(None))
+        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein or sub-Gaussian"] * (
+            len(clips) > clips.count(None)
+        )
         plan = cls.draft_field(
             query, cls.reason, query.tolerance - left, " and ".join(names), scan=design.scan, chains=chains,
             kernel=kernel.name, seconds=seconds,
@@ -91,7 +93,7 @@ class Sampling(FieldMethod):
             f"{estimate.steps:,} updates of single variables, in an order that was chosen for these targets.",
             "Before anything was drawn, Dobrushin's condition in Wasserstein distance showed how far such a chain can "
             f"be from the field after so many updates: means are off by their bias bound or less, at most "
-            f"{estimate.bias_text}, and probabilities of intervals likewise. This is proven and does not rest on chance.",
+            f"{estimate.bias_text}, and so are probabilities. This is proven and does not rest on chance.",
             f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
             f"hold all at once with probability {estimate.confidence_text} or more. No sample variance is relied on "
             "where a variable has no bounds.",
@@ -118,7 +120,7 @@ def make_clips(query: FieldQuery, design: Design, question: Any, aim: float) -> 
     after = design.certificate.per_variable_at(question.positions)
     before = anchor.initial[question.positions] * anchor.unit[question.positions]
     distance = weighted_sum(objective.weights, after + before, 4)
-    clip = make_clip(question, anchor, anchor.point[question.positions], distance, sigma2, drift)
+    clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drift)
     if not math.isfinite(clip.span) or aim <= 0:
         return clip
     # Stopping early pays if the confidence sequence can be narrow before all chains are drawn.

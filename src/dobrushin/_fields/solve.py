@@ -62,7 +62,9 @@ class System:
         scale = sparse.dia_array((1.0 / self.diagonal[None], [0]), shape=shape)
         self.influence = sparse.csr_array(scale @ abs(self.couplings)) * up
         # How much of what is outside each row sees.
-        self.seen = np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
+        self.seen = (
+            np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
+        )
         self.factors = linalg.splu(self.precision)
 
     def solve(self, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -172,8 +174,8 @@ class Solving(FieldMethod):
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, and "
-            "what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
+            "The field is Gaussian, so its means and variances solve linear systems. The residual of each solution, "
+            "and what lies outside the region that was solved, were turned into an error bound through Dobrushin's "
             f"condition: at most {rounded_up(float(np.max(estimate.bias_bound)))}. Nothing is left to chance."
         ]
 
@@ -206,6 +208,7 @@ class Local(Solving):
 
     @classmethod
     def propose(cls, query: Any, choice: Choice) -> Method | None:
+        del choice
         cls.require_gaussian(query)
         rho = query.space.largest_row
         if rho >= 1.0:
@@ -217,7 +220,9 @@ class Local(Solving):
             limit, size = cls._grow(query, question, outside)
             limits.append(limit)
             largest = max(largest, size)
-        reason = f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
+        reason = (
+            f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
+        )
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
     @classmethod

@@ -11,10 +11,12 @@ from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin.errors import ArgumentError
 
 
+@by_family
 @guard_memory
 def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | None = None) -> Influence:
     """Bound how much each variable of a model can move each other one.

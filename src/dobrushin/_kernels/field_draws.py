@@ -1,7 +1,7 @@
 """Draws from the conditional laws of fields: exp(-psi) on an interval, psi(x) = m x^2/2 - c x + E e^x + N log(1 + e^x).
 
-Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail, by
-rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
+Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail,
+by rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
 """
 
 import math
@@ -401,7 +401,7 @@ def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, exposure, trials,
     value_start, values, keys, c, words, room, x
 ):  # fmt: skip
-    """Take chains through lists of steps (see `chain`); x is (variables, chains); c, words and room are for each chain."""
+    """Take chains through lists of steps (see `chain`); x is (variables, chains); c, words, room: scratch."""
     for r in range(repeats):
         for k in range(order.size):
             i = order[k]

@@ -17,6 +17,7 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -26,6 +27,7 @@ _CONVERGED = 1e-6
 _MOST_ROUNDS = 1000
 
 
+@by_family
 @guard_memory
 def optimize(
     influence: Influence | Model,

@@ -18,11 +18,13 @@ from dobrushin._scan import Scan
 from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
+@by_family
 @guard_memory
 def greedy_scan(
     influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: str | None = "auto"

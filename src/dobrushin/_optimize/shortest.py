@@ -18,6 +18,7 @@ from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
@@ -28,6 +29,7 @@ MOST_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
+@by_family
 @guard_memory
 def shortest_scan(
     influence: Influence | Model,

@@ -329,7 +329,7 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder with the images, for the one that needs some.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data, for those that need some.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for data, tables and figures.")] = Path("reproduced"),
     seed: Annotated[int, typer.Option(help="Repeats a run, all but its times.", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Processes for replicates that do not measure time.", min=1)] = 1,

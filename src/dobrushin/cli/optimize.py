@@ -33,7 +33,8 @@ def run(
     if tolerance is not None:
         results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
     else:
-        results = {method: _scans(model, method, length, targets) for method in ("paper", "best")}
+        methods = ("paper", "best") if model._form.has_paper_bounds else ("best",)
+        results = {method: _scans(model, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
     about = {
         name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
@@ -54,7 +55,7 @@ def run(
 
 
 def _scans(model: db.Model, method: str, steps: int, targets: Any) -> dict[str, db.ScanResult]:
-    influence = db.influence(model, method=method)
+    influence = db.influence(model, method=method) if model._form.has_paper_bounds else model
     n = model.n_variables
     uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
     greedy = db.greedy_scan(influence, targets, steps=steps)
@@ -71,8 +72,8 @@ def _table(model: db.Model, results: Any, targets: Any) -> Any:
     about = f"variables {', '.join(map(str, targets))}" if targets else f"all {model.n_variables} variables"
     title = f"Certified bounds on the total variation of {about}\n{model!r}"
     if "paper" not in results:
-        shortest = results["best"]["shortest"]
-        return table(title, ("scan", "steps", "bound"), [["shortest", str(len(shortest.scan)), _bound_text(shortest)]])
+        each = [[name, str(len(found.scan)), _bound_text(found)] for name, found in results["best"].items()]
+        return table(title, ("scan", "steps", "bound"), each)
     base = results["best"]["systematic"].variation.value
     rows = []
     for name, paper in results["paper"].items():

@@ -104,6 +104,16 @@ def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None
     return [_label(model, part, "--target") for part in parts]
 
 
+def read_event(model: db.Model, text: str) -> db.Exceeds:
+    """The probability that a variable of a field exceeds a number, written as label>number."""
+    name, _, number = text.rpartition(">")
+    try:
+        threshold = float(number)
+    except ValueError:
+        raise Usage(f"--target must be a label, or label>number for a field. Got {text!r}.") from None
+    return db.Exceeds(_label(model, name.strip(), "--target"), threshold)
+
+
 def _are_numbers(model: db.Model) -> bool:
     from dobrushin._shared.validate import are_positions
 

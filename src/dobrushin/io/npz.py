@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._fields import FieldTerms
 from dobrushin._models import Model
 from dobrushin._models.checked_arrays import CheckedArrays
 from dobrushin._models.factors import FactorTables
@@ -24,7 +25,7 @@ from dobrushin.io.source import Source
 
 _FORMAT = "dobrushin model 1"
 _FORMS: dict[str, type[Form]] = {
-    form.stored_as: form for form in (SpinPairs, LabelPairs, PairTables, SpinTerms, FactorTables)
+    form.stored_as: form for form in (SpinPairs, LabelPairs, PairTables, SpinTerms, FactorTables, FieldTerms)
 }
 
 

@@ -1,0 +1,131 @@
+"""Choosing scans for fields: the search runs in the units of the start, what it finds is certified as a field.
+
+In these units the influence of a field is a matrix like any other, and every distance begins at 1 or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from dobrushin._fields.anchor import Anchor, FieldSpace, ScaledRows, space_of
+from dobrushin._fields.certificate import certify
+from dobrushin._fields.model import GaussianField
+from dobrushin._fields.terms import UNIT
+from dobrushin._influence.matrix import Influence
+from dobrushin._influence.rows import METHODS, influence_rows
+from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+from dobrushin._shared import validate as check
+from dobrushin._shared.families import version_of
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._variation import Objective, read_objective
+from dobrushin.errors import ArgumentError, ToleranceError
+
+# Room for what the search does not know of: the errors of draws.
+_ROOM = 1e-6
+
+
+class FieldInfluence(Influence):
+    """The influence of a field: entry (i, j) bounds how far the mean of i moves when j moves by 1.
+
+    It says nothing of where a chain starts, without which distances have no bound: certificates take the field itself.
+    """
+
+
+@version_of("influence", GaussianField)
+@guard_memory
+def influence_of_field(
+    model: GaussianField, method: str = "best", rows: Iterable[Hashable] | None = None
+) -> FieldInfluence:
+    """`influence` of a field."""
+    check.choice(method, METHODS, "influence", "method")
+    n = model.n_variables
+    computed = None
+    if rows is not None:
+        computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
+    bounds = influence_rows(model, np.arange(n) if computed is None else computed, method)
+    result = FieldInfluence._make(bounds, n, model.labels, computed)
+    assert isinstance(result, FieldInfluence)
+    return result
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
+        del args, options
+        raise ArgumentError(name, "influence", "the field itself, which knows its start", influence)
+
+    return refuse
+
+
+for _name in ("variation", "optimize", "greedy_scan", "shortest_scan"):
+    version_of(_name, FieldInfluence)(_refuse(_name))
+
+
+class _Search:
+    """A field as the searches for scans see it."""
+
+    def __init__(self, field: GaussianField, targets: Any, weights: Any, function: str) -> None:
+        self.space: FieldSpace = space_of(field)
+        self.anchor: Anchor = self.space.anchor
+        self.objective = read_objective(self.space.rows, targets, weights, function)
+        own = self.objective.weights
+        positions = self.objective.positions
+        if self.objective.is_set:
+            own = self.space.tilt[positions]
+        scaled = own * self.anchor.unit[positions] * (1.0 + 4 * UNIT)
+        self.weights = dict(zip([field.labels[i] for i in positions.tolist()], scaled.tolist(), strict=True))
+        rows = ScaledRows(self.space, self.anchor).rows(np.arange(field.n_variables))
+        self.influence = Influence._make(rows, field.n_variables, field.labels, None)
+
+    def certify(self, result: ScanResult) -> ScanResult:
+        """The scan of a result, with the certificate of the field."""
+        return ScanResult(result.scan, certify(self.space, result.scan, self.objective, self.anchor))
+
+
+@version_of("optimize", GaussianField)
+def optimize_field(
+    influence: GaussianField, scan: Any, targets: Any = None, weights: Any = None, tolerance: float | None = None,
+    rounds: int | str = 1, guide: str | None = "auto",
+) -> ScanResult:  # fmt: skip
+    """`optimize` for a field."""
+    search = _Search(influence, targets, weights, "optimize")
+    found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide)
+    return search.certify(found)
+
+
+@version_of("greedy_scan", GaussianField)
+def greedy_scan_of_field(
+    influence: GaussianField, targets: Any = None, weights: Any = None, **options: Any
+) -> ScanResult:
+    """`greedy_scan` for a field."""
+    search = _Search(influence, targets, weights, "greedy_scan")
+    return search.certify(greedy_scan(search.influence, None, search.weights, **options))
+
+
+@version_of("shortest_scan", GaussianField)
+def shortest_scan_of_field(
+    influence: GaussianField, targets: Any = None, weights: Any = None, *, tolerance: float, **options: Any
+) -> ScanResult:
+    """`shortest_scan` for a field."""
+    search = _Search(influence, targets, weights, "shortest_scan")
+    tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
+    try:
+        found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)
+    except ToleranceError as error:
+        best = search.certify(error.best)
+        raise error.carrying(best, best.variation.value) from None
+    result = search.certify(found)
+    if _measure(result, search.objective, options.get("criterion", "sum")) > tolerance:
+        why = "What is left are the errors of draws, which no longer scan takes away."
+        raise ToleranceError(tolerance, result.variation.value, result, why)
+    return result
+
+
+def _measure(result: ScanResult, objective: Objective, criterion: str) -> float:
+    if criterion == "sum":
+        return result.variation.value
+    bound: Any = result.variation
+    each = bound.tv_at(objective.positions) if objective.is_set else objective.weights * bound.target_bounds
+    return float(each.max())
