@@ -81,6 +81,24 @@ def test_from_the_shell(path):
     assert subprocess.run([sys.executable, "-m", "dobrushin.verify"], capture_output=True, check=False).returncode == 2
 
 
+def test_the_verb(path):
+    from typer.testing import CliRunner
+
+    from dobrushin.cli.app import app
+
+    runner = CliRunner()
+    asked = runner.invoke(app, ["estimate", "--tolerance", "0.05", "--method", "dobrushin", "--proof", str(path)])
+    assert asked.exit_code == 0, asked.output
+    done = runner.invoke(app, ["verify", str(path)])
+    assert (done.exit_code, "Verdict: holds" in done.output) == (0, True), done.output
+    assert runner.invoke(app, ["verify", str(path), "--replay", "2"]).exit_code == 3
+    assert runner.invoke(app, ["verify", str(path), "--replay", "none"]).exit_code == 2
+    forged = Forgery(path)
+    forged.document["claim"]["lower"][0][0] += 0.01
+    forged.save(path)
+    assert runner.invoke(app, ["verify", str(path)]).exit_code == 1
+
+
 # -- what is true is verified ----------------------------------------------------------------------
 
 
@@ -185,9 +203,13 @@ def test_some_blocks(path):
 
 
 def test_estimate_can_verify(path):
-    assert db.estimate(GRID, [0], verify=True, tolerance=0.1).is_certified
-    assert db.estimate(GRID, [0], verify=True, tolerance=0.1, proof=path, method="dobrushin").is_certified
+    assert db.estimate(GRID, [0], verify=True, tolerance=0.1).proof == "verified"
+    answer = db.estimate(GRID, [0], verify=True, tolerance=0.1, proof=path, method="dobrushin")
+    assert answer.footer.endswith(f"proof: verified (dobrushin verify {path})")
     holds(path)
+    page = path.with_suffix(".html")
+    answer.report(page, GRID)
+    assert "dobrushin verify" in page.read_text()
 
 
 def test_what_has_no_proof(path):
@@ -312,7 +334,7 @@ def test_the_truth_check_can_fail(path):
 def test_checksums_and_words_are_not_what_holds_it(path):
     ANSWERS["sums"]().write_proof(path)
     forged = Forgery(path)
-    forged.document["claim"]["upper"][0][0] -= 1e-11
+    forged.document["claim"]["upper"][0][0] -= 1e-10
     forged.document["claim"]["lower"][0][0] -= 0.1
     forged.save(path, words=False)
     assert verify(path).exit_code == 1

@@ -101,6 +101,8 @@ class Estimate:
     stopped_by : str or None
         What ended the run before it reached the tolerance: "the time limit", "Ctrl-C", ... The intervals hold all the
         same. They are wider.
+    proof : str or None
+        What is known of the proof that the call has written, with the command that checks it.
     log_evidence : LogPartition or None
         Natural logarithm of the probability of the evidence, with its `error`, beside exact answers; None where there
         is no evidence, where the answer is not exact, or where it would take longer than the answer.
@@ -132,6 +134,7 @@ class Estimate:
     stopped_by: str | None = None
     log_evidence: LogPartition | None = None
     asked: Asked | None = None
+    proof: str | None = None
     _origin: Origin | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -334,12 +337,13 @@ class Estimate:
 
     @property
     def footer(self) -> str:
-        """What it took, in a line."""
+        """What it took, in a line, and what is known of its proof."""
+        proof = None if self.proof is None else f"proof: {self.proof}"
         if self.plan.scan is None:
-            return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text)))
+            return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text, proof)))
         outcomes = "runs" if self.samples is None else "chains"
         work = f"{self.steps} steps x {self.chains} {outcomes}, kernel {self.plan.kernel}"
-        return f"{self.plan.method}: {work}, seed {self.seed}"
+        return "; ".join(filter(None, (f"{self.plan.method}: {work}, seed {self.seed}", proof)))
 
     @property
     def evidence_text(self) -> str:

@@ -160,8 +160,7 @@ def estimate(
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
     answer = answer_query(model, targets, evidence, settings, sequence, running, from_plan)
-    answer_with_proof(answer, proof, verify)
-    return answer
+    return answer_with_proof(answer, proof, verify)
 
 
 @by_family

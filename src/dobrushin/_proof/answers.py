@@ -6,6 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -111,8 +112,9 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     write_archive(path, plan, outcomes, claim, draft.arrays.arrays | draft.drawn.arrays)
 
 
-def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> None:
-    """Write the proof of an answer, and have it checked."""
+def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
+    """Write the proof of an answer, and have it checked; the answer says so."""
+    words = "written"
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "answer.proof") if path is None else path
         write_answer(estimate, file)
@@ -121,9 +123,12 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
 
             verdict = check(file)
             if verdict.exit_code == 1:
-                raise CertificateError(
-                    {estimate.plan.method: f"its proof does not hold: {verdict.reason}"}, "", estimate
-                )
+                reason = f"its proof does not hold: {verdict.reason}"
+                raise CertificateError({estimate.plan.method: reason}, "", estimate)
+            words = "verified" if verdict.holds else "some blocks verified"
+    if path is not None:
+        words += f" (dobrushin verify {os.fspath(path)})"
+    return replace(estimate, proof=words)
 
 
 def _pieces(origin: Origin) -> list[Piece]:

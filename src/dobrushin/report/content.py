@@ -108,6 +108,7 @@ def _reproduce(estimate: Estimate, evidence: dict[Hashable, Any], command: str |
     libraries = ("dobrushin", "numpy", "numba", "scipy")
     model = None if estimate.asked is None else estimate.asked.fingerprint
     known = [] if model is None else [("fingerprint of the model", model)]
+    known += [] if estimate.proof is None else [("proof", estimate.proof)]
     facts = [
         *known,
         ("seed", _seed(estimate)),
