@@ -21,7 +21,7 @@ from workloads import random_potts
 
 _WIDTH = 170
 # The part of the `potts` kernel's rate that is asked for.
-_PART = 1 / 3
+_PART, _PART_OF_SETS = 1 / 3, 1 / 6
 _REAL = {"alarm": "bif/alarm.bif.gz", "munin1": "bif/munin1.bif.gz", "Segmentation_11": "uai/Segmentation_11.uai"}
 # Updates of a run: of the kernel that is measured, and of `factors`, which is slower.
 _UPDATES, _SLOW_UPDATES = 8 * 10**7, 10**7
@@ -36,7 +36,7 @@ def main() -> None:
     if not console.is_terminal:
         console = Console(width=_WIDTH)
     with console.status("measuring"):
-        rows = [*_pair_tables(less), *_real_models(less)]
+        rows = [*_pair_tables(less), *_real_models(less), *_sets(less)]
     console.print(promises("Factor graphs and tables", rows))
     judged = [row.ok for row in rows if row.ok is not None]
     console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
@@ -60,6 +60,29 @@ def _real_models(less: int) -> Iterator[Row]:
             yield Row(what, "needs DOBRUSHIN_DATA", _required(), None)
             continue
         yield _row(what, db.io.read(Path(folder) / path), 1024, own, less)
+
+
+def _sets(less: int) -> Iterator[Row]:
+    """W8: sets of labels, in runs of as many steps, against chains of the same model."""
+    for states, tables in ((9, False), (3, False), (9, True)):
+        potts = random_potts(20, 31, states)
+        own = _rate(potts, 1024, _UPDATES // less, "potts")
+        model = as_tables(potts) if tables else potts
+        n, runs = model.n_variables, 1024
+        scan = db.Scan.systematic(n, n * max(1, _SLOW_UPDATES // less // (n * runs)))
+
+        def settle(model: db.Model = model, scan: db.Scan = scan, runs: int = runs) -> db.Coalescence:
+            return db.coalescence(model, scan, runs=runs, seed=1)
+
+        rate = len(scan) * runs / best_of(settle)
+        what = f"W8: sets, Potts 20x31, {states} labels{' as tables of pairs' if tables else ''}, {runs} runs"
+        measured = f"{rate:.3g} updates/s, {rate / own:.3f} of potts ({own:.3g}); {settle().kernel}"
+        yield Row(
+            what,
+            measured,
+            "" if tables else f"{_PART_OF_SETS:.2f} of potts",
+            None if tables else rate >= _PART_OF_SETS * own,
+        )
 
 
 def as_tables(potts: db.Potts) -> db.PairwiseMRF:

@@ -14,9 +14,9 @@ from scipy import stats
 import dobrushin as db
 import reference
 from dobrushin._coalescence import set_runs
-from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.set_kernel import SET_KERNELS, choose_sets
 from dobrushin._estimate.method import METHODS
-from dobrushin._kernels import generator
+from dobrushin._kernels import generator, race
 from dobrushin._shared.intervals import lower_limit, upper_limit
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
@@ -40,6 +40,7 @@ def kernel_models():
     return {
         "set bits": db.Ising.grid(2, 3, couplings=rng.normal(size=7), fields=rng.normal(size=(2, 3))),
         "set field": db.Ising(star, fields=list(rng.normal(size=9))),
+        "set labels": random_model(rng, "potts", n=5, density=0.7, max_states=4),
         "set race": random_model(rng, "factors", n=5),
     }
 
@@ -75,7 +76,7 @@ def trajectory_map(kernel, model, master, run, number):
     return race
 
 
-@pytest.mark.parametrize("kernel", ["set bits", "set field", "set race"])
+@pytest.mark.parametrize("kernel", ["set bits", "set field", "set labels", "set race"])
 def test_sets_contain_every_trajectory_and_settle_only_with_all_of_them(kernel):
     """Trajectories from all starts, one by one, with the random bits of the run."""
     model = kernel_models()[kernel]
@@ -100,13 +101,13 @@ def test_sets_contain_every_trajectory_and_settle_only_with_all_of_them(kernel):
                 if value >= 0:
                     settled_somewhere += 1
                     assert (digits[:, j] == value).all()
-                elif kernel != "set race":
+                elif kernel in ("set bits", "set field"):
                     # The ends of binary sets are reached, as far as their neighbours' sets are independent.
                     assert len(np.unique(digits[:, j])) == 2 or t > 0
     assert settled_somewhere > 0
 
 
-@pytest.mark.parametrize("kernel", ["set bits", "set field", "set race"])
+@pytest.mark.parametrize("kernel", ["set bits", "set field", "set labels", "set race"])
 def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
     """The new set of a step by enumeration of the neighbours' sets (binary), or from the ranges of the weights."""
     model = kernel_models()[kernel]
@@ -121,7 +122,7 @@ def test_kernels_agree_with_sets_enumerated_by_hand(kernel):
         sets = [set(range(k)) for k in graph.cardinalities.tolist()]
         for t, i in enumerate(scan.order.tolist()):
             step = trajectory_map(kernel, model, master, run, t)
-            if kernel == "set race":
+            if kernel in ("set labels", "set race"):
                 sets[i] = reference.race_set(graph, sets, i, [
                     -math.log(((random_bits(master, run, 1, t * largest + a) >> 11) + 0.5) * 2.0**-53)
                     for a in range(int(graph.cardinalities[i]))])  # fmt: skip
@@ -554,3 +555,55 @@ def test_more_exact_draws_than_memory_holds_are_refused(draws):
     with pytest.raises(db.BudgetError, match="states in memory") as caught:
         db.exact_sample(db.Ising.grid(3, 3, couplings=0.1), [0, 1], draws)
     assert caught.value.required == 2 * draws
+
+
+def test_arrival_times_are_logarithms():
+    import decimal
+
+    rng = np.random.default_rng(0)
+    numbers = [0, 2**64 - 1, 2**63, 2**11, 2**52, *(int(v) for v in rng.integers(2**64, size=2000, dtype=np.uint64))]
+    numbers += [2**64 - 2**k for k in range(11, 60)] + [2**k for k in range(11, 64)]
+    worst = 0.0
+    with decimal.localcontext(prec=40):
+        for number in numbers:
+            u = (float(number >> 11) + 0.5) * 2.0**-53
+            true = -decimal.Decimal(u).ln()
+            found = float(race.arrival(np.uint64(number)))
+            if true == 0:
+                assert found == 1e-300
+            else:
+                worst = max(worst, abs(float(decimal.Decimal(found) / true - 1)))
+    assert worst < 2.0**-49
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_sets_of_labels_are_those_of_the_race_of_factors(seed):
+    """On random Potts models, with couplings of both signs, forbidden labels and many of them."""
+    rng = np.random.default_rng(seed)
+    states = int(rng.integers(2, 12))
+    edges = {(i, j): float(rng.normal()) for i in range(12) for j in range(i) if rng.random() < 0.3}
+    unaries = rng.normal(size=(12, states))
+    if seed % 2:
+        unaries[rng.random(size=(12, states)) < 0.2] = -np.inf
+        unaries[:, 0] = 0.0
+    model = db.Potts(edges, states, unaries)
+    scan = db.Scan.systematic(12, 120)
+    form, region = model._region(scan.updates(12))
+    results = []
+    for name in ("set labels", "set race"):
+        assert SET_KERNELS[name].fits(form)
+        kernel = SET_KERNELS[name].make(form, region)
+        runs = set_runs.run_sets(
+            model, kernel, scan, list(model.labels), range(100), np.random.SeedSequence(seed), every=5
+        )
+        results.append(runs.settled)
+        assert (kernel.error < 1e-10).all()
+    assert (results[0] == results[1]).all()
+    assert (results[0] >= 0).any()
+
+
+def test_huge_couplings_race_by_logarithms():
+    model = db.Potts({(0, 1): 400.0, (1, 2): -300.0}, 3)
+    scan = db.Scan.systematic(3, 9)
+    assert choose_sets(model, scan).name == "set race"
+    assert choose_sets(db.Potts({(0, 1): 4.0, (1, 2): -3.0}, 3), scan).name == "set labels"

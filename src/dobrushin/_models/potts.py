@@ -185,6 +185,16 @@ class LabelPairs(Form):
     def has_zeros(self) -> bool:
         return self.given_unaries is not None and bool(np.isneginf(self.given_unaries).any())
 
+    @cached_property
+    def largest_exponent(self) -> float:
+        """The largest difference between log-weights of a variable that are allowed."""
+        owner = np.repeat(np.arange(self.n_variables), np.diff(self.couplings.indptr))
+        total = np.bincount(owner, weights=np.abs(self.couplings.data), minlength=self.n_variables)
+        if self.given_unaries is not None:
+            least = np.where(self.given_unaries > -np.inf, self.given_unaries, np.inf).min(axis=1)
+            total = total + self.given_unaries.max(axis=1) - least
+        return float(total.max())
+
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.unaries[positions].argmax(axis=1)
 
