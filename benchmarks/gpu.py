@@ -106,6 +106,7 @@ def cases(quick: bool) -> list[Case]:
     )  # fmt: skip
     large = db.Ising.grid(300, 300, couplings=rng.normal(0, 0.3, 180_000), periodic=True)
     potts = db.Potts.grid(20, 31, states=8, couplings=0.48, unaries=rng.normal(size=(20, 31, 8)))
+    sets = db.Potts.grid(20, 31, states=9, couplings=0.3, unaries=rng.normal(size=(20, 31, 9)))
     torus = "10 x 10, degree 4, any couplings"
     work = [
         Case(torus, small, "bits", 10**6, 900, 200),
@@ -118,6 +119,7 @@ def cases(quick: bool) -> list[Case]:
         Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256),
         Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64, 8 * 60),
         Case("W7: the same by tables of pairs", potts, "conditional", 10**6, None, 200, 256, 8 * 8),
+        Case("W8: sets, Potts 20 x 31, 9 labels", sets, "set labels", 10**6, None, 200, 256, 9 * 40),
         Case("W9: 20 x 20, degree 8, any couplings", image(20, rng, False), "field", 10**6, None, 200, 4096, 50),
         Case("W9: 20 x 20, degree 8, equal couplings", image(20, rng, True), "counts", 4 * 10**6, None, 200),
         Case("W9: degree 12, any couplings", regular(400, 12, rng), "field", 10**6, None, 200, 4096, 60),

@@ -148,6 +148,21 @@ def test_sets_are_those_of_the_cpu(gpu, degree):
     assert 0 < (cpu < 0).mean() < 1
 
 
+@pytest.mark.parametrize("states", [2, 3, 9, 33])
+def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
+    rng = np.random.default_rng(states)
+    unaries = np.where(rng.random((4, 5, states)) < 0.2, -np.inf, 2.0 * rng.normal(size=(4, 5, states)))
+    unaries[..., 0] = 0.0
+    model = db.Potts.grid(4, 5, states=states, couplings=rng.normal(0, 0.3, 31), unaries=unaries)
+    scan = scan_of(20, 67, rng)
+    made = choose_sets(model, scan)
+    assert made.name == "set labels"
+    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), "coalescence")
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+    assert 0 < (cpu < 0).mean() < 1
+
+
 @pytest.mark.parametrize("states", [2, 3, 8, 33, 130])
 def test_potts_labels_are_those_of_the_cpu(gpu, states):
     rng = np.random.default_rng(states)
@@ -341,7 +356,7 @@ def test_runs_are_looked_at_now_and_then():
 
 @pytest.mark.usefixtures("gpu")
 def test_what_the_gpu_cannot_do_is_said():
-    model = db.Potts.grid(3, 3, states=3, couplings=0.2)
+    model = db.Potts.grid(3, 3, states=3, couplings=0.2).to_factor_graph()
     scan = db.Scan.systematic(9, 10)
     made = choose_sets(model, scan)
     with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set race'"):

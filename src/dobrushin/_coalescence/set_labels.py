@@ -13,7 +13,7 @@ from dobrushin._kernels import race, sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.kernel import UNIT
+from dobrushin._sampling.kernel import UNIT, Runner
 from dobrushin._sampling.potts import SAFE_EXPONENT
 from dobrushin._shared.arrays import frozen
 
@@ -29,6 +29,7 @@ class SetLabels(SetKernel):
     delay: NDArray[np.float64]  # exp(-coupling) of each neighbour
     unary: NDArray[np.float64]  # exp(largest unary - unary), inf where a label is forbidden
     error: NDArray[np.float64]
+    has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "set labels"
     lanes: ClassVar[int] = 1
     batch: ClassVar[int] = 64
@@ -55,6 +56,11 @@ class SetLabels(SetKernel):
     def costs(self) -> NDArray[np.float64]:
         k = self.unary.shape[1]
         return k * (7.0 + np.diff(self.region.start)) / 99.0
+
+    def twin(self) -> Runner:
+        from dobrushin._coalescence.device_set_labels import DeviceSetLabels
+
+        return DeviceSetLabels(self)
 
     @property
     def _first(self) -> NDArray[np.int64]:
