@@ -153,7 +153,7 @@ def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
     rng = np.random.default_rng(states)
     unaries = np.where(rng.random((4, 5, states)) < 0.2, -np.inf, 2.0 * rng.normal(size=(4, 5, states)))
     unaries[..., 0] = 0.0
-    model = db.Potts.grid(4, 5, states=states, couplings=rng.normal(0, 0.3, 31), unaries=unaries)
+    model = db.Potts.grid(4, 5, states=states, couplings=rng.normal(0, 1.5, 31), unaries=unaries)
     scan = scan_of(20, 67, rng)
     made = choose_sets(model, scan)
     assert made.name == "set labels"
