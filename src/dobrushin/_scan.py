@@ -19,6 +19,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen
+from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
 
 
@@ -480,6 +481,12 @@ class Scan:
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
         except (KeyError, ValueError, IndexError, EOFError, TypeError, BadZipFile, zlib.error):
             raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
+
+    def _repr_html_(self) -> str:
+        parts = [str(segment) for segment in self._segments[:8]]
+        return card(
+            f"Scan of {len(self):,} steps", [("parts", " + ".join(parts) + " + ..." * (len(self._segments) > 8))]
+        )
 
     def __repr__(self) -> str:
         more = ", ..." if len(self._segments) > 4 else ""

@@ -24,6 +24,7 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
 from dobrushin._shared.families import by_family
+from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
@@ -276,6 +277,11 @@ class Variation:
 
     def __float__(self) -> float:
         return self.value
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        text = repr(self).removeprefix("Variation(").removesuffix(")")
+        return card(f"Certificate: {text}", [("each target", f"at most {float(self.target_bounds.max()):.4g}")])
 
     def __repr__(self) -> str:
         about = self._objective.describe(self._problem.n)

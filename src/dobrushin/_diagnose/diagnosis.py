@@ -19,6 +19,7 @@ from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
 from dobrushin._shared.families import by_family
+from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective, evaluate
@@ -119,6 +120,10 @@ class Diagnosis:
             ("coalescence", f"variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}"),
             *(("try", advice) for advice in self.advice),
         ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return card(f"Diagnosis of {self.model}", self.lines())
 
     def __str__(self) -> str:
         return "\n".join([f"Diagnosis of {self.model}", *(f"  {name:<12} {text}" for name, text in self.lines())])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.headline import headline
+from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, visible_rows
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
@@ -27,9 +27,6 @@ from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dobrushin._estimate.method import Plan
-
-# Rows that are printed; of more, the first and last ones.
-_MOST_ROWS = 20
 
 
 class Asked:
@@ -354,11 +351,13 @@ class Estimate:
             return f"P(evidence) = {math.exp(self.log_evidence):.6g}"
         return f"log P(evidence) = {self.log_evidence:.6g}"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer with its intervals as bars."""
+        return estimate_card(self)
+
     def __str__(self) -> str:
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
-        visible = list(range(len(self)))
-        if len(visible) > _MOST_ROWS:
-            visible = visible[: _MOST_ROWS // 2] + visible[-_MOST_ROWS // 2 :]
+        visible = visible_rows(self)
         for k in visible:
             state = "" if self.states[k] is None else str(self.states[k])
             bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"
@@ -367,7 +366,7 @@ class Estimate:
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):
-            table.insert(1 + _MOST_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
+            table.insert(1 + MOST_ROWS // 2, f"  ... {len(self) - len(visible)} more rows ...")
         return "\n".join([self.headline, *table, f"  {self.footer}"])
 
     __repr__ = __str__
@@ -388,6 +387,8 @@ def _plain(value: Any) -> Any:
         value = value.plain
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, dict):  # likelihoods of states
+        return [{"state": _plain(state), "likelihood": number} for state, number in value.items()]
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

@@ -30,6 +30,7 @@ from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._models import Model
+from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
@@ -85,7 +86,8 @@ def estimate(
     confidence : float
         Probability with which all the intervals hold at once.
     evidence : dict from label to state, optional
-        Observed variables.
+        Observed variables. A dict from states to likelihoods in the place of a state is soft evidence: how likely each
+        state makes what was seen, up to a factor.
     seed : int, SeedSequence or None
     method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
         "exact": a clique tree. "local": sums over a region around each target, with a bound on what everything else can
@@ -208,7 +210,8 @@ def plan(
     ('dobrushin', 208, 6784)
     """
     settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    choice, part = _choose(as_model(model, "estimate"), targets, evidence, settings)
+    model, evidence, _ = split_evidence(as_model(model, "estimate"), evidence, "estimate")
+    choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
@@ -217,6 +220,7 @@ def answer_query(
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
     """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
+    asked_model, (model, evidence, soft) = model, split_evidence(model, evidence, "estimate")
     method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:
@@ -224,7 +228,7 @@ def answer_query(
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = _choose(model, targets, evidence, wider, running)
 
-    asked_about = Asked(model, shown_evidence(model, evidence))
+    asked_about = Asked(asked_model, {**shown_evidence(model, evidence), **soft})
 
     def adapt(estimate: Estimate) -> Estimate:
         if reachable > settings.tolerance:
@@ -240,7 +244,7 @@ def answer_query(
         sequence = from_plan(Origin(method, None, model, given))
     with adapt_errors(adapt, part):
         estimate = adapt(answer(method, sequence, running))
-    return weigh_evidence(estimate, model, evidence, settings, running)
+    return estimate if soft else weigh_evidence(estimate, model, evidence, settings, running)
 
 
 def _reachable(plan: Plan, settings: Settings, running: Running) -> float:

@@ -1,4 +1,4 @@
-"""An answer in a line, as people say it."""
+"""An answer as people see it: in a line, and as a notebook shows it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._estimate.targets import Statistic, Target, shown
+from dobrushin._shared.html import Bar, card
 from dobrushin._shared.text import percent, rounded_up
 
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
 
+# Rows that are shown; of more, the first and last ones.
+MOST_ROWS = 20
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
 
@@ -86,3 +89,30 @@ def _count(answer: Estimate) -> str:
     probabilities = len(answer) - means
     parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
     return " and ".join(parts)
+
+
+def visible_rows(answer: Estimate) -> list[int]:
+    """The rows that are shown."""
+    rows = list(range(len(answer)))
+    return rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+
+
+def estimate_card(answer: Estimate) -> str:
+    """For notebooks: the headline, probabilities as bars with their intervals, and what it all rests on."""
+    visible = visible_rows(answer)
+    rows: list[list[Any]] = []
+    for k in visible:
+        bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
+        numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
+        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and answer.states[k] is not None
+        bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
+        state = "" if answer.states[k] is None else str(answer.states[k])
+        rows.append([str(shown(answer.targets[k])), state, bar, *numbers, bias])
+    if len(visible) < len(answer):
+        rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
+    evidence = {} if answer.asked is None else answer.asked.evidence
+    given = ", ".join(f"{label} = {state}" for label, state in list(evidence.items())[:MOST_ROWS])
+    facts = [("given", given + (", ..." if len(evidence) > MOST_ROWS else ""))] if evidence else []
+    columns = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
+    why = ("what it rests on", answer.assumptions)
+    return card(headline(answer), facts, columns, rows, answer.footer, why)

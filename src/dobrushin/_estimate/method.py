@@ -25,6 +25,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, current
+from dobrushin._shared.html import card
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
@@ -145,6 +146,12 @@ class Plan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        heading, *lines = str(self).split("\n")
+        pairs = [line.split(None, 1) for line in lines]
+        return card(heading, [(name, text) for name, text in pairs])
 
 
 @dataclass

@@ -15,6 +15,7 @@ from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
@@ -199,6 +200,15 @@ class Influence:
     def _whole(self, method: str) -> None:
         if self._computed is not None:
             raise ArgumentError("influence", "rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        facts = [(name, f"{count:,} entries") for name, count in self.theorems.items()]
+        if self._computed is None:
+            norms = f"rows {self.norm(np.inf):.4g}, columns {self.norm(1):.4g}"
+            facts.append(("norms", f"{norms}, spectral radius {self.spectral_radius():.4g}"))
+            facts.append(("Dobrushin's condition", "holds" if self.satisfies_dobrushin else "fails"))
+        return card(f"Influence of {self.n_variables:,} variables", facts)
 
     def __repr__(self) -> str:
         sources = ", ".join(f"{count} by {name}" for name, count in self.theorems.items())

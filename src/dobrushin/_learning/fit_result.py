@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from dobrushin._models import Model
 from dobrushin._shared.extras import require
+from dobrushin._shared.html import card
 
 # Rows that are shown at the beginning and at the end.
 _SHOWN = 3
+_COLUMNS = ("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +104,9 @@ class Fit:
         """Whether the bias of every gradient is bounded."""
         return math.isfinite(self.bias_bound)
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """What was fitted and what is known of it, in a line."""
         count = len(self.history)
         about = "exact gradients" if self.method == "exact" else f"{self.method} scans"
         if self.is_certified:
@@ -111,22 +115,40 @@ class Fit:
             words = "NOT CERTIFIED: the bias of the gradients is unknown"
         else:
             words = "no iteration was finished"
-        lines = [f"Fit ({self.model!r}, {len(self.parameters)} parameters, {about}): {words}"]
-        cells: list[tuple[str, ...]] = [("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")]
+        return f"Fit ({self.model!r}, {len(self.parameters)} parameters, {about}): {words}"
+
+    @property
+    def footer(self) -> str:
+        """How it ended, in a line."""
+        end = "converged" if self.converged else "not converged"
+        return f"{end} after {len(self.history)} iterations" + ("" if self.seed is None else f", seed {self.seed}")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The first and the last iterations."""
+        count, h = len(self.history), self.history
         visible = list(range(count))
         if count > 2 * _SHOWN:
             visible = visible[:_SHOWN] + visible[-_SHOWN:]
-        h = self.history
+        rows: list[tuple[str, ...]] = []
         for k in visible:
             bias = f"{h.bias_bound[k]:.3g}" if math.isfinite(h.bias_bound[k]) else "unknown"
             numbers = (f"{h.step_size[k]:.3g}", f"{h.gradient_norm[k]:.3g}", bias)
-            cells.append((str(k + 1), *numbers, str(h.scan_length[k]), str(h.updates[k]), f"{h.seconds[k]:.2f}"))
+            rows.append((str(k + 1), *numbers, str(h.scan_length[k]), str(h.updates[k]), f"{h.seconds[k]:.2f}"))
+        return rows
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = self._rows()
+        if len(rows) < len(self.history):
+            rows.insert(_SHOWN, ("...",) * len(_COLUMNS))
+        return card(self.headline, (), _COLUMNS, rows, self.footer)
+
+    def __str__(self) -> str:
+        cells = [_COLUMNS, *self._rows()]
         widths = [max(len(row[c]) for row in cells) for c in range(len(cells[0]))]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
-        if len(visible) < count:
+        if len(cells) <= len(self.history):
             table.insert(1 + _SHOWN, "  " + "...".rjust(widths[0]))
-        end = "converged" if self.converged else "not converged"
-        seed = "" if self.seed is None else f", seed {self.seed}"
-        return "\n".join([*lines, *table, f"  {end} after {count} iterations{seed}"])
+        return "\n".join([self.headline, *table, f"  {self.footer}"])
 
     __repr__ = __str__

@@ -1,4 +1,4 @@
-"""When two models are the same, and a name for that: by what a file would hold of them."""
+"""What a model is: when two are the same, a name for that, and a few lines for people."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ def fingerprint_of(model: Model) -> str:
         names = model.state_names[label]
         digest.update(f"\nstates {_text((label, *names))}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def describe(model: Model) -> list[tuple[str, str]]:
+    """What people want to know of a model at first: its variables, their states, and its name."""
+    labels = ", ".join(str(label) for label, _ in zip(model.labels, range(5), strict=False))
+    sizes = (int(model.cardinalities.min()), int(model.cardinalities.max()))
+    states = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
+    called = ", ".join(map(str, model._called(0)[:8])) + (", ..." if len(model._called(0)) > 8 else "")
+    facts = [
+        ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else "")),
+        ("states", f"{states}; those of {model.labels[0]}: {called}"),
+    ]
+    if model.is_whole:
+        facts += [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]
+        facts.append(("fingerprint", str(model.fingerprint)))
+    return facts
 
 
 def _plain_array(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.forms import Form, ImpossibleEvidence
-from dobrushin._models.identity import fingerprint_of, same_model
+from dobrushin._models.identity import describe, fingerprint_of, same_model
+from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
+from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -212,7 +214,8 @@ class Model:
         Parameters
         ----------
         evidence : dict from label to state
-            States by name or by number.
+            States by name or by number. In the place of a state, a dict from states to likelihoods is soft evidence:
+            ``{"test": {"positive": 0.9, "negative": 0.2}}``. The variable stays, and the model becomes a `FactorGraph`.
 
         Returns
         -------
@@ -229,7 +232,8 @@ class Model:
         (('b', 'c'), array([-0.5,  0. ]))
         """
         where = f"{type(self).__name__}.condition"
-        return self._fix(read_evidence(self, evidence, where), where)
+        model, hard, _ = split_evidence(self, evidence, where)
+        return model._fix(read_evidence(model, hard, where), where)
 
     def _fix(self, given: Mapping[int, int], where: str) -> Model:
         """The model of the remaining variables, given the states of some by position."""
@@ -373,6 +377,10 @@ class Model:
     def __repr__(self) -> str:
         counts = {"n_variables": self.n_variables, **self._form.counts}
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return card(repr(self), describe(self))
 
     def _check_position(self, i: int, method: str) -> None:
         if not check.is_whole(i) or not 0 <= i < self.n_variables:

@@ -28,6 +28,10 @@ class ScanResult:
     scan: Scan
     variation: Variation
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return self.scan._repr_html_() + self.variation._repr_html_()
+
     def lift(self, part: Numbering | None) -> ScanResult:
         """The same by positions in the model that `part` numbers some variables of; None: it was by them before."""
         return ScanResult(self.scan.lift(part), self.variation.lift(part))

@@ -18,12 +18,15 @@ from dobrushin._models.state_names import StateNames
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.html import card
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 
 FORMAT = "dobrushin samples 1"
+# Variables whose shares a notebook shows.
+_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,6 +220,20 @@ class Samples:
         """States of shape (chains, draws, variables)."""
         states = self._need_states(method)
         return states[:, None, :] if states.ndim == 2 else states
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
+        facts += [("seed", str(self.seed)), ("start", self.start)]
+        rows = []
+        for k, row in enumerate(self.marginals()[:_SHOWN] if self.chains else np.empty((0, 0))):
+            names = None if self.state_names is None else self.state_names.at(k)
+            called = names or ((-1, 1) if self.spins else range(len(row)))
+            texts = [f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)]
+            rows.append((str(self.variables[k]), ", ".join(texts)))
+        note = "Shares of the states, without any bound on their error: see estimate."
+        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
+        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", "shares"), rows, note)
 
     def __repr__(self) -> str:
         start = f", start={self.start!r}" if self.start == "uniform where allowed" else ""

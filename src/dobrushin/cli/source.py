@@ -50,7 +50,7 @@ class Source:
                 label = _label(model, name.strip(), "--evidence")
                 if label in given:
                     raise Usage(f"--evidence must name each variable once. Got {name.strip()!r} twice.")
-                given[label] = _state(model, label, state.strip())
+                given[label] = _read_state(model, label, state.strip())
         return given
 
     def uai_sizes(self) -> Any:
@@ -131,6 +131,21 @@ def _label(model: db.Model, name: str, option: str) -> Hashable:
             if str(label) == name:
                 return label
     raise Usage(f"{option} must name {expected_labels(model.labels, name)}. Got {name!r}.")
+
+
+def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
+    """A state, or likelihoods of states as in yes:0.7/no:0.3."""
+    if ":" not in text or any(str(name) == text for name in model._called(model.index(label))):
+        return _state(model, label, text)
+    likelihoods = {}
+    for part in text.split("/"):
+        name, _, number = part.rpartition(":")
+        try:
+            likelihoods[_state(model, label, name.strip())] = float(number)
+        except ValueError:
+            message = f"--evidence must have numbers as likelihoods, as in yes:0.7/no:0.3. Got {part!r}."
+            raise Usage(message) from None
+    return likelihoods
 
 
 def _state(model: db.Model, label: Hashable, text: str) -> Any:

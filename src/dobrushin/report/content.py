@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -40,7 +40,8 @@ def content(
     sampled = None if model is None else model.condition(evidence)
     around = certified_surroundings(estimate)
     if model is not None and sampled is not None:
-        around = surroundings(estimate, model, sampled, evidence)
+        observed = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
+        around = surroundings(estimate, model, sampled, observed)
     scan, method = estimate.plan.scan, method_of(estimate.plan)
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
     return {
@@ -63,7 +64,8 @@ def content(
 
 def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, Any]) -> dict[str, Any]:
     targets = distinct_targets(estimate)[0]
-    named = evidence if model is None else shown_evidence(model, evidence)
+    hard = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
+    named = evidence if model is None else {**evidence, **shown_evidence(model, hard)}
     observed = [f"{label} = {state}" for label, state in list(named.items())[:_MOST_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {

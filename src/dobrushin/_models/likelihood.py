@@ -1,0 +1,88 @@
+"""Soft evidence: how likely each state of a variable makes what was seen, in the place of its state.
+
+pi(x | seen) ∝ pi(x) l(x_i): one more factor. It is kept as a factor of its own, so that nothing is added up and
+rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._models.state_names import StateNames, expected_states, read_state
+from dobrushin._shared import validate as check
+from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dobrushin._models.model import Model
+
+
+class SplitEvidence(NamedTuple):
+    """A model that has the soft evidence in it, the hard evidence that is left, and the soft one as it was given."""
+
+    model: Model
+    hard: Any
+    soft: dict[Hashable, dict[Any, float]]
+
+
+def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
+    """Put likelihoods into the model; states of variables stay evidence."""
+    if not isinstance(evidence, Mapping) or not any(isinstance(value, Mapping) for value in evidence.values()):
+        return SplitEvidence(model, evidence, {})
+    hard: dict[Hashable, Any] = {}
+    soft: dict[Hashable, dict[Any, float]] = {}
+    factors: list[tuple[int, NDArray[np.float64]]] = []
+    for label, value in evidence.items():
+        if not isinstance(value, Mapping):
+            hard[label] = value
+            continue
+        i = int(check.positions([label], model.labels, model._lookup, function, "evidence")[0])
+        likelihood = _read_likelihood(model, i, value, function)
+        if np.count_nonzero(likelihood) == 1:
+            hard[label] = model._called(i)[int(np.argmax(likelihood))]
+            continue
+        soft[model.labels[i]] = dict(zip(model._called(i), likelihood.tolist(), strict=True))
+        with np.errstate(divide="ignore"):
+            factors.append((i, np.log(likelihood / likelihood.max())))
+    return SplitEvidence(_weigh(model, factors) if factors else model, hard, soft)
+
+
+def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any], function: str) -> NDArray[np.float64]:
+    """A number for each state, by its name or number."""
+    states, where = model._states_at(i), f"label {model.labels[i]!r}"
+    likelihood = np.full(len(states), np.nan)
+    for state, number in value.items():
+        k = states.index(read_state(model, i, state, function, "evidence"))
+        if not check.is_real(number) or not 0 <= float(number) <= check.LARGEST:
+            raise ArgumentError(function, "evidence", "likelihoods that are non-negative and finite", number, where)
+        likelihood[k] = float(number)
+    if np.isnan(likelihood).any() or len(value) != len(states):
+        requirement = f"a likelihood for each state; {expected_states(model, i, None)}"
+        raise ArgumentError(function, "evidence", requirement, got=f"{len(value)} of {len(states)}", where=where)
+    if not likelihood.any():
+        raise ArgumentError(function, "evidence", "a positive likelihood for some state", dict(value), where)
+    return likelihood
+
+
+def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]]) -> Model:
+    """The model with more factors of single variables; spins keep their names -1 and +1."""
+    from dobrushin._models.factors import FactorTables
+
+    tables = model._form.tables()
+    positions = np.array([i for i, _ in factors], dtype=np.int64)
+    sizes = np.array([len(table) for _, table in factors], dtype=np.int64)
+    form = FactorTables(
+        tables.cardinalities,
+        np.concatenate([tables.scope_start, len(tables.scope) + 1 + np.arange(len(factors))]),
+        np.concatenate([tables.scope, positions]),
+        np.concatenate([tables.table_start, len(tables.table) + np.cumsum(sizes)]),
+        np.concatenate([tables.table, *(table for _, table in factors)]),
+    )
+    names = model._state_names
+    if model._spins:
+        own = () if names is None else tuple(names.at(i) or (-1, 1) for i in range(model.n_variables))
+        names = StateNames(common=(-1, 1)) if names is None else StateNames(own=own)
+    return form.to_model(model.labels)._name_states(names)
