@@ -321,9 +321,9 @@ def variation(
     scan = as_scan(scan, "variation")
     objective = read_objective(source, targets, weights, "variation")
     n = source.n_variables
-    initial = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")
+    start = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")
     error = _read_bounds(update_error, n, "update_error")
-    result = evaluate(source, scan, objective, initial, error)
+    result = evaluate(source, scan, objective, start, error)
     if result.is_vacuous:
         warn_vacuous(result)
     return result

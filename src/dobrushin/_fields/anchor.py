@@ -296,9 +296,14 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
 
 def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
     """The anchor of a start that was given: a point of the box; None for the usual one."""
-    space = space_of(field)
+    point = read_point(field, initial, function)
+    return space_of(field).anchor if point is None else space_of(field).anchor_at(point)
+
+
+def read_point(field: GaussianField, initial: Any, function: str) -> NDArray[np.float64] | None:
+    """A start that was given; None for the usual one."""
     if initial is None or check.is_text(initial, "uniform", "mode"):
-        return space.anchor
+        return None
     point = check.real_array(initial, function, "initial")
     n = field.n_variables
     if point.shape != (n,):
@@ -309,4 +314,11 @@ def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
     for i in np.flatnonzero(form.is_finite & fine):
         fine[i] = point[i] in form.values_of(int(i))
     check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
-    return space.anchor_at(point.copy())
+    return point.copy()
+
+
+def uncertified_start(field: GaussianField, initial: Any, function: str) -> Anchor:
+    """A start of which nothing is known, for fields without a certificate."""
+    given = read_point(field, initial, function)
+    point = find_start(field._form) if given is None else given
+    return Anchor(frozen(point), np.full(len(point), np.inf), np.ones(len(point)))
