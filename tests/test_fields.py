@@ -361,6 +361,7 @@ BAD = [
     (lambda: db.variation(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[-1.0, 0.0]), "inside the box"),
     (lambda: db.estimate(db.GaussianField(TWO), [0], method="coalescence"), "'method'"),
     (lambda: db.estimate(db.GaussianField(TWO), db.Joint(0, 1)), "means, Exceeds"),
+    (lambda: db.estimate(db.GaussianField(TWO), db.Statistic.event([0], lambda x: x[:, 0] > 0)), "Exceeds or Between"),
     (lambda: db.estimate(db.GaussianField(TWO), [7]), "labels of the model"),
     (lambda: db.estimate(db.Ising({(0, 1): 0.1}), db.Exceeds(0, 1.0)), "about a field"),
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),

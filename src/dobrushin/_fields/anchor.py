@@ -65,6 +65,7 @@ class FieldSpace:
         self.form, self.labels = field._form, field.labels
         self.rows: KnownInfluence = known_influence(field)
         self._given: dict[bytes, Anchor] = {}
+        self._errors: dict[int, tuple[Anchor, DrawErrors]] = {}
 
     @cached_property
     def variances(self) -> NDArray[np.float64]:
@@ -173,6 +174,16 @@ class FieldSpace:
 
     def errors(self, anchor: Anchor) -> DrawErrors:
         """How far one draw of each variable can be off (theory page, "Draws of fields")."""
+        if id(anchor) not in self._errors:
+            if len(self._errors) > 8:
+                self._errors.clear()
+            self._errors[id(anchor)] = (
+                anchor,
+                self._make_errors(anchor),
+            )  # kept alive, so that the number stays its own
+        return self._errors[id(anchor)][1]
+
+    def _make_errors(self, anchor: Anchor) -> DrawErrors:
         form, reach = self.form, self.reach(anchor)
         size = np.abs(form.linear) + abs(form.couplings) @ reach
         degree = np.diff(form.couplings.indptr)
