@@ -361,6 +361,7 @@ BAD = [
     (lambda: db.variation(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[-1.0, 0.0]), "inside the box"),
     (lambda: db.estimate(db.GaussianField(TWO), [0], method="coalescence"), "'method'"),
     (lambda: db.estimate(db.GaussianField(TWO), db.Joint(0, 1)), "means, Exceeds"),
+    (lambda: db.estimate(db.GaussianField(TWO), db.Statistic.event([0], lambda x: x[:, 0] > 0)), "Exceeds or Between"),
     (lambda: db.estimate(db.GaussianField(TWO), [7]), "labels of the model"),
     (lambda: db.estimate(db.Ising({(0, 1): 0.1}), db.Exceeds(0, 1.0)), "about a field"),
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
@@ -379,6 +380,35 @@ def test_a_field_that_fails_dobrushins_condition_says_which_rows():
     field = db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]])
     with pytest.raises(db.CertificateError, match=r"rows are those of 0 .*would have to be above 1.2"):
         db.estimate(field, [0], method="dobrushin")
+    run = db.sample(field, db.Scan.systematic(3, 30), chains=100, seed=1)  # chains can be run all the same
+    assert np.isfinite(run.states).all()
+    assert np.isinf(run.update_error).all()
+
+
+def test_scans_are_chosen_and_files_keep_fields(tmp_path):
+    field = db.GaussianField.car(nx.cycle_graph(6), rho=0.8, labels=list("abcdef")).poisson([1, 0, 2, 4, 1, 2], 2.0)
+    plain = db.variation(field, db.Scan.systematic(6, 60), weights={"a": 1.0})
+    better = db.optimize(field, db.Scan.systematic(6, 60), weights={"a": 1.0})
+    assert better.variation.value <= plain.value
+    short = db.shortest_scan(field, ["a"], tolerance=0.01)
+    assert short.variation.value <= 0.01
+    assert short.variation.value == db.variation(field, short, ["a"]).value
+    assert db.greedy_scan(field, ["a", "c"], steps=60).variation.value < 0.1
+    mixed = db.GaussianField(TWO, levels={1: [-1, 0, 1]}, lower={0: 0.0})
+    for model in (field, mixed):
+        db.write(model, tmp_path / "field.npz")
+        again = db.read(tmp_path / "field.npz")
+        for name, array in model._form.to_arrays().items():
+            assert (again._form.to_arrays()[name] == array).all()
+        assert list(again.labels) == list(model.labels)
+    assert "Wasserstein" in str(db.diagnose(field))
+
+
+def test_the_influence_of_a_field_alone_certifies_nothing():
+    """It knows no start: as if it were that of a discrete model, distances above 1 would be cut off."""
+    for call in (db.variation, db.optimize, db.shortest_scan, db.greedy_scan):
+        with pytest.raises(db.ArgumentError, match="the field itself"):
+            call(db.influence(db.GaussianField(TWO)), db.Scan([0]))
 
 
 def test_graphs_of_all_kinds_give_the_same_prior():

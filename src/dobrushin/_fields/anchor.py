@@ -65,6 +65,7 @@ class FieldSpace:
         self.form, self.labels = field._form, field.labels
         self.rows: KnownInfluence = known_influence(field)
         self._given: dict[bytes, Anchor] = {}
+        self._errors: dict[int, tuple[Anchor, DrawErrors]] = {}
 
     @cached_property
     def variances(self) -> NDArray[np.float64]:
@@ -173,6 +174,16 @@ class FieldSpace:
 
     def errors(self, anchor: Anchor) -> DrawErrors:
         """How far one draw of each variable can be off (theory page, "Draws of fields")."""
+        if id(anchor) not in self._errors:
+            if len(self._errors) > 8:
+                self._errors.clear()
+            self._errors[id(anchor)] = (
+                anchor,
+                self._make_errors(anchor),
+            )  # kept alive, so that the number stays its own
+        return self._errors[id(anchor)][1]
+
+    def _make_errors(self, anchor: Anchor) -> DrawErrors:
         form, reach = self.form, self.reach(anchor)
         size = np.abs(form.linear) + abs(form.couplings) @ reach
         degree = np.diff(form.couplings.indptr)
@@ -296,9 +307,14 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
 
 def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
     """The anchor of a start that was given: a point of the box; None for the usual one."""
-    space = space_of(field)
+    point = read_point(field, initial, function)
+    return space_of(field).anchor if point is None else space_of(field).anchor_at(point)
+
+
+def read_point(field: GaussianField, initial: Any, function: str) -> NDArray[np.float64] | None:
+    """A start that was given; None for the usual one."""
     if initial is None or check.is_text(initial, "uniform", "mode"):
-        return space.anchor
+        return None
     point = check.real_array(initial, function, "initial")
     n = field.n_variables
     if point.shape != (n,):
@@ -309,4 +325,11 @@ def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
     for i in np.flatnonzero(form.is_finite & fine):
         fine[i] = point[i] in form.values_of(int(i))
     check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
-    return space.anchor_at(point.copy())
+    return point.copy()
+
+
+def uncertified_start(field: GaussianField, initial: Any, function: str) -> Anchor:
+    """A start of which nothing is known, for fields without a certificate."""
+    given = read_point(field, initial, function)
+    point = find_start(field._form) if given is None else given
+    return Anchor(frozen(point), np.full(len(point), np.inf), np.ones(len(point)))

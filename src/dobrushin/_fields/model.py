@@ -297,7 +297,7 @@ class GaussianField(Model):
         """Upper ends of the intervals."""
         return self._form.upper
 
-    def condition(self, evidence: Mapping[Any, float]) -> GaussianField:  # type: ignore[override]
+    def condition(self, evidence: Mapping[Any, float]) -> GaussianField:
         """The field of the remaining variables, given the values of some (rounded to doubles).
 
         Examples

@@ -285,6 +285,9 @@ class FieldReader(TargetReader):
         return FieldEvent(position, event, bool(self.form.is_finite[position[0]]), np.ones(1))
 
     def read_statistic(self, statistic: Statistic) -> FieldMean:
+        if statistic.is_event:
+            requirement = "Exceeds or Between for events of a field: indicators have no Lipschitz constant"
+            raise ArgumentError("estimate", "targets", requirement, statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
         positions = self._positions(list(weights))
         order = np.argsort(positions)

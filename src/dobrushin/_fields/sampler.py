@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._fields.anchor import Anchor, FieldSpace, read_start, space_of
+from dobrushin._fields.anchor import Anchor, FieldSpace, read_start, space_of, uncertified_start
 from dobrushin._fields.certificate import FieldVariation, certify
 from dobrushin._fields.kernel import FieldKernel
 from dobrushin._fields.model import GaussianField
@@ -28,7 +28,7 @@ from dobrushin._shared.families import version_of
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin._variation import read_objective
-from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
+from dobrushin.errors import ArgumentError, CertificateError, SamplingInterrupted, WorkerError, how_to_go_on
 
 _TOO_LARGE = "Keep fewer variables (record=), or draw in several calls."
 _TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
@@ -84,7 +84,10 @@ def sample_field(
     keep, space = read_record(record), space_of(model)
     if keep.counts:
         raise ArgumentError("sample", "record", "states: those of a field are not counted", got="counts")
-    anchor = read_start(model, initial, "sample")
+    try:
+        anchor = read_start(model, initial, "sample")
+    except CertificateError:  # chains can be run all the same
+        anchor = uncertified_start(model, initial, "sample")
     runner = make_kernel(space, anchor, scan)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_field(model, runner, anchor, scan, range(chains), sequence, keep, running, "sample")
@@ -99,8 +102,10 @@ def sample_field(
 
 def make_kernel(space: FieldSpace, anchor: Anchor, scan: Scan) -> FieldKernel:
     """The kernel of a scan, for chains that start at the anchor."""
-    updated = scan.updates(space.form.n_variables)
-    return FieldKernel.start_at(space.form, region_of(space.form, updated), anchor.point, space.errors(anchor).distance)
+    form = space.form
+    certified = bool(np.isfinite(anchor.unit).all())
+    error = space.errors(anchor).distance if certified else np.full(form.n_variables, np.inf)
+    return FieldKernel.start_at(form, region_of(form, scan.updates(form.n_variables)), anchor.point, error)
 
 
 def run_field(

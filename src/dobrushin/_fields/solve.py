@@ -7,6 +7,7 @@ Outside a region, the solution itself is bounded by the largest row of C; so a p
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -75,11 +76,26 @@ class System:
         size = np.abs(right) + abs(self.precision) @ np.abs(x)
         return x, (residual + size * UNIT * (2.0 * self.degree + 8.0)) / self.diagonal * (1.0 + 8 * UNIT)
 
-    def bound(self, residual: NDArray[np.float64], outside: float) -> NDArray[np.float64] | None:
-        """Bounds on the errors of a solution; None where Dobrushin's condition fails."""
-        fixed = self.seen * outside * (1.0 + 4 * UNIT) + residual
-        floor = float(fixed.max()) * 1e-12 + 2.0**-900
-        return supersolve(self.influence, fixed * (1.0 + 4 * UNIT) + floor)
+    @cached_property
+    def means(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The solution for the mean, and the bound on its residual."""
+        return self.solve(self.linear)
+
+    @cached_property
+    def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Errors for a residual of 1 everywhere, and for a solution of 1 outside; sums of supersolutions are such."""
+        one = supersolve(self.influence, np.ones(len(self.diagonal)))
+        if one is None or not self.seen.any():
+            return None if one is None else (one, np.zeros(len(one)))
+        border = supersolve(self.influence, self.seen + float(self.seen.max()) * 1e-12)
+        return None if border is None else (one, border)
+
+    def bound(self, i: int, residual: NDArray[np.float64], outside: float) -> float | None:
+        """A bound on the error of a solution at place i; None where Dobrushin's condition fails."""
+        if self._shares is None:
+            return None
+        one, border = self._shares
+        return float(one[i] * residual.max() + border[i] * outside) * (1.0 + 8 * UNIT) + 2.0**-1000
 
 
 class Outside(NamedTuple):
@@ -102,19 +118,17 @@ def answer_question(system: System, question: FieldQuestion, outside: Outside) -
 
 def _solve_for(system: System, position: int, outside: Outside, spread: bool) -> Solution | None:
     i = int(system.part.own(np.array([position]))[0])
-    x, residual = system.solve(system.linear)
-    errors = system.bound(residual, outside.mean)
-    if errors is None:
+    x, residual = system.means
+    error = system.bound(i, residual, outside.mean)
+    if error is None:
         return None
     if not spread:
-        return Solution(float(x[i]), float(errors[i]), 0.0, 0.0)
+        return Solution(float(x[i]), error, 0.0, 0.0)
     right = np.zeros(len(x))
     right[i] = 1.0
     v, rest = system.solve(right)
-    spans = system.bound(rest, outside.inverse / float(system.diagonal[i]))
-    if spans is None:
-        return None
-    return Solution(float(x[i]), float(errors[i]), float(v[i]), float(spans[i]))
+    other = system.bound(i, rest, outside.inverse / float(system.diagonal[i]))
+    return None if other is None else Solution(float(x[i]), error, float(v[i]), other)
 
 
 def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, float, float]:
@@ -194,9 +208,11 @@ class Exact(Solving):
         if n > _LARGEST:
             raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
         system = System(query.space.form, np.arange(n))
-        limits = [answer_question(system, question, Outside(0.0, 0.0)) for question in query.questions]
-        if any(limit is None for limit in limits):
-            raise query.space.refuse()
+        limits = []
+        for question in query.questions:
+            if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
+                raise query.space.refuse()
+            limits.append(limit)
         reason = "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
