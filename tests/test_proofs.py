@@ -342,6 +342,19 @@ def test_checksums_and_words_are_not_what_holds_it(path):
     assert "does not follow" in verify(path).reason
 
 
+def test_chains_may_not_start_in_a_forbidden_state(path):
+    table = np.array([[0.0, 0.2], [0.1, -np.inf]])
+    model = db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 2)], np.stack([table, table]))
+    db.estimate(model, [0], method="dobrushin", tolerance=0.3, proof=path)
+    holds(path)
+    forged = Forgery(path)
+    name = forged.document["plan"]["parts"][0]["start"]
+    forged.document["plan"]["parts"][0]["start"] = ""
+    del forged.arrays[name], forged.document["plan"]["arrays"][name]
+    forged.save(path)
+    assert "forbidden" in verify(path).reason
+
+
 def test_a_claim_copied_from_another_model(path, tmp_path):
     other = tmp_path / "other.proof"
     for method in ("exact", "dobrushin"):

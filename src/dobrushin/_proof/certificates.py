@@ -159,6 +159,8 @@ def _write(
     entry, words = seed_entry(seed, plan)
     outcomes = {"seed": entry, "parts": [outcome], "arrays": drawn.declare()}
     shown = ", ".join(names[v] for v in question["variables"])
+    if set(question["weights"]) != {1.0}:
+        shown += f", with the weights {', '.join(map(repr, question['weights']))},"
     claim = {
         "lower": [[0.0]],
         "upper": [[upper]],

@@ -117,9 +117,7 @@ def verify(
 def _compare(proof: Any, model: str | os.PathLike[str] | None) -> str:
     """Compare the factors with a model file; what is left to assume about them."""
     if model is None:
-        return (
-            "the factors in the file are those of the model, and no other factor touches the variables that they update"
-        )
+        return "the factors in the file are those of the model, and no other factor touches what they update or sum"
     from dobrushin.verify.model_file import compare
 
     return compare(proof, os.fspath(model))

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from dobrushin.verify import verify
 
-_USAGE = "usage: python -m dobrushin.verify PROOF [MODEL] [--replay all|N]"
+
+def _blocks(text: str) -> int | str:
+    if text == "all":
+        return text
+    if not text.isdecimal() or not int(text):
+        raise ValueError
+    return int(text)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Check a file, print the verdict, and return the exit code."""
-    replay: int | str | None = None
-    if "--replay" in arguments:
-        at = arguments.index("--replay")
-        value = arguments[at + 1] if at + 1 < len(arguments) else ""
-        arguments = arguments[:at] + arguments[at + 2 :]
-        if value != "all" and not (value.isdecimal() and int(value) > 0):
-            print(_USAGE, file=sys.stderr)
-            return 2
-        replay = value if value == "all" else int(value)
-    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
-        print(_USAGE, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(prog="python -m dobrushin.verify", description="Check a proof.")
+    parser.add_argument("proof")
+    parser.add_argument("model", nargs="?", help="a model file (.uai, .npz or a folder) to compare the factors with")
+    parser.add_argument("--replay", type=_blocks, metavar="all|N", help="how many blocks of chains to draw again")
+    options = parser.parse_args()
     try:
-        verdict = verify(arguments[0], arguments[1] if len(arguments) == 2 else None, replay)
+        verdict = verify(options.proof, options.model, options.replay)
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        parser.error(f"{error.filename}: {error.strerror}")
     print(verdict)
     return verdict.exit_code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -193,6 +193,9 @@ class Part:
             start = dict(zip(places, proof.array(plan["start"], "i", len(pairs)).tolist(), strict=True))
             fits = all(0 <= digit < factors.states[v] for v, digit in start.items())
             require(fits and not factors.forbids(order, start), "Chains start in a forbidden state.")
+        elif plan["kernel"] not in SETS:
+            touching = (factors.tables[k] for v in set(order) for k in factors.touching[v])
+            require(not any(np.isneginf(table).any() for table in touching), "Chains may start in a forbidden state.")
         require(run not in proof.runs and 0 <= run < 2**32, "Two parts share their random words.")
         proof.runs.add(run)
         entropy, key = proof.seed()

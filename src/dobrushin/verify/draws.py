@@ -1,5 +1,7 @@
 """Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone.
 
+Random words come from SplitMix64 as a keyed generator, where every word belongs to a stream and a counter.
+
 A draw compares a uniform number u with chances that follow from the factors. These are computed in floating point; a u
 that is too near to one of them is decided with 60 digits. So what is drawn here is what exact arithmetic would draw:
 nothing depends on the last digits of an exponential. The ways to draw, by the names of the finder's kernels:
@@ -26,7 +28,6 @@ from numpy.typing import NDArray
 
 from dobrushin.verify.document import require
 from dobrushin.verify.factors import Factors, Neighbourhood, to_decimal
-from dobrushin.verify.words import START, Streams, below
 
 # Of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first.
 PLANES = 24
@@ -35,6 +36,42 @@ AT_ONCE = 2**16
 SHARED, FALLING, RISING = ("bits", "counts"), ("table", "field", "dense"), ("potts", "conditional", "factors")
 KERNELS = (*SHARED, *FALLING, *RISING)
 SETS = ("set bits", "set field", "set race")
+# Counters of the words that chains start with; those of draws are far below.
+START = 2**63
+
+Words = NDArray[np.uint64]
+
+
+def _mix(z: Words) -> Words:
+    """The output function of SplitMix64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+class Streams:
+    """The streams with these numbers, of a seed: word c of a stream is mix(key + c gamma)."""
+
+    def __init__(self, entropy: int, spawn_key: tuple[int, ...], numbers: NDArray[Any]) -> None:
+        master = np.random.SeedSequence(entropy, spawn_key=spawn_key).generate_state(2, np.uint64)
+        steps = np.uint64(0x9E3779B97F4A7C15) * numbers.astype(np.uint64)
+        self.key = _mix(master[:1] + steps)
+        gamma = _mix(master[1:] + steps) | np.uint64(1)
+        # Increments whose bits change too rarely are turned into others.
+        changes = np.unpackbits((gamma ^ (gamma >> np.uint64(1))).view(np.uint8)).reshape(-1, 64).sum(axis=1)
+        self.gamma: Words = np.where(changes < 24, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
+
+    def word(self, counter: int) -> Words:
+        """The word with this counter, of every stream."""
+        words: Words = self.gamma * np.uint64(counter) + self.key
+        return _mix(words)
+
+
+def below(words: Words, n: int) -> NDArray[np.int64]:
+    """floor(word n / 2^64), for n below 2^32."""
+    high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
+    scaled = high * np.uint64(n) + ((low * np.uint64(n)) >> np.uint64(32))
+    return (scaled >> np.uint64(32)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -141,7 +178,7 @@ class _Uniform:
         return Fraction(int("".join(map(str, digits)), 2), 2**64)
 
 
-def _lanes(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def _lanes(words: Words) -> NDArray[np.uint8]:
     """The 64 bits of each word of some rows, the lowest first."""
     return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
@@ -179,7 +216,7 @@ def _directions(hood: Neighbourhood) -> list[bool]:
     return [sign >= 0 for sign in total]
 
 
-def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) -> NDArray[np.bool_]:
     """The states that can arrive first: ln E_a - hi_a <= ln E_b - lo_b for all other b.
 
     E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of a over the neighbours' sets.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.document import Document, reject, require
+from dobrushin.verify.document import Document, require
 
 UNIT = 2.0**-53
 # Neighbourhoods of so many joint states have their laws written down.
@@ -131,11 +131,8 @@ class Neighbourhood:
             self._laws = laws
         return laws
 
-    def exact_weights(self, digits: list[int]) -> list[Decimal | None]:
-        """Log-weights without rounding (None: forbidden), for the rare draw that floats cannot decide."""
-        return [self._exact_sum(digits, a) for a in range(self.own)]
-
     def _exact_sum(self, digits: list[int], state: int) -> Decimal | None:
+        """A log-weight without rounding (None: forbidden), for the rare draw that floats cannot decide."""
         entries = [float(table[(*(digits[p] for p in places), state)]) for places, table in self.parts]
         if -math.inf in entries:
             return None
@@ -145,7 +142,7 @@ class Neighbourhood:
         """The state that a uniform number draws, in 60 digits; see `draws`."""
         with localcontext() as context:
             context.prec = 60
-            logs = self.exact_weights(digits)
+            logs = [self._exact_sum(digits, a) for a in range(self.own)]
             top = max(log for log in logs if log is not None)
             sizes = [Decimal(0) if log is None else (log - top).exp() for log in logs]
             point = to_decimal(u) * sum(sizes)
@@ -184,6 +181,5 @@ def read_factors(document: Document) -> Factors:
         scopes.append(members)
         tables.append(table[cell : cell + area].reshape(shape))
         at, cell = at + size, cell + area
-    if cell != len(table):
-        reject("The tables are too long.")
+    require(cell == len(table), "The tables are too long.")
     return Factors(states, scopes, tables)

@@ -101,7 +101,9 @@ class Question:
     def words(self, lower: list[float], upper: list[float]) -> list[str]:
         """The claim as sentences."""
         if self.kind == "distance":
-            return [f"distance of the law of {self.shown} after the scan from the model's: at most {upper[0]!r}"]
+            weighted = "" if set(self.weights) == {1.0} else f", with the weights {', '.join(map(repr, self.weights))},"
+            law = f"the law of {self.shown}{weighted} after the scan"
+            return [f"distance of {law} from the model's: at most {upper[0]!r}"]
         if self.kind == "linear":
             return [f"mean of {self.shown}: from {lower[0]!r} to {upper[0]!r}"]
         states = product(*(range(-1, 2, 2) if self.spins else range(size) for size in self.sizes))

@@ -7,7 +7,7 @@ relative x + absolute of it, with one such pair for each table.
 from __future__ import annotations
 
 import math
-from typing import Any
+from string import ascii_letters
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,12 @@ class Table:
     """Numbers over some variables, at most 1, and how far they are off."""
 
     def __init__(self, scope: tuple[int, ...], values: NDArray[np.float64], relative: float, absolute: float) -> None:
-        top = float(values.max()) if values.size else 0.0
+        top = float(values.max())
         require(top > 0.0, "The model allows no state, or its numbers are too small for the checker.")
         scale = 2.0 ** -math.frexp(top)[1]
         self.scope, self.values = scope, values * scale
-        self.relative, self.absolute = relative, absolute * scale + TINY
+        self.relative, self.absolute = relative, absolute * scale
+        self.least = math.log2(np.min(self.values, where=self.values > 0.0, initial=1.0))
 
 
 def _ones(group: list[int], states: list[int]) -> NDArray[np.float64]:
@@ -38,22 +39,29 @@ def _ones(group: list[int], states: list[int]) -> NDArray[np.float64]:
 
 
 def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> Table:
-    """The product of some tables, summed over all variables but some."""
+    """The product of some tables, summed over all variables but some: at once over a few, then one after the other."""
     held = {v for table in tables for v in table.scope}
     tables = tables + [Table((v,), np.ones(states[v]), 0.0, 0.0) for v in kept if v not in held]
-    names = sorted(held | set(kept))
-    letter = {v: k for k, v in enumerate(names)}
-    summed = math.prod(states[v] for v in names if v not in kept)
-    cells = math.prod(states[v] for v in names)
-    require(cells <= MOST_CELLS and len(names) <= 50, "A sum is too large for the checker.")
-    operands: list[Any] = []
-    for table in tables:
-        operands += [table.values, [letter[v] for v in table.scope]]
-    values = np.einsum(*operands, [letter[v] for v in kept])
-    relative = math.prod(1.0 + table.relative for table in tables) * (1.0 + 2.0 * (len(tables) + summed) * UNIT) - 1.0
-    absolute = (sum(table.absolute for table in tables) * (1.0 + relative) * 2.0 + TINY * len(tables)) * summed
+    cells = math.prod(states[v] for v in held | set(kept))
+    require(cells <= MOST_CELLS and len(held) <= 50, "A sum is too large for the checker.")
+    later: list[int] = []
+    at_once, size = cells // math.prod(states[v] for v in kept), cells // math.prod(states[v] for v in held - set(kept))
+    for v in sorted(held - set(kept)):
+        if at_once > 64 and size * states[v] <= 2**24:
+            later.append(v)
+            at_once, size = at_once // states[v], size * states[v]
+    letter = {v: ascii_letters[k] for k, v in enumerate(sorted(held | set(kept)))}
+    scopes = ["".join(letter[v] for v in scope) for scope in [table.scope for table in tables] + [(*kept, *later)]]
+    values = np.einsum(f"{','.join(scopes[:-1])}->{scopes[-1]}", *(table.values for table in tables))
+    roundings = len(tables) + at_once
+    for v in reversed(later):
+        values, roundings = values.sum(axis=-1), roundings + states[v]
+    relative = math.prod(1.0 + table.relative for table in tables) * (1.0 + 2.0 * roundings * UNIT) - 1.0
     require(relative < 1e-3, "The sums are too long for the checker's arithmetic.")
-    return Table(kept, np.asarray(values), relative, absolute)
+    loss = sum(table.absolute for table in tables) * 2.0
+    if sum(table.least for table in tables) < -1020.0:  # products may underflow
+        loss += len(tables) * TINY
+    return Table(kept, np.asarray(values), relative, loss * (1.0 + relative) * (cells // max(1, values.size)))
 
 
 class Sums:
