@@ -27,6 +27,7 @@ class Workload:
     sweeps: int
     required: float
     record: Any = "counts"
+    is_first: bool = False  # whether a model is to be one that was never used
 
     @property
     def updates(self) -> int:
@@ -36,6 +37,10 @@ class Workload:
     def longer(self, times: int) -> Workload:
         """The same with more sweeps."""
         return replace(self, sweeps=self.sweeps * times)
+
+    def fresh(self) -> Workload:
+        """The same on a copy of the model, where it is to be one that was never used."""
+        return replace(self, model=db.Ising(self.model.couplings, fields=self.model.fields)) if self.is_first else self
 
     def run(self) -> db.Samples:
         """What is timed: from the built model to the result."""
@@ -50,8 +55,12 @@ def sweeping(quick: bool) -> Iterator[Workload]:
     even = db.Ising.grid(40, 40, couplings=0.25)
     yield Workload("W1", "Ising 40x40, 1 chain", even, 1, 10_000 // less, 4.0)
     million = random_ising(1000, seed=0, with_fields=True)
-    yield Workload("W2", "Ising 1000x1000, 1 chain", million, 1, 20, 4.0, record=None)
-    yield Workload("W3", "Ising 10x10, 4096 chains", random_ising(10, seed=0), 4096, 1000 // less, 50.0)
+    million = db.Ising(sparse.csr_array(million.couplings), fields=million.fields)
+    yield Workload("W2", "Ising 1000x1000 from a sparse matrix, 1 chain", million, 1, 10, 4.0, record=None)
+    yield Workload("W2f", "the same, first call on a model", million, 1, 10, 2.5, record=None, is_first=True)
+    small = random_ising(10, seed=0)
+    yield Workload("W3", "Ising 10x10, 4096 chains", small, 4096, 1000 // less, 100.0)
+    yield Workload("W3m", "the same, 16384 chains", small, 16384, 250 // less, 100.0)
     labels = random_potts(20, 31, states=8)
     yield Workload("W4a", "Potts 20x31, 8 labels, 1 chain", labels, 1, 10_000 // less, 2.5)
     yield Workload("W4b", "Potts 20x31, 8 labels, 256 chains", labels, 256, 500 // less, 10.0)

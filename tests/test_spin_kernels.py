@@ -1,5 +1,8 @@
-"""Ways to draw spins with many neighbours: chains side by side, counts of equal neighbours, products of matrices."""
+"""Ways to draw spins: chains side by side, counts of equal neighbours, products of matrices, diagonals of grids."""
 
+import gc
+import pickle
+import weakref
 from fractions import Fraction
 
 import numpy as np
@@ -7,7 +10,9 @@ import pytest
 
 import dobrushin as db
 import reference
+from dobrushin._sampling.diagonals import find_diagonals
 from dobrushin._sampling.kernel import choose_kernel
+from dobrushin._sampling.sampler import run_chains
 from dobrushin._shared.running import master_key
 
 
@@ -212,3 +217,71 @@ def test_layers_and_parts_of_dense_models():
             run = db.sample(model, scan, chains=chains, seed=sequence, kernel="dense")
             expected = reference.sample(model, scan, chains, master_key(sequence), "dense")
             assert (digits(run.states) == expected[:, list(run.variables)]).all()
+
+
+# -- diagonals of grids, and what is kept for the next call -------------------------------------------
+
+
+def uneven_grid(rng, rows, columns):
+    edges = rows * (columns - 1) + columns * (rows - 1)
+    fields = rng.normal(size=(rows, columns))
+    return db.Ising.grid(rows, columns, couplings=rng.normal(size=edges), fields=fields)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 7), (7, 2), (3, 3), (3, 8), (9, 4), (20, 20), (13, 31)])
+def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
+    monkeypatch.setattr("dobrushin._sampling.diagonals.SHORTEST_SIDE", 2)
+    model = uneven_grid(np.random.default_rng(shape[0]), *shape)
+    n = model.n_variables
+    for scan in (db.Scan.systematic(n, 5 * n), db.Scan.systematic(n, 37 * n + 1)[n // 2 :]):
+        kernel = choose_kernel(model, scan, 2, "field")
+        fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(3))
+        assert kernel.kept["diagonals"].columns == shape[1]
+        slow = db.sample(model, db.Scan(scan.order), chains=2, seed=3, kernel="field")
+        assert (fast.states == slow.states).all()
+        many = db.sample(model, scan, chains=40, seed=3, kernel="field")  # side by side
+        assert (fast.states == many.states[:2]).all()
+
+
+def test_only_grids_have_diagonals(monkeypatch):
+    monkeypatch.setattr("dobrushin._sampling.diagonals.SHORTEST_SIDE", 2)
+    grid = uneven_grid(np.random.default_rng(0), 6, 5)
+    matrix = grid.couplings.toarray()
+    shuffled = np.random.default_rng(1).permutation(30)
+    missing, extra, moved = matrix.copy(), matrix.copy(), matrix[np.ix_(shuffled, shuffled)]
+    missing[7, 8] = missing[8, 7] = 0.0
+    extra[7, 13] = extra[13, 7] = 0.1
+    models = {"grid": grid, "missing": missing, "extra": extra, "moved": moved}
+    models["torus"] = db.Ising.grid(6, 5, couplings=0.1, periodic=True).couplings.toarray()
+    models["path"] = np.diag(np.full(29, 0.1), 1) + np.diag(np.full(29, 0.1), -1)
+    models["nothing"] = np.zeros((30, 30))
+    for name, model in models.items():
+        model = model if isinstance(model, db.Ising) else db.Ising(model)
+        kernel = choose_kernel(model, db.Scan.systematic(30, 300), 1, "field")
+        assert (find_diagonals(kernel.region, kernel.theta, kernel.fields) is not None) == (name == "grid")
+    # Nor has a scan that leaves some variables out.
+    kernel = choose_kernel(grid, db.Scan.systematic(29, 290), 1, "field")
+    assert find_diagonals(kernel.region, kernel.theta, kernel.fields) is None
+
+
+def test_what_was_made_for_sweeps_is_kept_as_long_as_the_model(monkeypatch):
+    rng = np.random.default_rng(8)
+    model = random_spins(rng, 1000, 5, rng.normal(size=50) * 0.3)
+    scan, short = db.Scan.systematic(1000, 30_000), db.Scan.systematic(1000, 2000)
+    slow = db.sample(model, db.Scan(short.order), seed=1, kernel="field").states
+    kernel = choose_kernel(model, scan, 1, "field")
+    assert not kernel.kept
+    db.sample(model, scan, seed=1, kernel="field")
+    again = choose_kernel(model, short, 1, "field")
+    assert again.kept is kernel.kept
+    assert set(kernel.kept) == {"diagonals", "order", "wave"}
+    late = scan[300:4500]  # parts of sweeps are no sweeps
+    expected = db.sample(model, db.Scan(late.order), seed=1, kernel="field").states
+    assert (db.sample(model, late, seed=1, kernel="field").states == expected).all()
+    monkeypatch.setattr("dobrushin._kernels.chain.ising_steps", None)  # waves are used now, however few the sweeps
+    assert (db.sample(model, short, seed=1, kernel="field").states == slow).all()
+    assert not pickle.loads(pickle.dumps(kernel)).kept
+    form = weakref.ref(model._form)
+    del model, kernel, again
+    gc.collect()
+    assert form() is None

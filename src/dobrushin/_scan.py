@@ -331,6 +331,8 @@ class Scan:
 
     def updates(self, n: int) -> NDArray[np.int64]:
         """Positions, among `n`, that some step can update, sorted."""
+        if any(not s.is_random and s.is_systematic and s.steps >= s.period == n for s in self._segments):
+            return np.arange(n)
         return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
     def within(self, part: Numbering) -> Scan:

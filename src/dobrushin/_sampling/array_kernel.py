@@ -29,8 +29,9 @@ class Steps(NamedTuple):
     period: int
 
 
-# The variables of cycles, and which step each is.
-Orders = dict[Cycle, tuple[NDArray[np.int32], NDArray[np.int32]]]
+# The variables of a cycle, and which step each is.
+Order = tuple[NDArray[np.int32], NDArray[np.int32]]
+Orders = dict[Cycle, Order]
 
 
 class ArrayKernel(Kernel):
@@ -43,7 +44,7 @@ class ArrayKernel(Kernel):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was made for the scan's own segments is of no use to copies of them in another process.
-        return {name: {} if name in ("orders", "arranged") else value for name, value in self.__dict__.items()}
+        return {name: {} if name in ("orders", "arranged", "kept") else value for name, value in self.__dict__.items()}
 
     @property
     def largest(self) -> int:
@@ -70,7 +71,7 @@ class ArrayKernel(Kernel):
         return x
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        return x[rows, :chains]
+        return x[:-1, :chains].copy() if len(rows) == len(x) - 1 and (np.diff(rows) == 1).all() else x[rows, :chains]
 
     def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         del chains
@@ -105,7 +106,7 @@ class ArrayKernel(Kernel):
             lists.append(Steps(self._part(cycle, 0, tail), _numbers(tail), 1, step + repeats * cycle.period, 0))
         return lists
 
-    def _whole(self, cycle: Cycle) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _whole(self, cycle: Cycle) -> Order:
         """The whole cycle, in the order of its levels if that helps; made once, since long runs come back for it."""
         if cycle not in self.orders:
             order = self._part(cycle, 0, cycle.period)

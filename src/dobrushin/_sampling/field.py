@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +13,17 @@ from dobrushin._kernels import chain, lanes
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
-from dobrushin._sampling.array_kernel import Orders
+from dobrushin._sampling.array_kernel import Order, Orders, Steps
+from dobrushin._sampling.diagonals import find_diagonals
 from dobrushin._sampling.kernel import UNIT, Runner, Work
-from dobrushin._sampling.waves import Wave, WaveKernel, Waves
-from dobrushin._scan import Scan
+from dobrushin._sampling.waves import MANY_SWEEPS, Wave, WaveKernel, Waves
+from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
 
 # Fewer chains are run one after the other.
 FEW_CHAINS = 8
+# Putting a grid into diagonals costs about as much as so many sweeps.
+SOME_SWEEPS = 3
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Field(WaveKernel):
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     arranged: Waves = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)  # what was made for sweeps, by what it is
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
@@ -50,12 +55,27 @@ class Field(WaveKernel):
 
     @classmethod
     def make(cls, form: Any, region: Region) -> Field:
+        if len(region.updated) < form.n_variables:
+            return cls._make(form, region)
+        if form not in _KNOWN:
+            _KNOWN[form] = cls._make(form, region)
+        return replace(_KNOWN[form], orders={}, arranged={})
+
+    @classmethod
+    def _make(cls, form: Any, region: Region) -> Field:
         theta, fields = form.couplings.data[region.entry], form.fields[region.place]
         degree = np.diff(region.start)
-        size = np.abs(fields) + degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
-        # The exponential of the waves is good to 2^-48.
-        error = UNIT * ((degree + 2) * size + 64.0)
-        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0)))
+        # UNIT ((degree + 2) (|field| + degree max |theta|) + 64), in place: the exponential is good to 2^-48.
+        error = degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
+        error += np.abs(fields)
+        error *= degree + 2
+        error += 64.0
+        error *= UNIT
+        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0, out=error)))
+
+    @property
+    def cost(self) -> float:
+        return (1.5 + 0.12 * len(self.region.neighbor) / max(1, len(self.region.updated))) / 2.5
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -83,11 +103,47 @@ class Field(WaveKernel):
             return
         brackets = chain.brackets()
         for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            state = 2.0 * x[:-1, c] - 1.0
+            states = x[:-1, c].copy()
             for steps in lists:
-                if not self.run_in_waves(work, steps, keys[:, c], state):
-                    chain.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], state)
-            x[:-1, c] = state > 0
+                if self.run_by_diagonals(work, steps, keys[:, c], states):
+                    continue
+                spins = 2.0 * states - 1.0
+                if not self.run_in_waves(work, steps, keys[:, c], spins):
+                    chain.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], spins)
+                states[:] = spins > 0
+            x[:-1, c] = states
+
+    def run_by_diagonals(self, work: Work, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
+        """Run whole sweeps of a grid; False, with nothing done, where that is not what they are, or does not help."""
+        if not steps.period or not self.is_sweep(work.segment):
+            return False
+        if "diagonals" not in self.kept:
+            if steps.repeats < SOME_SWEEPS:
+                return False
+            self.kept["diagonals"] = find_diagonals(self.region, self.theta, self.fields)
+        if (diagonals := self.kept["diagonals"]) is None:
+            return False
+        diagonals.sweep(steps, key, states)
+        return True
+
+    def wave_of(self, cycle: Cycle, sweeps: int) -> Wave | None:
+        if not self.is_sweep(cycle):
+            return super().wave_of(cycle, sweeps)
+        if "wave" not in self.kept:
+            if sweeps < MANY_SWEEPS:
+                return None
+            self.kept["wave"] = self.arrange(cycle)
+        wave: Wave | None = self.kept["wave"]
+        return wave
+
+    def _whole(self, cycle: Cycle) -> Order:
+        if not self.is_sweep(cycle):
+            return super()._whole(cycle)
+        if "order" not in self.kept:
+            order = frozen(np.arange(cycle.period, dtype=np.int32))
+            self.kept["order"] = (order, order)
+        whole: Order = self.kept["order"]
+        return whole
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -97,3 +153,7 @@ class Field(WaveKernel):
         own = frozen(self.fields[wave.variables])
         shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
         chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
+
+
+# Kernels of whole models, for as long as these live: with what was made for their sweeps.
+_KNOWN: WeakKeyDictionary[Form, Field] = WeakKeyDictionary()

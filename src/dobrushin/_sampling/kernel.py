@@ -122,9 +122,16 @@ class Runner(ABC):
         updated = self.region.updated
         return float(self.costs[updated].mean()) if len(updated) else 1.0
 
+    def is_sweep(self, segment: Segment) -> bool:
+        """Whether a segment updates all variables of the region, one after the other, at least once."""
+        size = self.region.size
+        return not segment.is_random and segment.is_systematic and segment.steps >= segment.period == size
+
     def cost_of(self, scan: Scan) -> float:
         """The same for the steps of a scan, on average, with what the start of a chain costs."""
         size = self.region.size
+        if len(scan.segments) == 1 and self.is_sweep(scan.segments[0]):  # a part of a sweep hardly matters
+            return self.cost + _START * size / len(scan)
         visits = scan.within(self.region.numbering).counts(size)
         return (float(self.costs @ visits) + _START * size) / max(1, len(scan))
 
@@ -239,6 +246,8 @@ def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]
 def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
     """For each variable of a model of `n`, a bound on the error of one of its updates; 0 for those without any."""
     region = runner.region
+    if len(region.updated) == n and not scan.is_random:
+        return runner.error
     error = np.zeros(n)
     error[region.positions[region.updated]] = region_error(scan, runner)
     return error

@@ -235,7 +235,7 @@ def run_chains(
         master_key(sequence),
         rows,
         record._stops(len(scan), function),
-        int(model.cardinalities[region.positions[rows]].max()),
+        _largest(model, region, rows),
         record.states,
         record.counts,
         None if is_uniform else read_start(model, form, region, start, chains),
@@ -248,6 +248,12 @@ def run_chains(
         require_memory("Keeping these states", kept, _TOO_LARGE)
     outcome = run_batches(job, numbers, sequence, running, "sampling", function)
     return _collect(model, job, outcome, record.every is not None, kept_seed(sequence)), outcome.trouble
+
+
+def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
+    """Most states of some variables of a region."""
+    sizes = model.cardinalities
+    return int((sizes if len(rows) == len(sizes) else sizes[region.positions[rows]]).max())
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: str) -> Runner:
@@ -286,8 +292,9 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
-    kept = runner.region.positions[job.rows]
-    labels = model.labels if len(kept) == n and (np.diff(kept) == 1).all() else model._labels_at(kept)
+    is_all = len(job.rows) == n and (np.diff(job.rows) == 1).all()
+    kept = runner.region.positions if is_all else runner.region.positions[job.rows]
+    labels = model.labels if is_all else model._labels_at(kept)
     has_refuge = job.guard is not None and job.guard.refuge is not None
     start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
     return Samples(

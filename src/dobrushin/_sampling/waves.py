@@ -64,17 +64,21 @@ class WaveKernel(ArrayKernel):
 
     def run_in_waves(self, work: Work, steps: Steps, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
         """Run whole cycles with many steps at a time; False, with nothing done, where that does not help."""
-        if steps.repeats < MANY_SWEEPS:
-            return False
-        if work.cycle not in self.arranged:
-            self.arranged[work.cycle] = self.arrange(work.cycle)
-        if (wave := self.arranged[work.cycle]) is None:
+        if not steps.period or (wave := self.wave_of(work.cycle, steps.repeats)) is None:
             return False
         stored = np.empty_like(state)
         stored[wave.place] = state
         self.sweep(wave, steps.repeats, steps.base, key, stored)
         state[:] = stored[wave.place]
         return True
+
+    def wave_of(self, cycle: Cycle, sweeps: int) -> Wave | None:
+        """The order of the waves of a cycle, if it is known, or worth making for so many sweeps."""
+        if cycle not in self.arranged:
+            if sweeps < MANY_SWEEPS:
+                return None
+            self.arranged[cycle] = self.arrange(cycle)
+        return self.arranged[cycle]
 
     def arrange(self, cycle: Cycle) -> Wave | None:
         """The order of the waves; None if some variable comes twice, or too few steps commute."""
