@@ -64,7 +64,7 @@ class WaveKernel(ArrayKernel):
 
     def run_in_waves(self, work: Work, steps: Steps, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
         """Run whole cycles with many steps at a time; False, with nothing done, where that does not help."""
-        if work.segment.is_random or (wave := self.wave_of(work.cycle, steps.repeats)) is None:
+        if not steps.period or (wave := self.wave_of(work.cycle, steps.repeats)) is None:
             return False
         stored = np.empty_like(state)
         stored[wave.place] = state
