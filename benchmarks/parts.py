@@ -25,7 +25,7 @@ def large_chain_parts() -> str:
     states = kernel.start(master, range(1))
     times = {}
     for name, fewest, side in (("step by step", 10**9, 10**9), ("in waves", 1, 10**9), ("by diagonals", 1, 1)):
-        kernel.kept.clear()
+        kernel.for_sweeps.clear()
         sweeps = (patch.object(field, "SOME_SWEEPS", 1), patch.object(field, "MANY_SWEEPS", fewest))
         with sweeps[0], sweeps[1], patch.object(diagonals, "SHORTEST_SIDE", side):
             times[name] = best_of(lambda: kernel.run(states, work))

@@ -256,5 +256,6 @@ def _why_not(growth: Growth) -> str:
 def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
     reached = "" if growth.best is None else f"; {growth.best.size} variables leave {growth.reached:.3g}"
     size = 0 if growth.next is None else growth.next.size
-    lasts = f"would take about {seconds:.2g} s, and may take {worth:.2g} s" if seconds < math.inf else "would be too wide"
-    return f"sums over about {size} variables {lasts}{reached}."
+    if seconds == math.inf:
+        return f"sums over about {size} variables would be too wide{reached}."
+    return f"sums over about {size} variables would take about {seconds:.2g} s, and may take {worth:.2g} s{reached}."

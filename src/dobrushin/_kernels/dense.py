@@ -1,7 +1,7 @@
 """Chains of an Ising model with many neighbours, whose local fields are sums that no order of adding changes.
 
 Couplings and fields are multiples of a power of 2, one for each variable, so that all sums are exact (theory page,
-"Sums without rounding"). So local fields may come from products of matrices, or be kept up to date by what changes.
+"Errors of an update"). So local fields may come from products of matrices, or be kept up to date by what changes.
 columns[j, i] is the coupling of i to j that the local field of i takes; spins are -1.0 and +1.0.
 """
 

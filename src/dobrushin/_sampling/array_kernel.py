@@ -44,8 +44,8 @@ class ArrayKernel(Kernel):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was made for the scan's own segments is of no use to copies of them in another process.
-        memory = ("orders", "arranged", "remembered")
-        return {name: {} if name in memory else value for name, value in self.__dict__.items()}
+        made = ("orders", "arranged", "for_sweeps")
+        return {name: {} if name in made else value for name, value in self.__dict__.items()}
 
     @property
     def largest(self) -> int:

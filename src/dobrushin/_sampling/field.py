@@ -36,7 +36,7 @@ class Field(WaveKernel):
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     arranged: Waves = field(default_factory=dict)
-    remembered: dict[str, Any] = field(default_factory=dict)  # what was made for sweeps, by what it is
+    for_sweeps: dict[str, Any] = field(default_factory=dict)  # what was made for sweeps, by what it is
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
@@ -117,11 +117,11 @@ class Field(WaveKernel):
         """Run whole sweeps of a grid; False, with nothing done, where that is not what they are, or does not help."""
         if not steps.period or not self.is_sweep(work.segment):
             return False
-        if "diagonals" not in self.remembered:
+        if "diagonals" not in self.for_sweeps:
             if steps.repeats < SOME_SWEEPS:
                 return False
-            self.remembered["diagonals"] = find_diagonals(self.region, self.theta, self.fields)
-        if (diagonals := self.remembered["diagonals"]) is None:
+            self.for_sweeps["diagonals"] = find_diagonals(self.region, self.theta, self.fields)
+        if (diagonals := self.for_sweeps["diagonals"]) is None:
             return False
         diagonals.sweep(steps, key, states)
         return True
@@ -129,20 +129,20 @@ class Field(WaveKernel):
     def wave_of(self, cycle: Cycle, sweeps: int) -> Wave | None:
         if not self.is_sweep(cycle):
             return super().wave_of(cycle, sweeps)
-        if "wave" not in self.remembered:
+        if "wave" not in self.for_sweeps:
             if sweeps < MANY_SWEEPS:
                 return None
-            self.remembered["wave"] = self.arrange(cycle)
-        wave: Wave | None = self.remembered["wave"]
+            self.for_sweeps["wave"] = self.arrange(cycle)
+        wave: Wave | None = self.for_sweeps["wave"]
         return wave
 
     def _whole(self, cycle: Cycle) -> Order:
         if not self.is_sweep(cycle):
             return super()._whole(cycle)
-        if "order" not in self.remembered:
+        if "order" not in self.for_sweeps:
             order = frozen(np.arange(cycle.period, dtype=np.int32))
-            self.remembered["order"] = (order, order)
-        whole: Order = self.remembered["order"]
+            self.for_sweeps["order"] = (order, order)
+        whole: Order = self.for_sweeps["order"]
         return whole
 
     @property
