@@ -15,7 +15,7 @@ from scipy import sparse
 Add = Callable[[Any], None]
 Write = Callable[[Any], None]
 # What objects remember of earlier work is not part of what they are.
-_MEMORY = ("orders", "arranged", "for_sweeps", "_workspace", "_known_influence")
+_MEMORY = ("orders", "arranged", "for_sweeps", "_workspace", "_known_influence", "_kept_kernel")
 
 
 def fingerprint(*parts: Any) -> str:
