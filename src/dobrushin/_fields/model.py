@@ -154,7 +154,7 @@ class GaussianField(Model):
     @classmethod
     def grid(
         cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False, **options: Any
-    ) -> GaussianField:
+    ) -> Any:
         """A lattice with four neighbours, sites in row-major order: P_ii = precision, P_ij = -rho precision / 4.
 
         Parameters
@@ -167,7 +167,9 @@ class GaussianField(Model):
         periodic : bool
             Join opposite sides.
         **options
-            ``linear`` (a number or an array over the sites), ``lower`` and ``upper`` as for the class.
+            ``linear`` (a number or an array over the sites), ``lower`` and ``upper`` as for the class. Or ``linear``, a
+            function of an array of site numbers, with ``linear_bound``, the largest size of its values: then nothing is
+            made but regions around targets, and only `estimate` and `plan` take the field.
 
         Examples
         --------
@@ -175,8 +177,15 @@ class GaussianField(Model):
         >>> field = db.GaussianField.grid(3, 3, rho=0.8)
         >>> db.influence(field).norm(float("inf"))
         0.8...
+        >>> huge = db.GaussianField.grid(10_000, 10_000, rho=0.9, linear=lambda i: (i % 7) / 7, linear_bound=1.0)
+        >>> db.estimate(huge, [50_005_000], tolerance=0.01).mean.round(2)
+        array([4.2...])
         """
         function = "GaussianField.grid"
+        if callable(options.get("linear")):
+            from dobrushin._fields.lazy import LazyGrid
+
+            return LazyGrid(rows, cols, rho, precision, periodic, **options)
         if not check.is_real(rho) or not -1 < float(rho) < 1:
             raise ArgumentError(function, "rho", "between -1 and 1, both excluded", rho)
         scale = check.positive(precision, function, "precision")

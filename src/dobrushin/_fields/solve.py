@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Solution(NamedTuple):
 class System:
     """The rows of a region, factorised; everything outside it has a solution of at most `outside` in size."""
 
-    def __init__(self, form: FieldTerms, region: NDArray[np.int64]) -> None:
+    def __init__(self, form: FieldTerms, region: NDArray[np.int64], whole: Numbering | None = None) -> None:
         self.part = Numbering(form.n_variables, region)
         matrix = form.couplings
         first = matrix.indptr[region].astype(np.int64)
@@ -67,6 +67,8 @@ class System:
             np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
         )
         self.factors = linalg.splu(self.precision)
+        if whole is not None:  # the form is a part of a larger one
+            self.part = self.part.within(whole)
 
     def solve(self, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """A solution, refined once, and a bound on its residual over the diagonal."""
@@ -217,6 +219,33 @@ class Exact(Solving):
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
 
+class Surroundings(Protocol):
+    """A Gaussian field of which regions can be solved."""
+
+    rho: float  # bounds the rows of C
+    largest_mean: float  # bounds every |mean|
+
+    def region(self, centres: NDArray[np.int64], radius: int) -> System:
+        """The variables within so many edges of some, factorised."""
+
+
+class Around:
+    """Regions of a field that is there as a whole."""
+
+    def __init__(self, query: FieldQuery) -> None:
+        self.form, self.rho = query.space.form, query.space.largest_row
+        self.largest_mean = beyond(query.space.largest_pull, self.rho)
+
+    def region(self, centres: NDArray[np.int64], radius: int) -> System:
+        """The variables within so many edges of some, factorised."""
+        return System(self.form, ball(self.form, centres, radius))
+
+
+def beyond(size: float, rho: float) -> float:
+    """A bound on every entry of a solution whose right side is at most so large, over the diagonal."""
+    return size / (1.0 - rho) * (1.0 + 32 * UNIT) if rho < 1.0 else math.inf
+
+
 class Local(Solving):
     """A region around each target, factorised; what is outside is bounded."""
 
@@ -226,34 +255,36 @@ class Local(Solving):
     def propose(cls, query: Any, choice: Choice) -> Method | None:
         del choice
         cls.require_gaussian(query)
-        rho = query.space.largest_row
-        if rho >= 1.0:
-            raise cls.refuse(f"the largest row of the influence is {rho:.3g}, not below 1.")
-        beyond = 1.0 / (1.0 - rho) * (1.0 + 16 * UNIT)
-        outside = Outside(query.space.largest_pull * beyond * (1.0 + 4 * UNIT), beyond)
+        return cls.propose_around(query, Around(query))
+
+    @classmethod
+    def propose_around(cls, query: Any, surroundings: Surroundings) -> Method:
+        """The proposal for a field that need not be there as a whole."""
+        if surroundings.rho >= 1.0:
+            raise cls.refuse(f"the largest row of the influence is {surroundings.rho:.3g}, not below 1.")
         limits, largest = [], 0
         for question in query.questions:
-            limit, size = cls._grow(query, question, outside)
+            limit, size = cls._grow(query, question, surroundings)
             limits.append(limit)
             largest = max(largest, size)
-        reason = (
-            f"Gaussian: a region of {largest} variables around each target, the rest bounded by Dobrushin's condition"
-        )
+        what = f"a region of {largest} variables around each target"
+        reason = f"Gaussian: {what}, the rest bounded by Dobrushin's condition"
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
     @classmethod
     def _grow(
-        cls, query: FieldQuery, question: FieldQuestion, outside: Outside
+        cls, query: FieldQuery, question: FieldQuestion, surroundings: Surroundings
     ) -> tuple[tuple[float, float, float], int]:
-        form, radius, size = query.space.form, _FIRST_RADIUS, 0
+        radius, size = _FIRST_RADIUS, 0
+        outside = Outside(surroundings.largest_mean, beyond(1.0, surroundings.rho))
         while True:
-            region = ball(form, question.positions, radius)
-            if len(region) == size:  # the whole component
+            system = surroundings.region(question.positions, radius)
+            if system.part.size == size:  # the whole component
                 raise cls.refuse(f"rounding leaves more than {query.tolerance:g}.")
-            size = len(region)
+            size = system.part.size
             if size > _LARGEST:
                 raise cls.refuse(f"a region of {size} variables is not enough for {query.tolerance:g}.")
-            limit = answer_question(System(form, region), question, outside)
+            limit = answer_question(system, question, outside)
             if limit is not None and limit[2] - limit[1] <= 2.0 * query.tolerance:
                 return limit, size
             radius += max(2, radius // 2)

@@ -1,0 +1,150 @@
+"""Gaussian grids by a function: only regions around targets are ever made, and solved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dobrushin._estimate import method as methods
+from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.method import Method, Plan
+from dobrushin._fields.query import FieldQuery
+from dobrushin._fields.questions import FieldEvent, FieldMean, FieldReader
+from dobrushin._fields.solve import Local, System, beyond
+from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.terms import UNIT, FieldTerms
+from dobrushin._models.model import Model
+from dobrushin._models.near import Numbering
+from dobrushin._shared import validate as check
+from dobrushin._shared.families import version_of
+from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.running import PLAIN
+from dobrushin.errors import ArgumentError
+
+_FUNCTION = "GaussianField.grid"
+
+
+class LazyGrid(Model):
+    """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
+
+    is_whole = False
+
+    def __init__(
+        self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
+        linear: Callable[[NDArray[np.int64]], Any], linear_bound: Any = None,
+    ) -> None:  # fmt: skip
+        self.rows, self.cols = check.count(rows, _FUNCTION, "rows"), check.count(cols, _FUNCTION, "cols")
+        if not check.is_real(rho) or not -1 < float(rho) < 1:
+            raise ArgumentError(_FUNCTION, "rho", "between -1 and 1, both excluded", rho)
+        if periodic:
+            raise ArgumentError(_FUNCTION, "periodic", "False where 'linear' is a function", periodic)
+        if linear_bound is None:
+            raise ArgumentError(_FUNCTION, "linear_bound", "given where 'linear' is a function", None)
+        self.strength, self.own = float(rho), check.positive(precision, _FUNCTION, "precision")
+        self.linear, self.bound = linear, check.non_negative(linear_bound, _FUNCTION, "linear_bound")
+        self._labels = range(self.rows * self.cols)
+        self.rho = abs(self.strength) * (1.0 + 16 * UNIT)
+        self.largest_mean = beyond(self.bound / self.own * (1.0 + 4 * UNIT), self.rho)
+
+    @property
+    def _form(self) -> NoReturn:
+        raise ArgumentError(_FUNCTION, "model", "made as a whole here: by a function only estimate and plan", self)
+
+    def region(self, centres: NDArray[np.int64], radius: int) -> System:
+        """The sites within so many edges of one, factorised; their neighbours are seen from outside."""
+        row, col = divmod(int(centres[0]), self.cols)
+        span = np.arange(-radius - 1, radius + 2)
+        i, j = (axis.ravel() for axis in np.meshgrid(row + span, col + span, indexing="ij"))
+        distance = np.abs(i - row) + np.abs(j - col)
+        there = (distance <= radius + 1) & (i >= 0) & (i < self.rows) & (j >= 0) & (j < self.cols)
+        positions, inner = (i * self.cols + j)[there], (distance <= radius)[there]
+        order = np.argsort(positions)
+        positions, inner = positions[order], inner[order]
+        return System(self._terms(positions), np.flatnonzero(inner), Numbering(self.n_variables, positions))
+
+    def _terms(self, positions: NDArray[np.int64]) -> FieldTerms:
+        """The field of some sites."""
+        n, part = len(positions), Numbering(self.n_variables, positions)
+        ends = []
+        for step, fits in ((1, positions % self.cols < self.cols - 1), (self.cols, np.ones(n, dtype=np.bool_))):
+            other = positions + step
+            both = fits & (other < self.n_variables)
+            both[both] = part.holds(other[both])
+            ends.append(np.stack([np.flatnonzero(both), np.searchsorted(positions, other[both])]))
+        a, b = np.concatenate(ends, axis=1)
+        weights = np.full(2 * len(a), -0.25 * self.strength * self.own)
+        matrix = sparse.coo_array((weights, (np.append(a, b), np.append(b, a))), shape=(n, n)).tocsr()
+        matrix.sort_indices()
+        linear = np.broadcast_to(check.real_array(self.linear(positions), _FUNCTION, "linear"), (n,))
+        fine = np.abs(linear) <= self.bound
+        check.all_entries(fine, linear, _FUNCTION, "linear", f"at most linear_bound = {self.bound:g} in size")
+        none, free = np.zeros(n), np.full(n, np.inf)
+        start = np.zeros(n + 1, dtype=np.int64)
+        return FieldTerms(matrix, np.full(n, self.own), linear.copy(), -free, free, none, none, start, np.empty(0))
+
+    def __repr__(self) -> str:
+        return f"LazyGrid(n_variables={self.n_variables}, rho={self.strength:g})"
+
+
+class _LazyReader(FieldReader):
+    """Questions about a grid of which no form is made."""
+
+    model: Any
+
+    def read_label(self, i: int) -> FieldMean:
+        return FieldMean(np.array([i]), np.ones(1), i, "mean", _unused, (-np.inf, np.inf))
+
+    def read_interval(self, event: Any) -> FieldEvent:
+        return FieldEvent(self._positions([event.label]), event, False, np.ones(1))
+
+    def read_statistic(self, statistic: Any) -> FieldMean:
+        raise ArgumentError("estimate", "targets", "means, Exceeds or Between of a grid by a function", statistic.name)
+
+
+def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+    raise NotImplementedError("grids by a function are not sampled")
+
+
+@version_of("estimate", LazyGrid)
+@guard_memory
+def estimate_lazy(
+    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
+    **options: Any,
+) -> Estimate:  # fmt: skip
+    """`estimate` of a grid by a function: a region around each target is solved."""
+    if options.get("evidence"):
+        raise ArgumentError("estimate", "evidence", "None for a field by a function", options["evidence"])
+    return methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
+
+
+@version_of("plan", LazyGrid)
+@guard_memory
+def plan_lazy(
+    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
+    **options: Any,
+) -> Plan:  # fmt: skip
+    """`plan` of a grid by a function."""
+    del options
+    return _choose(model, targets, tolerance, confidence, method).plan
+
+
+def _choose(model: LazyGrid, targets: Any, tolerance: Any, confidence: Any, method: Any) -> Method:
+    check.choice(method, ("auto", "local"), "estimate", "method")
+    reader = _LazyReader(model)
+    items = list(targets) if check.is_several(targets) else [targets]
+    plain = [item for item in items if not isinstance(item, Exceeds | Between)]
+    positions = iter(())
+    if plain:
+        positions = iter(check.positions(plain, model.labels, None, "estimate", "targets").tolist())
+    events = (Exceeds, Between)
+    asked = [item.ask(reader) if isinstance(item, events) else reader.read_label(next(positions)) for item in items]
+    query = FieldQuery(
+        model, asked, check.positive(tolerance, "estimate", "tolerance"),
+        check.fraction(confidence, "estimate", "confidence"), method, None,
+    )  # type: ignore[arg-type]  # fmt: skip
+    with methods.carry_estimate(query):  # type: ignore[arg-type]
+        return Local.propose_around(query, model)
