@@ -90,21 +90,21 @@ def check_influence(field, shrink=1.0):
 
 
 def test_bounds_hold_against_quadrature():
-    for rng, field in cases(48, sizes=(1, 2, 3)):
+    for rng, field in cases(36, sizes=(1, 2, 3)):
         assert check_case(rng, field) == []
-    for rng, field in cases(6, sizes=(4,)):
+    for rng, field in cases(3, sizes=(4,)):
         assert check_case(rng, field) == []
 
 
 def test_influence_holds_against_quadrature():
-    for _, field in cases(30, sizes=(1, 2)):
+    for _, field in cases(18, sizes=(1, 2)):
         assert not check_influence(field)
 
 
 @pytest.mark.parametrize(("what", "share"), [("start", 0.5), ("bias", 0.3), ("tv", 0.3), ("joint", 0.3), ("tail", 0.3)])
 def test_bounds_that_are_too_small_are_caught(what, share):
     """Negative controls: each kind of bound, made too small, is violated in some case."""
-    assert any(what in check_case(rng, field, {what: share}) for rng, field in cases(60, sizes=(1, 2, 3)))
+    assert any(what in check_case(rng, field, {what: share}) for rng, field in cases(60, sizes=(1, 2)))
 
 
 def test_an_influence_that_is_too_small_is_caught():
@@ -409,6 +409,24 @@ def test_the_influence_of_a_field_alone_certifies_nothing():
     for call in (db.variation, db.optimize, db.shortest_scan, db.greedy_scan):
         with pytest.raises(db.ArgumentError, match="the field itself"):
             call(db.influence(db.GaussianField(TWO)), db.Scan([0]))
+
+
+def test_grids_by_a_function_are_solved_around_targets():
+    def linear(sites):
+        return np.sin(1.7 * sites)
+
+    lazy = db.GaussianField.grid(30, 40, rho=0.9, linear=linear, linear_bound=1.0)
+    whole = db.GaussianField.grid(30, 40, rho=0.9, linear=linear(np.arange(1200)))
+    exact = sparse.linalg.spsolve(sparse.csc_array(whole.precision), whole.linear)
+    for site in (0, 39, 40, 620, 1199):
+        answer = db.estimate(lazy, [site], tolerance=0.1)
+        assert answer.lower[0] <= exact[site] <= answer.upper[0]
+    pair = [db.Exceeds(620, 0.5)]
+    assert abs(db.estimate(lazy, pair).mean - db.estimate(whole, pair).mean)[0] < 0.01
+    with pytest.raises(db.ArgumentError, match="linear_bound = 0.1"):
+        db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
+    with pytest.raises(db.ArgumentError, match="made as a whole"):
+        db.sample(lazy, db.Scan([0]))
 
 
 def test_graphs_of_all_kinds_give_the_same_prior():
