@@ -423,7 +423,7 @@ def test_grids_by_a_function_are_solved_around_targets():
         assert answer.lower[0] <= exact[site] <= answer.upper[0]
     pair = [db.Exceeds(620, 0.5)]
     assert abs(db.estimate(lazy, pair).mean - db.estimate(whole, pair).mean)[0] < 0.01
-    with pytest.raises(db.ArgumentError, match="linear_bound = 0.1"):
+    with pytest.raises(db.ArgumentError, match=r"linear_bound = 0\.1"):
         db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
     with pytest.raises(db.ArgumentError, match="made as a whole"):
         db.sample(lazy, db.Scan([0]))
