@@ -104,7 +104,7 @@ def test_influence_holds_against_quadrature():
 @pytest.mark.parametrize(("what", "share"), [("start", 0.5), ("bias", 0.3), ("tv", 0.3), ("joint", 0.3), ("tail", 0.3)])
 def test_bounds_that_are_too_small_are_caught(what, share):
     """Negative controls: each kind of bound, made too small, is violated in some case."""
-    assert any(what in check_case(rng, field, {what: share}) for rng, field in cases(60, sizes=(1, 2)))
+    assert any(what in check_case(rng, field, {what: share}) for rng, field in cases(60, sizes=(1, 2, 3)))
 
 
 def test_an_influence_that_is_too_small_is_caught():

@@ -213,7 +213,7 @@ class GaussianField(Model):
         --------
         >>> import dobrushin as db
         >>> prior = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
-        >>> prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0])
+        >>> float(prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0]))
         -3.5
         """
         function, form = "GaussianField.poisson", self._form
