@@ -70,6 +70,8 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int) -> str:
     target, state = answer.targets[row], answer.states[row]
+    if answer.plan.kind:
+        return f"E({shown(target)})" if _is_mean(answer, row) else f"P({shown(target)})"
     if state is not None:
         return f"P({shown(target)} = {state})"
     return f"P({target.name})" if isinstance(target, Statistic) and target.is_event else f"E({shown(target)})"
@@ -85,10 +87,18 @@ def _value(answer: Estimate, row: int) -> str:
 
 def _count(answer: Estimate) -> str:
     """What there are so many of."""
-    means = sum(isinstance(target, Statistic) and not target.is_event for target in answer.targets)
+    means = sum(_is_mean(answer, row) for row in range(len(answer)))
     probabilities = len(answer) - means
     parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
     return " and ".join(parts)
+
+
+def _is_mean(answer: Estimate, row: int) -> bool:
+    """Whether a row is a mean and not a probability; labels of fields ask for means."""
+    target = answer.targets[row]
+    if isinstance(target, Statistic):
+        return not target.is_event
+    return bool(answer.plan.kind) and not isinstance(target, Target)
 
 
 def visible_rows(answer: Estimate) -> list[int]:
@@ -104,7 +114,7 @@ def estimate_card(answer: Estimate) -> str:
     for k in visible:
         bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
         numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
-        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and answer.states[k] is not None
+        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and not _is_mean(answer, k)
         bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
         state = "" if answer.states[k] is None else str(answer.states[k])
         rows.append([str(shown(answer.targets[k])), state, bar, *numbers, bias])

@@ -49,9 +49,13 @@ def estimate_field(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
+    proof: str | os.PathLike[str] | None = None,
+    verify: bool = False,
 ) -> Estimate:
     """`estimate` of a field: labels ask for means, and the tolerance is absolute."""
     del memory_limit
+    if proof is not None or verify:
+        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", proof)
     if backend == "cuda":
         raise ArgumentError("estimate", "backend", "'cpu' for a field", backend)
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")

@@ -118,6 +118,8 @@ def estimate_lazy(
     """`estimate` of a grid by a function: a region around each target is solved."""
     if options.get("evidence"):
         raise ArgumentError("estimate", "evidence", "None for a field by a function", options["evidence"])
+    if options.get("proof") is not None or options.get("verify"):
+        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", options["proof"])
     return methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
 
 
