@@ -136,7 +136,8 @@ def plan_lazy(
 
 def _choose(model: LazyGrid, targets: Any, tolerance: Any, confidence: Any, method: Any) -> Method:
     check.choice(method, ("auto", "local"), "estimate", "method")
-    reader = _LazyReader(model)
+    source: Any = model
+    reader = _LazyReader(source)
     items = list(targets) if check.is_several(targets) else [targets]
     plain = [item for item in items if not isinstance(item, Exceeds | Between)]
     positions = iter(())
@@ -145,8 +146,8 @@ def _choose(model: LazyGrid, targets: Any, tolerance: Any, confidence: Any, meth
     events = (Exceeds, Between)
     asked = [item.ask(reader) if isinstance(item, events) else reader.read_label(next(positions)) for item in items]
     query = FieldQuery(
-        model, asked, check.positive(tolerance, "estimate", "tolerance"),
+        source, asked, check.positive(tolerance, "estimate", "tolerance"),
         check.fraction(confidence, "estimate", "confidence"), method, None,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     with methods.carry_estimate(query):  # type: ignore[arg-type]
         return Local.propose_around(query, model)
