@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse import csgraph
 
 from dobrushin._estimate import estimate
 from dobrushin._estimate.answer import Estimate
@@ -219,9 +220,8 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def layout(borders: Any) -> NDArray[np.float64]:
-    """Places of the nodes of a graph: the two smoothest vectors on it."""
-    degrees = np.asarray(borders.sum(axis=1)).ravel()
-    laplacian = np.diag(degrees) - borders.toarray()
-    scale = 1.0 / np.sqrt(degrees)
-    _, vectors = np.linalg.eigh(laplacian * scale[:, None] * scale)
-    return np.asarray(vectors[:, 1:3] * scale[:, None])
+    """Places of the nodes of a graph: classical scaling of the numbers of borders between them."""
+    squares = csgraph.shortest_path(borders, unweighted=True, directed=False) ** 2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    return np.asarray(vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)))[:, ::-1]
