@@ -7,6 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from scipy import sparse, special, stats
+from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
@@ -14,6 +15,7 @@ from dobrushin._fields.certificate import proxy
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
 from dobrushin._variation import Objective
+from dobrushin.cli.app import app
 from field_reference import KINDS, Grid, random_field
 
 TWO = [[2.0, -1.0], [-1.0, 2.0]]
@@ -449,3 +451,27 @@ def test_modes_are_found_from_anywhere():
         slope = m * x - c + E * math.exp(min(x, 700)) + N * special.expit(x)
         bend = m + E * math.exp(min(x, 700)) + N * special.expit(x) * special.expit(-x)
         assert abs(slope) <= 0.02 * math.sqrt(bend) + 1e-6 * abs(c)
+
+
+# -- the command line ------------------------------------------------------------------------
+
+
+def test_verbs_take_fields(tmp_path):
+    field = db.GaussianField.car(nx.cycle_graph(4), rho=0.6, labels=list("abcd")).poisson([1, 0, 2, 4], 2.0)
+    db.write(field, path := tmp_path / "field.npz")
+
+    def call(*words):
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        return result.exit_code, result.stdout + result.stderr
+
+    code, text = call("estimate", path, "--target", "a", "--target", "b>0.5", "--tolerance", "0.3", "--seed", "1")
+    assert code == 0
+    assert "b > 0.5" in text
+    for verb in ("inspect", "influence", "certify", "optimize"):
+        assert call(verb, path)[0] == 0
+    code, text = call("sample", path, "--chains", "50", "--seed", "1", "--scan", "systematic")
+    assert code == 0
+    assert "deviation" in text
+    code, text = call("estimate", path, "--target", "z>0.5")
+    assert code == 2
+    assert "--target must name" in text

@@ -38,7 +38,7 @@ class FieldTerms(Form):
         The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
     """
 
-    has_paper_bounds = False
+    is_discrete = False
     stored_as = "GaussianField"
     stored_arrays: ClassVar = {
         "i": WHOLE, "j": WHOLE, "couplings": FLOAT, "diagonal": FLOAT, "linear": FLOAT, "lower": FLOAT, "upper": FLOAT,

@@ -39,7 +39,7 @@ class Form(ABC):
 
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
     is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
-    has_paper_bounds: ClassVar[bool] = True  # whether the paper has an influence bound for it, or what is like one
+    is_discrete: ClassVar[bool] = True  # whether states are counted, and the paper's bounds are about them
 
     # -- the variables ---------------------------------------------------------------------
 

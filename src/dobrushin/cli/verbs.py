@@ -96,7 +96,8 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    keep = db.Record(targets, states=output is not None, counts=True)
+    is_discrete = model._form.is_discrete
+    keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
         run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
@@ -104,19 +105,28 @@ def sample(
         run, failure = interruption.samples, interruption
     if not run.chains:
         raise failure or db.BudgetError("A chain", options["time"], options["time"], "seconds or more", "")
-    shares = run.marginals()
+    shares, columns, what = _summary(run, is_discrete)
     names = [str(label) for label in run.variables]
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": str(run.seed),
              "certified": False, "marginals": dict(zip(names, shares.tolist(), strict=True))}  # fmt: skip
-    title = f"{run!r}\nShares of the states, without any bound on their error: see estimate"
+    title = f"{run!r}\n{what}, without any bound on their error: see estimate"
     rows = [[name, *(f"{share:.4g}" for share in row)] for name, row in zip(names, shares, strict=True)]
-    columns = ("variable", *(f"state {k}" for k in range(shares.shape[1])))
     out.show(about, lambda: table(title, columns, rows))
     if output is not None:
         _write_states(run, output)
     if failure is not None:
         raise failure
     return CERTIFIED
+
+
+def _summary(run: db.Samples, is_discrete: bool) -> tuple[Any, tuple[str, ...], str]:
+    """A row for each variable: shares of its states, or of fields mean and standard deviation."""
+    if is_discrete:
+        shares = run.marginals()
+        return shares, ("variable", *(f"state {k}" for k in range(shares.shape[1]))), "Shares of the states"
+    states: Any = run.states
+    numbers = np.stack([states.mean(axis=0), states.std(axis=0)], axis=1)
+    return numbers, ("variable", "mean", "deviation"), "Means and standard deviations"
 
 
 def _write_states(run: db.Samples, output: Path) -> None:
