@@ -17,7 +17,7 @@ from dobrushin._proof.archive import Arrays
 def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
     """Positions of some variables."""
     if isinstance(model.labels, range):
-        return np.fromiter(labels, dtype=np.int64)  # type: ignore[arg-type]
+        return np.fromiter(labels, dtype=np.int64)
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
