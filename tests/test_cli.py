@@ -17,7 +17,19 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin.cli.app import app
 
-VERBS = ["estimate", "inspect", "influence", "certify", "optimize", "sample", "fit", "convert", "warmup", "reproduce"]
+VERBS = [
+    "estimate",
+    "inspect",
+    "influence",
+    "certify",
+    "optimize",
+    "sample",
+    "fit",
+    "convert",
+    "warmup",
+    "reproduce",
+    "verify",
+]
 
 
 def call(*words):

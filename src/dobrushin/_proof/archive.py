@@ -66,7 +66,7 @@ def write_archive(
 ) -> None:  # fmt: skip
     """Replace the file as a whole."""
     document = {"format": FORMAT, "plan": plan, "outcomes": outcomes, "claim": claim}
-    text = json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False)
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(zipfile.ZipInfo("proof.json", _DATE), text, zipfile.ZIP_DEFLATED)

@@ -17,7 +17,7 @@ from dobrushin.errors import ArgumentError
 # The ways to draw that the checker knows.
 REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
 # Counts that a file holds for one part at most, but for those of a single block.
-_MOST_COUNTS = 2**20
+_MOST_COUNTS = 2**16
 
 
 def _updated(method: Method) -> NDArray[np.int64]:

@@ -55,7 +55,7 @@ class PartOfModel:
         self.positions = np.union1d(positions, fixed)
         self._place = np.searchsorted(self.positions, positions)
         self.factors = factors
-        self.states = np.array([len(model._states_at(int(i))) for i in self.positions], dtype=np.int64)
+        self.states = np.asarray(model.cardinalities[self.positions], dtype=np.int64)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of the variables at some positions of the model."""
