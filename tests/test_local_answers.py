@@ -9,6 +9,8 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate import regions
+from dobrushin._estimate.dobrushin import Dobrushin
+from dobrushin._estimate.local import Local
 from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import read_query
 from dobrushin._estimate.regions import Region, Wanted
@@ -468,3 +470,24 @@ def test_limits_that_hold_for_every_model_are_not_rounded_inwards():
     except db.CertificateError as error:
         answer = error.estimate
     assert answer.lower[0] <= a
+
+
+def test_sums_that_are_done_at_once_are_what_auto_would_take(monkeypatch):
+    """With and without the short cut, "auto" takes the same method with the same answer; with it, no scan is looked for."""
+    rng = np.random.default_rng(0)
+    models = [
+        db.Ising.grid(30, 30, couplings=rng.uniform(0, 0.25, 2 * 30 * 29)),
+        db.Potts.grid(20, 20, states=3, couplings=0.2),
+        db.Ising.grid(30, 30, couplings=0.6),  # cold: nothing is done at once
+    ]
+    for model in models:
+        for targets in ([0], [435 % model.n_variables], list(range(5))):
+            quick = db.plan(model, targets, tolerance=0.05)
+            with monkeypatch.context() as patch:
+                patch.setattr(Local, "propose_at_once", classmethod(lambda cls, query: None))  # noqa: ARG005
+                slow = db.plan(model, targets, tolerance=0.05)
+            assert (quick.method, quick.reason) == (slow.method, slow.reason)
+    monkeypatch.setattr(Dobrushin, "propose", classmethod(lambda cls, query, choice: pytest.fail("not needed")))  # noqa: ARG005
+    answer = db.estimate(models[0], [0], tolerance=0.05)
+    assert answer.plan.method == "local"
+    assert answer.lower[0] <= 0.5 <= answer.upper[0]

@@ -230,6 +230,12 @@ class Method(ABC):
         self.query, self.plan = query, plan
 
     @classmethod
+    def propose_at_once(cls, query: Query) -> Method | None:
+        """A proposal that those before it in the list could not be better than; None where that is not known."""
+        del query
+        return None
+
+    @classmethod
     @abstractmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         """Its own proposal, or the best one so far if that is better.
@@ -452,6 +458,12 @@ def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
     choice = Choice()
     asked = [method for method in METHODS.values() if method.in_auto]
+    for k, method in enumerate(asked):
+        with current().part(method.share):
+            choice.best = method.propose_at_once(query)
+        if choice.best is not None:
+            asked = asked[k + 1 :]  # those before it would not be better
+            break
     for method in asked:
         try:
             with current().part(method.share if method is not asked[-1] else 1.0):
