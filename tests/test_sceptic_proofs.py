@@ -340,3 +340,12 @@ def test_many_neighbours(path):
     scan = {"cycle": "scan", "first": 0, "steps": 1}
     part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
     assert Counterfeit([2] * 1100, factors, [question], [[0.0]], [[1e-6]], part, scan=[0]).verdict(path).holds
+
+
+def test_many_factors_at_one_variable(path):
+    """More tables than NumPy multiplies at once."""
+    factors = [((0, k), np.eye(2)) for k in range(1, 100)]
+    true = Counterfeit([2] * 100, factors, [marginal(0)], [[0.49] * 2], [[0.51] * 2], exact(1), order=range(99, -1, -1))
+    assert true.verdict(path).holds
+    true.claim |= {"lower": [[0.51, 0.0]], "upper": [[1.0, 0.49]]}
+    rejected(true.verdict(path))

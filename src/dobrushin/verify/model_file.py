@@ -114,10 +114,9 @@ def _read_folder(path: str, inside: NDArray[Any]) -> Known:
     for i in inside.tolist():
         first, last = int(arrays["start"][i]), int(arrays["start"][i + 1])
         for j, value in zip(arrays["neighbor"][first:last], arrays["coupling"][first:last], strict=True):
-            edges[min(i, int(j)), max(i, int(j))] = float(value)
+            edges[min(i, int(j)), max(i, int(j))] = (i, int(j), float(value))
     own = arrays.get("potential", np.empty(0))
-    triples = ((i, j, value) for (i, j), value in edges.items())
-    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, triples, not states, states or 2)
+    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, edges.values(), not states, states or 2)
 
 
 def _pairs(inside: NDArray[Any], own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
