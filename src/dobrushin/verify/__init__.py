@@ -103,12 +103,11 @@ def verify(
         raise
     except Exception as error:
         return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
-    checked = list(proof.checked)
     if proof.blocks:
         how = "all" if proof.replayed == proof.blocks else f"{proof.replayed}, picked at random,"
-        checked.append(f"draws and counts of {how} of {proof.blocks} blocks of chains, from the seed")
+        proof.checked.append(f"draws and counts of {how} of {proof.blocks} blocks of chains, from the seed")
     verdict = HOLDS if proof.replayed == proof.blocks else SAMPLED
-    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(checked), (*proof.assumptions, about))
+    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(proof.checked), (*proof.assumptions, about))
 
 
 def _compare(proof: Any, model: str | os.PathLike[str] | None) -> str:

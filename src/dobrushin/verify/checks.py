@@ -21,8 +21,8 @@ from dobrushin.verify.questions import read_names, read_questions, read_rows
 MOST_SECONDS = 60.0
 RATES = {"set race": 3e5}
 RATE = 1e7
-# Steps of a scan in a second, and of a bound on its bias.
-STEPS, BOUNDS = 3e4, 5e5
+# In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
+STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
 # Chains that are counted together.
 AT_ONCE = 2**22
 # A count that is wrong by more than half of an interval's half-width is missed with at most this probability.
@@ -189,7 +189,7 @@ class Part:
         cycle, first, steps = self.proof.numbers(about["cycle"]), about["first"], about["steps"]
         require(cycle and 0 <= first < len(cycle) and 1 <= steps <= 10**8, "The scan has no steps, or too many.")
         self.proof.closed |= set(cycle)
-        self.proof.spend(steps / BOUNDS)
+        self.proof.spend(steps / BOUNDS + len(set(cycle)) / ROWS)
         return np.resize(np.roll(cycle, -first), steps).tolist()
 
     def walk(self, factors: Factors, order: list[int], mark: tuple[int, ...]) -> Walk:
@@ -282,7 +282,9 @@ class Counts:
 
     def _seconds(self, chains: int) -> float:
         """About how long it takes to draw so many chains again."""
-        return len(self.walk.order) * (chains / RATES.get(self.walk.kernel, RATE) + (1 + chains / 2**16) / STEPS)
+        near = max(8.0 * self.walk.factors.around(v).margin for v in set(self.walk.order))
+        draw = 1.0 / RATES.get(self.walk.kernel, RATE) + min(1.0, near) / DECISIONS
+        return len(self.walk.order) * (chains * draw + (1 + chains / 2**16) / STEPS)
 
     def _pick(self, number: int) -> NDArray[np.int64]:
         """Numbers of the blocks that are drawn again."""

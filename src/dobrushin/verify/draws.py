@@ -63,8 +63,7 @@ class Streams:
 
     def word(self, counter: int) -> Words:
         """The word with this counter, of every stream."""
-        words: Words = self.gamma * np.uint64(counter) + self.key
-        return _mix(words)
+        return _mix(self.gamma * np.uint64(counter) + self.key)
 
 
 def below(words: Words, n: int) -> NDArray[np.int64]:
@@ -101,6 +100,7 @@ class Walk:
         walk = {"set race": self._run_race}.get(self.kernel, self._run_ends if self.kernel in SETS else self._run)
         streams = chains[:: self.lanes] // self.lanes
         held = sum(self.factors.states[v] for v in self.places)
+        held += 16 * max(table.size for table in self.factors.tables) if self.kernel == "set race" else 0
         size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
         return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)

@@ -6,6 +6,7 @@ Everything that a proof says of a family, a grid or a network is gone: there are
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -28,7 +29,7 @@ class Factors:
 
     def __init__(self, states: list[int], scopes: list[tuple[int, ...]], tables: list[NDArray[np.float64]]) -> None:
         self.states, self.scopes, self.tables = states, scopes, tables
-        self.touching: list[list[int]] = [[] for _ in states]
+        self.touching: dict[int, list[int]] = defaultdict(list)
         for number, scope in enumerate(scopes):
             for variable in scope:
                 self.touching[variable].append(number)

@@ -128,11 +128,10 @@ def _range(parts: Parts, k: int, size: int, slack: float) -> float:
                 change = lines[x] - lines[y]  # NaN where both forbid: no state that can be drawn
             most = np.where(np.isnan(change), -math.inf, change).max(axis=1)
             least = np.where(np.isnan(change), math.inf, change).min(axis=1)
-            some = most >= least
             if np.isinf(change).any():
                 total[x, y] = math.inf
-            elif some.any():
-                total[x, y] += float((most - least)[some].max())
+            else:
+                total[x, y] += max(0.0, float((most - least).max()))
     return float(total.max()) + slack if is_told_apart else 0.0
 
 

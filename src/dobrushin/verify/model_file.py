@@ -34,8 +34,7 @@ def compare(proof: Proof, path: str) -> str:
     except Exception as error:
         reject(f"{path} cannot be read as a model ({type(error).__name__}: {error}).")
     require(len(states) == proof.plan["model"]["variables"], f"{path} has another number of variables.")
-    fits = np.array_equal(np.asarray(states)[proof.positions], proof.stated.states)
-    require(fits, f"{path} has other numbers of states.")
+    require(np.array_equal(np.asarray(states)[proof.positions], proof.stated.states), f"{path} has other states.")
     stated = zip(proof.stated.scopes, proof.stated.tables, strict=True)
     here = _merge(((tuple(int(proof.positions[v]) for v in scope), table) for scope, table in stated), touched)
     require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
@@ -43,8 +42,8 @@ def compare(proof: Proof, path: str) -> str:
         other = there[scope]
         with np.errstate(invalid="ignore"):
             near = np.abs(table - other) <= SAME * (1.0 + np.abs(other))
-        fits = np.all(near & np.isfinite(other) | np.isneginf(table) & np.isneginf(other))
-        require(fits, f"{path} has another factor over the variables {scope}.")
+        same = np.all(near & np.isfinite(other) | np.isneginf(table) & np.isneginf(other))
+        require(same, f"{path} has another factor over the variables {scope}.")
     proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.checks import BOUNDS, SOME_STATE, Part
+from dobrushin.verify.checks import BOUNDS, ROWS, SOME_STATE, Part
 from dobrushin.verify.document import fields, require
 from dobrushin.verify.factors import Factors
 from dobrushin.verify.influence import Row, forward
@@ -102,7 +102,7 @@ def _check_region(part: Part, about: dict[str, Any], factors: Factors, relative:
         sweep, sweeps = proof.numbers(about["sweep"]), about["sweeps"]
         fits = sweep and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
         require(fits, "Sweeps leave the region, or are too many.")
-        proof.spend(len(sweep) * sweeps / BOUNDS)
+        proof.spend(len(sweep) * sweeps / BOUNDS + len(sweep) / ROWS)
         bias = question.bias(forward({v: Row(near, v) for v in set(sweep)}, sweep * sweeps, {}))
     else:
         require(about["sweep"] == "" and about["sweeps"] == 0, "This region needs no sweeps.")
