@@ -57,15 +57,16 @@ class Forgery:
 
     def words(self):
         """The claim in words."""
-        from dobrushin.verify.questions import Question
+        from dobrushin.verify.questions import Question, read_names
 
         plan, claim = self.document["plan"], self.document["claim"]
         states, lines = self.arrays["states"].tolist(), []
         try:
+            names = read_names(plan["names"], self.arrays["positions"].tolist())
             for about, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
-                lines += Question(about, states, plan["names"], plan["spins"]).words(low, high)
+                lines += Question(about, states, names, plan["spins"]).words(low, high)
             for v, digit in plan["evidence"]:
-                lines.append(f"given {plan['names'][v]} = {2 * digit - 1 if plan['spins'] else digit}")
+                lines.append(f"given {names[v]} = {2 * digit - 1 if plan['spins'] else digit}")
         except Exception:
             return claim["words"]
         return [*lines, f"all at once with confidence {plan['confidence']!r}"]

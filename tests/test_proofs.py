@@ -311,7 +311,8 @@ def is_true(forged):
         value = np.ravel(law)
         if question["kind"] == "linear":
             digits = np.indices(np.shape(law)).reshape(len(variables), -1)
-            value = np.array([value @ (question["offset"] + np.array(question["slopes"]) @ digits)])
+            own = question["offset"] + question["slope"] * digits.sum(axis=0)
+            value = np.array([value @ own / question["divisor"]])
         if not ((np.array(low) <= value + 1e-12) & (value - 1e-12 <= np.array(high))).all():
             return False
     return True

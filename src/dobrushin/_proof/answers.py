@@ -20,7 +20,7 @@ from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Questi
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
 from dobrushin._proof.archive import Arrays, seed_from, write_archive
-from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._proof.part_of_model import PartOfModel, names_in_words, positions_of
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, CertificateError
 
@@ -210,21 +210,21 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     if not isinstance(question, Mean) or statistic.f not in (_mean, _sum):
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
         raise ArgumentError("Estimate.write_proof", "estimate", requirement, getattr(statistic, "name", None))
-    unit = 1.0 / len(question.template) if statistic.f is _mean else 1.0
     fixed = np.delete(question.template, question.moving)
-    step, first = (2.0, -1.0) if spins else (1.0, 0.0)
+    step, first = (2, -1) if spins else (1, 0)
     return {
         "kind": "linear",
         "name": statistic.name,
         "variables": numbers,
-        "slopes": [step * unit] * len(numbers),
-        "offset": unit * (first * len(numbers) + float(fixed.sum())),
+        "slope": step,
+        "offset": first * len(numbers) + int(fixed.sum()),
+        "divisor": len(question.template) if statistic.f is _mean else 1,
         "bounds": [float(statistic.bounds[0]), float(statistic.bounds[1])],
     }
 
 
 def seed_entry(seed: Any, plan: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The seed, and what is to be assumed of it: nothing where it follows from the plan."""
+    """The seed, and what is to be assumed of it."""
     if not any("kernel" in part for part in plan["parts"]):
         return {"origin": "none", "entropy": "0", "spawn_key": []}, []
     sequence = seed_sequence(seed, "Estimate.write_proof")
@@ -233,8 +233,10 @@ def seed_entry(seed: Any, plan: dict[str, Any]) -> tuple[dict[str, Any], list[st
         raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
     if entropy == seed_from(plan) and not spawn_key:
-        return {"origin": "plan", "entropy": str(entropy), "spawn_key": []}, []
-    words = [f"the seed {entropy} was not chosen by looking at what it gives"]
+        words = ["the plan was not chosen by looking at what it gives"]
+        return {"origin": "plan", "entropy": str(entropy), "spawn_key": []}, words
+    key = f" with the key {spawn_key}" if spawn_key else ""
+    words = [f"the seed {entropy}{key} was not chosen by looking at what it gives"]
     return {"origin": "given", "entropy": str(entropy), "spawn_key": spawn_key}, words
 
 
@@ -256,12 +258,10 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
                 own = [round_outwards(*end, question) for end in ends]
                 lower.append([low for low, _ in own])
                 upper.append([high for _, high in own])
-    states = draft.part.states
+    states, shown = draft.part.states, names_in_words(plan["names"], draft.part.positions)
     for about, low, high in zip(plan["questions"], lower, upper, strict=True):
-        words += _words(about, plan["names"], states, plan["spins"], low, high)
-    words += [
-        f"given {plan['names'][v]} = {2 * digit - 1 if plan['spins'] else digit}" for v, digit in plan["evidence"]
-    ]
+        words += _words(about, shown, states, plan["spins"], low, high)
+    words += [f"given {shown[v]} = {2 * digit - 1 if plan['spins'] else digit}" for v, digit in plan["evidence"]]
     words.append(f"all at once with confidence {plan['confidence']!r}")
     return {"lower": lower, "upper": upper, "words": words, "assumptions": draft.assumptions}
 
@@ -284,10 +284,12 @@ def round_outwards(low: float, high: float, room: float, question: Question) -> 
 def _words(
     about: dict[str, Any], names: list[str], states: NDArray[np.int64], spins: bool, low: list[float], high: list[float]
 ) -> list[str]:
-    if about["kind"] == "linear":
-        return [f"mean of {about['name']}: from {low[0]!r} to {high[0]!r}"]
     variables: list[int] = about["variables"]
     shown = ", ".join(names[v] for v in variables)
+    if about["kind"] == "linear":
+        formula = f"({about['offset']} + {about['slope']} times the sum) / {about['divisor']}"
+        formula += f" of the states, numbered from 0, of {shown}"
+        return [f"mean of {about['name']!r}: from {low[0]!r} to {high[0]!r}; it is {formula}"]
     kinds: list[Any] = [range(-1, 2, 2) if spins else range(int(states[v])) for v in variables]
     joint: list[tuple[Hashable, ...]] = list(product(*kinds))
     return [

@@ -14,7 +14,7 @@ from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._models import Model
 from dobrushin._proof.answers import SOME_STATE, WORDS, seed_entry
 from dobrushin._proof.archive import Arrays, write_archive
-from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._proof.part_of_model import PartOfModel, names_in_words, positions_of
 from dobrushin._scan import Scan
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -158,14 +158,16 @@ def _write(
     }
     entry, words = seed_entry(seed, plan)
     outcomes = {"seed": entry, "parts": [outcome], "arrays": drawn.declare()}
-    shown = ", ".join(names[v] for v in question["variables"])
-    if set(question["weights"]) != {1.0}:
-        shown += f", with the weights {', '.join(map(repr, question['weights']))},"
+    own = [names_in_words(names, arrays.arrays["positions"])[v] for v in question["variables"]]
+    weighted = ", ".join(f"{weight!r} of {name}" for weight, name in zip(question["weights"], own, strict=True))
+    law = f"a law (with weights {weighted})"
+    if set(question["weights"]) == {1.0}:
+        law = f"the law of {', '.join(own)}"
     claim = {
         "lower": [[0.0]],
         "upper": [[upper]],
         "words": [
-            f"distance of the law of {shown} after the scan from the model's: at most {upper!r}",
+            f"distance of {law} after the scan from the model's: at most {upper!r}",
             f"all at once with confidence {confidence!r}",
         ],
         "assumptions": [*words, *assumptions],

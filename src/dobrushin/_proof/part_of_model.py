@@ -21,6 +21,12 @@ def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
+def names_in_words(names: list[str], positions: NDArray[np.int64]) -> list[str]:
+    """Names of variables, with their positions in the model where these are not the names."""
+    pairs = zip(names, positions.tolist(), strict=True)
+    return [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
+
+
 class PartOfModel:
     """The factors that touch some variables of a model, the evidence, and what can be left out around them.
 

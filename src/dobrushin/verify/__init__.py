@@ -50,8 +50,8 @@ class Verdict:
         for title, sentences in (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions)):
             if sentences:
                 shown = sentences if len(sentences) <= 24 else (*sentences[:12], "...", *sentences[-11:])
-                lines += [f"{title}:", *(f"  {sentence}" for sentence in shown)]
-        return "\n".join(lines)
+                lines += [f"{title}:", *(f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown)]
+        return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
 
 
 def verify(
@@ -88,14 +88,9 @@ def verify(
     from dobrushin.verify.document import Document, Rejected
 
     methods: dict[str, Any] = {
-        "dobrushin": checks.check_dobrushin,
-        "coalescence": checks.check_coalescence,
-        "exact": summed.check_exact,
-        "local": summed.check_local,
-        "variation": summed.check_variation,
-        "nothing": summed.check_nothing,
-    }
-
+        "dobrushin": checks.check_dobrushin, "coalescence": checks.check_coalescence, "exact": summed.check_exact,
+        "local": summed.check_local, "variation": summed.check_variation, "nothing": summed.check_nothing,
+    }  # fmt: skip
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
     try:
@@ -104,14 +99,15 @@ def verify(
         about = _compare(proof, model)
     except Rejected as failure:
         return Verdict(FAILS, str(failure))
-    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:
         return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
-    checked = list(proof.checked)
     if proof.blocks:
         how = "all" if proof.replayed == proof.blocks else f"{proof.replayed}, picked at random,"
-        checked.append(f"draws and counts of {how} of {proof.blocks} blocks of chains, from the seed")
+        proof.checked.append(f"draws and counts of {how} of {proof.blocks} blocks of chains, from the seed")
     verdict = HOLDS if proof.replayed == proof.blocks else SAMPLED
-    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(checked), (*proof.assumptions, about))
+    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(proof.checked), (*proof.assumptions, about))
 
 
 def _compare(proof: Any, model: str | os.PathLike[str] | None) -> str:

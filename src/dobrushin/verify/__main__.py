@@ -9,11 +9,9 @@ from dobrushin.verify import verify
 
 
 def _blocks(text: str) -> int | str:
-    if text == "all":
-        return text
-    if not text.isdecimal() or not int(text):
+    if text != "all" and not (text.isdecimal() and int(text)):
         raise ValueError
-    return int(text)
+    return text if text == "all" else int(text)
 
 
 def main() -> int:

@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.document import Document, fields, reject, require
+from dobrushin.verify.document import Document, fields, require
 from dobrushin.verify.draws import KERNELS, SETS, Walk
 from dobrushin.verify.factors import Factors, read_factors
 from dobrushin.verify.influence import Row, forward
 from dobrushin.verify.limits import is_above, is_below, mean_limits
-from dobrushin.verify.questions import read_questions, read_rows
+from dobrushin.verify.questions import read_names, read_questions, read_rows
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
 MOST_SECONDS = 60.0
 RATES = {"set race": 3e5}
 RATE = 1e7
+# In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
+STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
+# Chains that are counted together.
+AT_ONCE = 2**22
 # A count that is wrong by more than half of an interval's half-width is missed with at most this probability.
 MISSED = 1e-6
 # Runs on sets: shares of the error probability of the first and the second try, and how many more runs that has.
@@ -49,18 +53,20 @@ class Proof:
         fields(document.outcomes, "outcomes", seed=dict, parts=list, arrays=dict)
         fields(claim, "claim", lower=list, upper=list, words=list, assumptions=list)
         self.used: set[str] = {"states", "arity", "scope", "tables", "positions"}
-        self.stated, self.names = read_factors(document), self.plan["names"]
+        self.stated = read_factors(document)
         self.positions = document.array("positions", "i", len(self.stated.states))
         most = self.plan["model"]["variables"]
         fits = len(self.positions) and self.positions[0] >= 0 and self.positions[-1] < most
         require(fits and np.all(np.diff(self.positions) > 0), "A variable of the proof is not one of the model.")
-        self.questions = read_questions(self.plan, self.stated.states)
+        self.names = read_names(self.plan["names"], self.positions.tolist())
+        self.questions = read_questions(self.plan, self.stated.states, self.names)
         self.evidence = self._read_evidence()
         self.factors = self.stated.fix(self.evidence)
         self.lower, self.upper = (read_rows(document, self.questions, side) for side in ("lower", "upper"))
         self.checked: list[str] = []
         self.assumptions: list[str] = []
         self.blocks = self.replayed = 0
+        self.seconds = 0.0
         self.runs: set[int] = set()
         self.closed: set[int] = set()  # variables of which all factors must be in the file
 
@@ -75,10 +81,15 @@ class Proof:
         require(not asked & set(evidence), "A question is about a variable that the evidence fixes.")
         return evidence
 
-    def array(self, name: Any, kind: str, *shape: int) -> NDArray[Any]:
+    def spend(self, seconds: float) -> None:
+        """Reject what would take far too long, unless the caller has said how much to replay."""
+        self.seconds += seconds
+        require(self.replay or self.seconds <= 20.0 * MOST_SECONDS, "The file is too large for the checker.")
+
+    def array(self, name: Any, kind: str, *shape: int, drawn: bool = False) -> NDArray[Any]:
         """An array, which is now used."""
         self.used.add(name)
-        return self.document.array(name, kind, *shape)
+        return self.document.array(name, kind, *shape, drawn=drawn)
 
     def numbers(self, name: Any) -> list[int]:
         """An array of variables that the evidence does not fix."""
@@ -92,28 +103,29 @@ class Proof:
         outcomes, confidence = self.document.outcomes["parts"], self.plan["confidence"]
         require(0.0 < confidence <= 1.0 and self.plan["tolerance"] > 0.0, "The confidence is no probability.")
         require(len(self.plan["parts"]) == len(outcomes), "Plan and outcomes have different parts.")
-        parts = [Part(self, plan, outcome) for plan, outcome in zip(self.plan["parts"], outcomes, strict=True)]
+        pairs = zip(self.plan["parts"], outcomes, strict=True)
+        parts = [Part(self, number, plan, outcome) for number, (plan, outcome) in enumerate(pairs)]
         asked = sorted(k for part in parts for k in part.chosen)
         require(asked == list(range(len(self.questions))), "Some question is answered by no part, or by two.")
         lost = 0.0
         for part in parts:
             method = part.plan.get("method")
-            check = methods.get(method) if isinstance(method, str) else None
-            if check is None:
-                reject(f"The checker does not know the method {method!r}.")
-            lost += check(part)
-        require(lost <= (1.0 - confidence) * (1.0 + 1e-12) + 1e-15, "The parts err more often than the claim says.")
+            require(method in methods, f"The checker does not know the method {method!r}.")
+            lost += methods[method](part)
+        require(lost <= (1.0 - confidence) * (1.0 + 1e-9), "The parts err more often than the claim says.")
         require(self.used == set(self.document.arrays), "The file has arrays that nothing uses.")
+        claim = self.document.claim
+        require(claim["words"] == self.claim_in_words(), "The words of the claim do not say what its numbers say.")
+        fits = sorted(claim["assumptions"]) == sorted(self.assumptions)
+        require(fits, "The file names other assumptions than it needs.")
+
+    def claim_in_words(self) -> list[str]:
+        """What the numbers of the claim say."""
         rows = zip(self.questions, self.lower, self.upper, strict=True)
         words = [line for question, low, high in rows for line in question.words(low, high)]
-        shown = [(self.names[v], 2 * d - 1 if self.plan["spins"] else d) for v, d in self.evidence.items()]
-        words += [f"given {name} = {value}" for name, value in shown]
-        words.append(f"all at once with confidence {confidence!r}")
-        claim = self.document.claim
-        require(claim["words"] == words, "The words of the claim do not say what its numbers say.")
-        fits = all(isinstance(line, str) for line in claim["assumptions"])
-        fits = fits and sorted(claim["assumptions"]) == sorted(self.assumptions)
-        require(fits, "The file names other assumptions than it needs.")
+        spins = self.plan["spins"]
+        words += [f"given {self.names[v]} = {2 * digit - 1 if spins else digit}" for v, digit in self.evidence.items()]
+        return [*words, f"all at once with confidence {self.plan['confidence']!r}"]
 
     def assume(self, words: str) -> None:
         """Something that is not checked."""
@@ -128,11 +140,13 @@ class Proof:
         require(all(type(k) is int and 0 <= k < 2**32 for k in seed["spawn_key"]), "The seed has a strange key.")
         entropy = int(seed["entropy"])
         if seed["origin"] == "plan":
-            fits = entropy == self.document.seed_of_plan() and not seed["spawn_key"]
-            require(fits, "The seed does not follow from the plan.")
+            follows = entropy == self.document.seed_of_plan() and not seed["spawn_key"]
+            require(follows, "The seed does not follow from the plan.")
+            self.assume("the plan was not chosen by looking at what it gives")
         else:
             require(seed["origin"] == "given", "The seed has no origin.")
-            self.assume(f"the seed {entropy} was not chosen by looking at what it gives")
+            key = f" with the key {seed['spawn_key']}" if seed["spawn_key"] else ""
+            self.assume(f"the seed {entropy}{key} was not chosen by looking at what it gives")
         self.assume("the words of SplitMix64 under this seed are independent and uniform")
         return entropy, seed["spawn_key"]
 
@@ -148,9 +162,9 @@ class Proof:
 class Part:
     """Some questions of a proof that are answered together."""
 
-    def __init__(self, proof: Proof, plan: Any, outcome: Any) -> None:
+    def __init__(self, proof: Proof, number: int, plan: Any, outcome: Any) -> None:
         require(isinstance(plan, dict) and isinstance(outcome, dict), "A part is not an object.")
-        self.proof, self.plan, self.outcome = proof, plan, outcome
+        self.proof, self.number, self.plan, self.outcome = proof, number, plan, outcome
         self.chosen = plan.get("questions")
         fits = isinstance(self.chosen, list) and len(self.chosen) > 0
         fits = fits and all(type(k) is int and 0 <= k < len(proof.questions) for k in self.chosen)
@@ -175,6 +189,7 @@ class Part:
         cycle, first, steps = self.proof.numbers(about["cycle"]), about["first"], about["steps"]
         require(cycle and 0 <= first < len(cycle) and 1 <= steps <= 10**8, "The scan has no steps, or too many.")
         self.proof.closed |= set(cycle)
+        self.proof.spend(steps / BOUNDS + len(set(cycle)) / ROWS)
         return np.resize(np.roll(cycle, -first), steps).tolist()
 
     def walk(self, factors: Factors, order: list[int], mark: tuple[int, ...]) -> Walk:
@@ -186,17 +201,18 @@ class Part:
         require(fits, "Two variables start with the same words.")
         seen = {v for i in set(order) for v in (i, *factors.around(i).others)}
         looked_at = sorted({v for question in self.questions.values() for v in question.variables})
-        require(seen | set(looked_at) <= set(places), "Chains do not hold what the scan needs.")
-        require(set(places) <= set(range(len(proof.names))), "Chains hold variables that are none.")
+        fits = seen | set(looked_at) <= set(places) <= set(range(len(proof.names)))
+        require(fits, "Chains do not hold what the scan needs, or variables that are none.")
         start = None
         if plan["start"]:
             start = dict(zip(places, proof.array(plan["start"], "i", len(pairs)).tolist(), strict=True))
             fits = all(0 <= digit < factors.states[v] for v, digit in start.items())
-            require(fits and not factors.forbids(order, start), "Chains start in a forbidden state.")
+            require(fits and not factors.forbids(set(order), start), "Chains start in a forbidden state.")
         elif plan["kernel"] not in SETS:
             touching = (factors.tables[k] for v in set(order) for k in factors.touching[v])
             require(not any(np.isneginf(table).any() for table in touching), "Chains may start in a forbidden state.")
-        require(run not in proof.runs and 0 <= run < 2**32, "Two parts share their random words.")
+        require(all(factors.states[v] < 2**15 for v in places), "A variable has too many states to be drawn.")
+        require(run not in proof.runs and 0 <= run <= self.number, "Two parts share their random words.")
         proof.runs.add(run)
         entropy, key = proof.seed()
         spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
@@ -205,7 +221,7 @@ class Part:
     def planned(self) -> int:
         """How many outcomes were drawn: as many as was planned, or fewer where the run was ended early."""
         trials, chains, drawn = self.plan["trials"], self.plan["chains"], self.outcome["drawn"]
-        require(0 <= trials <= 2**52 and 1 <= chains <= 2**52 and self.plan["aim"] > 0.0, "Nothing was planned.")
+        require(0 <= trials <= 2**40 and 1 <= chains <= 2**40 and self.plan["aim"] > 0.0, "Nothing was planned.")
         require(0.0 < self.plan["confidence"] < 1.0, "The confidence of a part is no probability.")
         require(0 <= drawn <= max(chains, trials), "More was drawn than was planned.")
         require(self.outcome["early"] or drawn >= trials, "Fewer outcomes were drawn than was planned.")
@@ -230,26 +246,23 @@ class Counts:
         self.totals: dict[int, list[int]] = {}
         if self.counted:
             self._replay()
-        else:
-            require(part.outcome["counts"] == "", "There is nothing to count.")
         if others:
+            require(max(means) * (8 + len(self.row)) <= 2**30, "Means of so many chains are too large for the checker.")
+            self.proof.spend(self._seconds(max(means)))
             self.final = walk.outcomes(np.arange(-(-max(means) // walk.lanes) * walk.lanes))
             self.proof.checked.append(f"draws and means of all of {max(means)} chains, from the seed")
 
     def _replay(self) -> None:
         number = -(-self.trials // self.block)
-        stated = self.proof.array(self.part.outcome["counts"], "i", number, -1)
+        stated = self.proof.array(self.part.outcome["counts"], "i", number, -1, drawn=True)
         require(np.all((stated >= 0) & (stated <= self.block)), "A count is not one of a block.")
         picked = self._pick(number)
-        at_once = max(1, 2**22 // self.block)
+        self.proof.spend(self._seconds(min(self.trials, len(picked) * self.block)))
+        at_once, size = max(1, AT_ONCE // self.block), min(AT_ONCE, self.block)
         for first in range(0, len(picked), at_once):
             group = picked[first : first + at_once]
-            chains = (group[:, None] * self.block + np.arange(self.block)).ravel()
-            digits = np.where(chains < self.trials, self.walk.outcomes(chains), np.int16(-2))
-            found = np.concatenate([
-                question.count(digits[[self.row[v] for v in question.variables]], self.block, self.is_sets)
-                for question in self.counted.values()
-            ], axis=1)  # fmt: skip
+            starts = range(0, self.block, size)
+            found = sum(self._count(group * self.block + start, min(size, self.block - start)) for start in starts)
             require(np.array_equal(found, stated[group]), "The counts of a block are not those that its chains give.")
         self.proof.blocks += number
         self.proof.replayed += len(picked)
@@ -260,11 +273,23 @@ class Counts:
             at += width
         require(at == len(total), "The counts do not fit the questions.")
 
+    def _count(self, firsts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        """The counts of so many chains from each of these on."""
+        chains = (firsts[:, None] + np.arange(size)).ravel()
+        digits = np.where(chains < self.trials, self.walk.outcomes(chains), np.int16(-2))
+        rows = ((question, [self.row[v] for v in question.variables]) for question in self.counted.values())
+        return np.concatenate([question.count(digits[own], size, self.is_sets) for question, own in rows], axis=1)
+
+    def _seconds(self, chains: int) -> float:
+        """About how long it takes to draw so many chains again."""
+        near = max(8.0 * self.walk.factors.around(v).margin for v in set(self.walk.order))
+        draw = 1.0 / RATES.get(self.walk.kernel, RATE) + min(1.0, near) / DECISIONS
+        return len(self.walk.order) * (chains * draw + (1 + chains / 2**16) / STEPS)
+
     def _pick(self, number: int) -> NDArray[np.int64]:
         """Numbers of the blocks that are drawn again."""
-        seconds = len(self.walk.order) * float(self.trials) / RATES.get(self.walk.kernel, RATE)
         replay, proof = self.proof.replay, self.proof
-        if replay is None and seconds <= MOST_SECONDS:
+        if replay is None and self._seconds(self.trials) <= MOST_SECONDS:
             return np.arange(number)
         widths = [proof.upper[k][row] - proof.lower[k][row] for k, q in self.counted.items() for row in range(q.rows)]
         needed = math.ceil(math.log(MISSED) / math.log1p(-min(0.5, max(1e-9, 0.25 * min(widths)))))
@@ -279,11 +304,10 @@ class Counts:
             digits = self.final[[self.row[v] for v in question.variables], : self.means[k]]
             ends = [mean_limits(question.values(digits, fill), level, aim, largest) for fill in (0.0, 1.0)]
             low, high = question.least + question.span * ends[0][0], question.least + question.span * ends[1][1]
-            wider = bias + 1e-12 * (1.0 + question.span)
+            wider = bias + 1e-12 * (1.0 + question.span) + 2.0**-50 * (abs(question.least) + abs(question.most))
             proof.within(k, 0, proof.lower[k][0] + wider <= low, proof.upper[k][0] - wider >= high)
             return
-        wider, n = bias + 1e-15, self.trials
-        total = self.totals[k]
+        wider, n, total = bias + 1e-15, self.trials, self.totals[k]
         left_open = total[-1] if self.is_sets else 0
         for row, (low, high) in enumerate(zip(proof.lower[k], proof.upper[k], strict=True)):
             is_low = is_below(low + wider, total[row], n, level / 2.0, early)

@@ -32,7 +32,7 @@ from dobrushin.verify.factors import Factors, Neighbourhood, to_decimal
 # Of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first.
 PLANES = 24
 # Chains that are run together.
-AT_ONCE = 2**16
+AT_ONCE, MOST_HELD = 2**16, 2**28
 SHARED, FALLING, RISING = ("bits", "counts"), ("table", "field", "dense"), ("potts", "conditional", "factors")
 KERNELS = (*SHARED, *FALLING, *RISING)
 SETS = ("set bits", "set field", "set race")
@@ -63,8 +63,7 @@ class Streams:
 
     def word(self, counter: int) -> Words:
         """The word with this counter, of every stream."""
-        words: Words = self.gamma * np.uint64(counter) + self.key
-        return _mix(words)
+        return _mix(self.gamma * np.uint64(counter) + self.key)
 
 
 def below(words: Words, n: int) -> NDArray[np.int64]:
@@ -100,11 +99,11 @@ class Walk:
         """
         walk = {"set race": self._run_race}.get(self.kernel, self._run_ends if self.kernel in SETS else self._run)
         streams = chains[:: self.lanes] // self.lanes
-        size = AT_ONCE // self.lanes
-        parts = [
-            walk(Streams(self.entropy, self.spawn_key, streams[k : k + size])) for k in range(0, len(streams), size)
-        ]
-        return np.concatenate(parts, axis=1)
+        held = sum(self.factors.states[v] for v in self.places)
+        held += 16 * max(table.size for table in self.factors.tables) if self.kernel == "set race" else 0
+        size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
+        groups = (streams[k : k + size] for k in range(0, len(streams), size))
+        return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
 
     def _run(self, streams: Streams) -> NDArray[np.int16]:
         x = {v: self._begin(streams, v) for v in self.places}
@@ -190,9 +189,7 @@ def _draw(hood: Neighbourhood, seen: list[NDArray[Any]], uniform: _Uniform, rise
     cell = np.zeros(len(u), dtype=np.int64)
     for size, digits in zip(hood.sizes, seen, strict=True):
         cell = cell * size + digits if hood.is_small else cell
-    columns = hood.laws()[cell].T if hood.is_small and hood.own > 2 else None
-    if columns is None:
-        columns = hood.laws()[:, 0][cell][None] if hood.is_small else hood.laws(np.array(seen)).T
+    columns = hood.laws()[cell].T if hood.is_small else hood.laws(np.array(seen)).T
     margin, near = hood.margin + uniform.slack + 2.0**-50, np.zeros(len(u), dtype=bool)
     for chance in columns:
         require(not np.isnan(chance.sum()), "A draw is undefined: every state of a variable is forbidden.")

@@ -6,6 +6,8 @@ Everything that a proof says of a family, a grid or a network is gone: there are
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from dobrushin.verify.document import Document, require
 
 UNIT = 2.0**-53
+# Log-potentials, but for those that forbid, are at most this large: their sums still have digits after the point.
+LARGEST = 1e30
 # Neighbourhoods of so many joint states have their laws written down.
 MOST_CONFIGURATIONS = 2**14
 
@@ -25,7 +29,7 @@ class Factors:
 
     def __init__(self, states: list[int], scopes: list[tuple[int, ...]], tables: list[NDArray[np.float64]]) -> None:
         self.states, self.scopes, self.tables = states, scopes, tables
-        self.touching: list[list[int]] = [[] for _ in states]
+        self.touching: dict[int, list[int]] = defaultdict(list)
         for number, scope in enumerate(scopes):
             for variable in scope:
                 self.touching[variable].append(number)
@@ -66,13 +70,10 @@ class Factors:
         kept = [k for k in range(len(self.scopes)) if k not in gone]
         return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept]), error
 
-    def forbids(self, variables: list[int], digits: dict[int, int]) -> bool:
+    def forbids(self, variables: Iterable[int], digits: dict[int, int]) -> bool:
         """Whether a factor of one of these variables forbids a state of all that it holds."""
-        return any(
-            self.tables[k][tuple(digits[v] for v in self.scopes[k])] == -math.inf
-            for variable in variables
-            for k in self.touching[variable]
-        )
+        near = {k for variable in variables for k in self.touching[variable]}
+        return any(self.tables[k][tuple(digits[v] for v in self.scopes[k])] == -math.inf for k in near)
 
 
 class Neighbourhood:
@@ -95,7 +96,8 @@ class Neighbourhood:
         # Bounds the error of a probability: of the sums of logs, of exponentials, and of the partial sums.
         self.margin = UNIT * (16.0 * (len(touching) + 2) * largest + 64.0 * (self.own + 8))
         self.magnitude = largest
-        self.cells = math.prod(self.sizes)
+        self.cells = min(math.prod(self.sizes), 2**62)
+        self.is_small = self.cells <= MOST_CONFIGURATIONS  # the laws of all configurations are worth writing down
         self._laws: NDArray[np.float64] | None = None
 
     def weights(self, digits: NDArray[Any]) -> NDArray[np.float64]:
@@ -104,11 +106,6 @@ class Neighbourhood:
         for places, table in self.parts:
             total += table[tuple(digits[p] for p in places)] if places else table
         return total
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the laws of all configurations are worth writing down."""
-        return self.cells <= MOST_CONFIGURATIONS
 
     def all_digits(self) -> NDArray[np.int64]:
         """All configurations of the neighbours, the last one changing fastest: (neighbours, cells)."""
@@ -166,9 +163,8 @@ def read_factors(document: Document) -> Factors:
     require(all(2 <= k < 2**31 for k in states), "A variable has fewer than two states.")
     arity, scope = document.array("arity", "i", -1), document.array("scope", "i", -1)
     table = document.array("tables", "f", -1)
-    require(
-        not np.isnan(table).any() and not np.isposinf(table).any(), "A log-potential is not a number below infinity."
-    )
+    fits = np.all(np.isneginf(table) | (np.abs(table) <= LARGEST))
+    require(fits, "A log-potential is no number, or too large for the checker.")
     require(np.all(arity >= 1) and arity.sum() == len(scope), "The scopes do not fit together.")
     require(np.all((scope >= 0) & (scope < len(states))), "A scope names no variable.")
     scopes, tables, at, cell = [], [], 0, 0

@@ -18,6 +18,10 @@ from dobrushin.verify.factors import UNIT, Factors, Neighbourhood
 MOST_WORK = 1.2e5
 # The same for a binary variable among binary ones: 2 to this power.
 MOST_BINARY = 13
+# Pairs of states of neighbours that are compared one by one.
+MOST_PAIRS = 2**22
+# The leads of own states over each other are looked at while there are not more.
+MOST_LEADS = 2**26
 FLOOR = 2.0**-1000
 
 
@@ -84,6 +88,7 @@ def _is_same(hood: Neighbourhood, axis: int, x: int, y: int) -> bool:
 
 
 Parts = list[tuple[list[int], NDArray[np.float64]]]
+Bounds = dict[int, float]
 
 
 def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
@@ -92,87 +97,91 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
     alive = unary > -math.inf
     parts = [(places, table[..., alive]) for places, table in hood.parts]
     count = range(len(hood.others))
-    if alive.sum() < 2:
-        return [0.0 for _ in count], 0.0
+    require(sum(size**2 for size in hood.sizes) <= MOST_PAIRS, "Neighbours have too many states for the checker.")
     slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * hood.own)
-    ranges = [_range(parts, k, hood.sizes[k], slack) for k in count]
+    holding: list[list[int]] = [[] for _ in count]  # which factors have a neighbour
+    for number, (places, _) in enumerate(parts):
+        for k in places:
+            holding[k].append(number)
+    ranges = [_range([parts[n] for n in holding[k]], k, hood.sizes[k], slack) for k in count]
+    if alive.sum() < 2:  # one state can be drawn, or none
+        values = [float(math.inf == D) for D in ranges]
+        return values, max(values)
     is_binary, is_paired = alive.sum() == 2, all(len(places) < 2 for places, _ in parts)
-    offsets = [_binary_offset(parts, k, slack) if is_binary else 0.0 for k in count]
-    values = [gap(D, h) for D, h in zip(ranges, offsets, strict=True)]
-    if is_paired and not is_binary:
-        values = [min(value, _by_lead(parts, k, hood.sizes[k], slack)) for k, value in zip(count, values, strict=True)]
-    return values, gap(math.fsum(ranges) * (1.0 + 1e-12), _binary_offset(parts, -1, slack) if is_binary else 0.0)
+    offsets = _binary_offsets(parts, holding, slack) if is_binary else [0.0] * (len(ranges) + 1)
+    values = [gap(D, h) for D, h in zip(ranges, offsets, strict=False)]
+    if is_paired and not is_binary and alive.sum() ** 2 * max(len(parts), *hood.sizes) <= MOST_LEADS:
+        values = [min(pair) for pair in zip(values, _by_lead(parts, holding, hood.sizes, slack), strict=True)]
+    return values, gap(math.fsum(ranges) * (1.0 + 1e-12), offsets[-1])
 
 
 def _range(parts: Parts, k: int, size: int, slack: float) -> float:
     """D: the sum over factors of the largest double difference in this neighbour, own states and the rest."""
-    total = np.zeros((size, size))
+    total, is_told_apart = np.zeros((size, size)), False
     for places, table in parts:
-        if k not in places:
-            continue
         lines = np.moveaxis(table, places.index(k), 0).reshape(size, -1, table.shape[-1])
         for x, y in combinations(range(size), 2):
+            if np.array_equal(lines[x], lines[y]):
+                continue
+            is_told_apart = True
             with np.errstate(invalid="ignore"):
                 change = lines[x] - lines[y]  # NaN where both forbid: no state that can be drawn
             most = np.where(np.isnan(change), -math.inf, change).max(axis=1)
             least = np.where(np.isnan(change), math.inf, change).min(axis=1)
-            some = most >= least
             if np.isinf(change).any():
                 total[x, y] = math.inf
-            elif some.any():
-                total[x, y] += float((most - least)[some].max())
-    worst = float(total.max())
-    return worst + slack if worst > 0.0 else 0.0
+            else:
+                total[x, y] += max(0.0, float((most - least).max()))
+    return float(total.max()) + slack if is_told_apart else 0.0
 
 
-def _binary_offset(parts: Parts, k: int, slack: float) -> float:
-    """The least size of the log-odds half-way between two values of neighbour k; of the middle of all for -1."""
-    low = high = 0.0
-    for places, table in parts:
-        with np.errstate(invalid="ignore"):
-            odds = table[..., 1] - table[..., 0]
-        if not np.isfinite(odds).all():
-            return 0.0
-        if places and k < 0:
-            odds = np.array(0.5 * (float(odds.max()) + float(odds.min())))
-        elif k in places:
-            lines = np.moveaxis(odds, places.index(k), 0)
+def _binary_offsets(parts: Parts, holding: list[list[int]], slack: float) -> list[float]:
+    """The least size of the log-odds half-way between two values of each neighbour; at last of the middle of all."""
+    with np.errstate(invalid="ignore"):
+        odds = [table[..., 1] - table[..., 0] for _, table in parts]
+    if not all(np.isfinite(own).all() for own in odds):
+        return [0.0] * (len(holding) + 1)
+    ends = np.array([(own.min(), own.max()) for own in odds])
+    all_ends, offsets = ends.sum(axis=0), []
+    for k, own in enumerate(holding):
+        low, high = all_ends - ends[own].sum(axis=0)
+        for n in own:
+            lines = np.moveaxis(odds[n], parts[n][0].index(k), 0)
             x, y = np.triu_indices(len(lines), 1)
-            odds = 0.5 * (lines[x] + lines[y])
-        low, high = low + float(odds.min()), high + float(odds.max())
-    return max(0.0, low - slack, -high - slack)
+            halfway = 0.5 * (lines[x] + lines[y])
+            low, high = low + halfway.min(), high + halfway.max()
+        offsets.append((low, high))
+    middle = 0.5 * (all_ends[0] + all_ends[1])
+    return [max(0.0, float(low) - slack, -float(high) - slack) for low, high in [*offsets, (middle, middle)]]
 
 
-def _by_lead(parts: Parts, k: int, size: int, slack: float) -> float:
+def _by_lead(parts: Parts, holding: list[list[int]], sizes: list[int], slack: float) -> list[float]:
     """Pair factors: one own state may lead by so much, whatever the neighbours do, that little can change."""
+    if not all(np.isfinite(table).all() for _, table in parts):
+        return [1.0] * len(sizes)
     own = parts[0][1].shape[-1]
-    unary, pair = np.zeros(own), np.zeros((size, own))
-    lead = np.zeros((own, own))  # [a, c]: the least by which the other neighbours favour c over a
-    for places, table in parts:
-        if not np.isfinite(table).all():
-            return 1.0
-        if not places:
-            unary = unary + table
-        elif places == [k]:
-            pair = pair + table
-        else:
-            lead += (table[:, None, :] - table[:, :, None]).min(axis=0)
-    largest = 0.0
-    for x, y in combinations(range(size), 2):
-        change = pair[x] - pair[y]
-        middle = unary + 0.5 * (pair[x] + pair[y])
-        ahead = middle[None, :] - middle[:, None] + lead
-        np.fill_diagonal(ahead, math.inf)
-        with np.errstate(over="ignore"):
-            offset = float(np.max(-np.log(np.exp(-ahead).sum(axis=0))))
-        if change.max() > change.min():
+    unary = sum((table for places, table in parts if not places), np.zeros(own))
+    # [a, c]: the least by which a factor favours c over a
+    leads = [(table[..., None, :] - table[..., :, None]).reshape(-1, own, own).min(axis=0) for _, table in parts]
+    paired = sum((lead for lead, (places, _) in zip(leads, parts, strict=True) if places), np.zeros((own, own)))
+    values = []
+    for size, numbers in zip(sizes, holding, strict=True):
+        pair = sum((parts[n][1] for n in numbers), np.zeros((size, own)))
+        lead = paired - sum(leads[n] for n in numbers)
+        largest = 0.0
+        for x, y in combinations(range(size), 2):
+            change = pair[x] - pair[y]
+            middle = unary + 0.5 * (pair[x] + pair[y])
+            ahead = middle[None, :] - middle[:, None] + lead
+            np.fill_diagonal(ahead, math.inf)
+            with np.errstate(over="ignore"):
+                offset = float(np.max(-np.log(np.exp(-ahead).sum(axis=0))))
             largest = max(largest, gap(float(change.max() - change.min()) + slack, max(0.0, offset - slack)))
-    return largest
+        values.append(largest)
+    return values
 
 
-def forward(
-    rows: dict[int, Row], order: list[int], error: dict[int, float], initial: dict[int, float] | None = None
-) -> dict[int, float]:
+def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds | None = None) -> Bounds:
     """Bounds on the disagreement of variables after the steps of a scan; those without an entry may disagree surely.
 
     Every step takes b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i).

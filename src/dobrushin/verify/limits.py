@@ -35,12 +35,10 @@ def _deviance(x: float, mean: float) -> float:
 
 def upper_tail(k: int, n: int, p: float) -> float:
     """P(at least k of n) with chance p each, from above; 1 where k is not above the mean."""
-    if k <= 0 or p >= 1.0:
+    if k <= 0 or p >= 1.0 or k <= n * p:
         return 1.0
     if p <= 0.0:
         return 0.0
-    if k <= n * p:
-        return 1.0
     q = 1.0 - p
     if k == n:
         return math.exp(n * math.log(p)) * (1.0 + MARGIN)

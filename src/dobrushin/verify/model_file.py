@@ -13,50 +13,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin.verify.checks import Proof
-from dobrushin.verify.document import require
+from dobrushin.verify.document import Rejected, reject, require
 
 Factor = tuple[tuple[int, ...], NDArray[np.float64]]  # positions and log-table
 Known = tuple[NDArray[Any], Iterable[Factor]]  # numbers of states, and the factors that touch some positions
 # Logarithms of the same weight differ by this much at most.
-SAME = 1e-12
+SAME = 1e-14
 
 
 def compare(proof: Proof, path: str) -> str:
     """Reject unless the factors of a proof are those of the file; what is then still to be assumed."""
     inside = np.array(sorted(int(proof.positions[v]) for v in proof.closed))
+    touched = set(inside.tolist())
     try:
         reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
         states, factors = reader(path, inside)
-        there = _merge(factors)
-    except (ValueError, KeyError, IndexError, EOFError) as error:
-        require(False, f"{path} cannot be read as a model: {error}.")
+        there = _merge(factors, touched)
+    except (Rejected, FileNotFoundError):
+        raise
+    except Exception as error:
+        reject(f"{path} cannot be read as a model ({type(error).__name__}: {error}).")
     require(len(states) == proof.plan["model"]["variables"], f"{path} has another number of variables.")
-    fits = np.array_equal(np.asarray(states)[proof.positions], proof.stated.states)
-    require(fits, f"{path} has other numbers of states.")
+    require(np.array_equal(np.asarray(states)[proof.positions], proof.stated.states), f"{path} has other states.")
     stated = zip(proof.stated.scopes, proof.stated.tables, strict=True)
-    here = _merge((tuple(int(proof.positions[v]) for v in scope), table) for scope, table in stated)
-    touched = set(inside.tolist())
-    here = {scope: table for scope, table in here.items() if touched & set(scope)}
+    here = _merge(((tuple(int(proof.positions[v]) for v in scope), table) for scope, table in stated), touched)
     require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
     for scope, table in here.items():
         other = there[scope]
-        finite = np.isfinite(table)
-        slack = SAME * (1.0 + np.abs(np.where(finite, table, 0.0)))
-        fits = np.array_equal(finite, np.isfinite(other))
-        fits = fits and bool(np.all(np.abs(table[finite] - other[finite]) <= slack[finite]))
-        require(fits, f"{path} has another factor over the variables {scope}.")
+        with np.errstate(invalid="ignore"):
+            near = np.abs(table - other) <= SAME * (1.0 + np.abs(other))
+        same = np.all(near & np.isfinite(other) | np.isneginf(table) & np.isneginf(other))
+        require(same, f"{path} has another factor over the variables {scope}.")
     proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"
 
 
-def _merge(factors: Iterable[Factor]) -> dict[tuple[int, ...], NDArray[np.float64]]:
-    """Factors over the same variables added up, the variables in increasing order; those that are 0 left out."""
-    merged: dict[tuple[int, ...], NDArray[np.float64]] = {}
-    for scope, table in factors:
+def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...], NDArray[np.float64]]:
+    """Factors that touch some variables, those over the same ones added up, in increasing order; without zeros."""
+    parts: dict[tuple[int, ...], list[NDArray[np.float64]]] = {}
+    for scope, table in (factor for factor in factors if touched & set(factor[0])):
         order = sorted(range(len(scope)), key=scope.__getitem__)
-        key = tuple(scope[k] for k in order)
-        merged[key] = merged.get(key, 0.0) + np.transpose(table, order)
-    return {scope: table for scope, table in merged.items() if table.any()}
+        parts.setdefault(tuple(scope[k] for k in order), []).append(np.transpose(table, order))
+    # Sums are rounded once: what a large number hides would be in the law, and not in the comparison.
+    sums = {k: t[0] if len(t) == 1 else np.apply_along_axis(math.fsum, 0, np.stack(t)) for k, t in parts.items()}
+    return {scope: table for scope, table in sums.items() if table.any()}
 
 
 def _read_uai(path: str, inside: NDArray[Any]) -> Known:
@@ -92,23 +92,16 @@ def _read_npz(path: str, inside: NDArray[Any]) -> Known:
         edges = zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), arrays["couplings"][near], strict=True)
         return np.full(n, states), _pairs(inside, own, edges, family == "Ising", states)
     if family == "SpinMRF":
-        scopes, n = _scopes(arrays), len(arrays["fields"])
-        terms = [
-            (scope, value * _product(len(scope))) for scope, value in zip(scopes, arrays["strengths"], strict=True)
-        ]
+        strengths = zip(_scopes(arrays), arrays["strengths"], strict=True)
+        terms = [(scope, value * _product(len(scope))) for scope, value in strengths]
         terms += [((i,), np.array([-f, f])) for i, f in enumerate(arrays["fields"].tolist())]
-        return np.full(n, 2), _near(terms, inside)
+        return np.full(len(arrays["fields"]), 2), terms
     require(family in ("PairwiseMRF", "FactorGraph"), f"{path} holds no known family.")
     sizes = arrays["cardinalities"]
-    scopes = (
-        _scopes(arrays)
-        if family == "FactorGraph"
-        else list(zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True))
-    )
-    parts = _cut(arrays["tables"], scopes, sizes)
-    if family == "PairwiseMRF":
-        parts += _cut(arrays["unaries"], [(i,) for i in range(len(sizes))], sizes)
-    return sizes, _near(parts, inside)
+    if family == "FactorGraph":
+        return sizes, _cut(arrays["tables"], _scopes(arrays), sizes)
+    pairs = _cut(arrays["tables"], zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True), sizes)
+    return sizes, pairs + _cut(arrays["unaries"], [(i,) for i in range(len(sizes))], sizes)
 
 
 def _read_folder(path: str, inside: NDArray[Any]) -> Known:
@@ -120,10 +113,9 @@ def _read_folder(path: str, inside: NDArray[Any]) -> Known:
     for i in inside.tolist():
         first, last = int(arrays["start"][i]), int(arrays["start"][i + 1])
         for j, value in zip(arrays["neighbor"][first:last], arrays["coupling"][first:last], strict=True):
-            edges[min(i, int(j)), max(i, int(j))] = float(value)
+            edges[min(i, int(j)), max(i, int(j))] = (i, int(j), float(value))
     own = arrays.get("potential", np.empty(0))
-    triples = ((i, j, value) for (i, j), value in edges.items())
-    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, triples, not states, states or 2)
+    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, edges.values(), not states, states or 2)
 
 
 def _pairs(inside: NDArray[Any], own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
@@ -150,8 +142,3 @@ def _cut(table: NDArray[Any], scopes: Iterable[tuple[int, ...]], sizes: NDArray[
         factors.append((scope, table[at : at + math.prod(shape)].reshape(shape)))
         at += math.prod(shape)
     return factors
-
-
-def _near(factors: Iterable[Factor], inside: NDArray[Any]) -> list[Factor]:
-    touched = set(inside.tolist())
-    return [(scope, table) for scope, table in factors if touched & set(scope)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.checks import SOME_STATE, Part
+from dobrushin.verify.checks import BOUNDS, ROWS, SOME_STATE, Part
 from dobrushin.verify.document import fields, require
 from dobrushin.verify.factors import Factors
 from dobrushin.verify.influence import Row, forward
@@ -31,7 +31,7 @@ def check_exact(part: Part) -> float:
         answered += own
         part.proof.closed |= set(order)
         groups = [question.variables for k in own if len((question := part.questions[k]).variables) > 1]
-        sums = Sums(_touching(factors, set(order)), order, groups)
+        sums = Sums(_touching(factors, set(order)), order, groups, part.proof.spend)
         for k in own:
             _check_law(part, k, sums.law(tuple(part.questions[k].variables)), math.expm1(2.0 * off), 0.0)
         part.proof.checked.append(f"sums over {len(order)} variables, in the order of the file")
@@ -42,19 +42,19 @@ def check_exact(part: Part) -> float:
 
 def _touching(factors: Factors, inside: set[int]) -> Factors:
     """The factors that touch some variables."""
-    kept = [k for k, scope in enumerate(factors.scopes) if inside & set(scope)]
+    kept = sorted({k for v in inside for k in factors.touching[v]})
     return Factors(factors.states, [factors.scopes[k] for k in kept], [factors.tables[k] for k in kept])
 
 
 def _check_law(part: Part, k: int, law: Law, relative: float, bias: float) -> None:
     """Compare the claim with a law of its variables that is off by a bias and by a share of itself."""
     question, (chances, error) = part.questions[k], law
-    error = error + chances * relative
+    error = error + (chances + bias) * relative
     if question.is_counted:
         low, high = (chances - error).ravel(), (chances + error).ravel()
     else:
         require(question.kind == "linear", "Sums do not tell a distance.")
-        values = question.offset + np.asarray(question.slopes) @ np.indices(chances.shape).reshape(chances.ndim, -1)
+        values = question.value(np.indices(chances.shape).reshape(chances.ndim, -1))
         mean = float(chances.ravel() @ values)
         off = float(error.ravel() @ np.abs(values)) + chances.size * 2.0**-50 * float(np.abs(values).max())
         low, high = np.array([mean - off]), np.array([mean + off])
@@ -70,9 +70,9 @@ def check_local(part: Part) -> float:
     factors, off = part.leave_out()
     for about in part.plan["regions"]:
         fields(about, "a region", question=int, order=str, borders=list, sweep=str, sweeps=int)
-    require([about["question"] for about in part.plan["regions"]] == part.chosen, "Regions and questions do not fit.")
-    for about in part.plan["regions"]:
+        require(about["question"] in part.questions, "A region answers a question of another part.")
         _check_region(part, about, factors, math.expm1(2.0 * off))
+    require([about["question"] for about in part.plan["regions"]] == part.chosen, "Regions and questions do not fit.")
     part.proof.checked.append(f"sums over {len(part.chosen)} regions, and what is outside of them")
     part.proof.assume(SOME_STATE)
     return 0.0
@@ -95,11 +95,14 @@ def _check_region(part: Part, about: dict[str, Any], factors: Factors, relative:
         fits = len(digits) == len(outside) and all(0 <= d < factors.states[v] for v, d in border.items())
         require(fits, "The border of a region has no such state.")
         borders.append(border)
-        laws.append(Sums(near.fix(border), order, [question.variables]).law(tuple(question.variables)))
+        sums = Sums(near.fix(border), order, [question.variables], proof.spend)
+        laws.append(sums.law(tuple(question.variables)))
     bias = 0.0
     if len(laws) == 1 and outside:
         sweep, sweeps = proof.numbers(about["sweep"]), about["sweeps"]
-        require(sweep and set(sweep) <= inside and 1 <= sweeps <= 10_000, "Sweeps leave the region.")
+        fits = sweep and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
+        require(fits, "Sweeps leave the region, or are too many.")
+        proof.spend(len(sweep) * sweeps / BOUNDS + len(sweep) / ROWS)
         bias = question.bias(forward({v: Row(near, v) for v in set(sweep)}, sweep * sweeps, {}))
     else:
         require(about["sweep"] == "" and about["sweeps"] == 0, "This region needs no sweeps.")

@@ -7,6 +7,7 @@ relative x + absolute of it, with one such pair for each table.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from string import ascii_letters
 
 import numpy as np
@@ -15,9 +16,15 @@ from numpy.typing import NDArray
 from dobrushin.verify.document import require
 from dobrushin.verify.factors import UNIT, Factors
 
-# Combinations of states that the checker runs through at most, for one table.
-MOST_CELLS = 2**31
+# Combinations of states that the checker runs through at most, for one table; how many in a second; and how many
+# numbers all messages may hold.
+MOST_CELLS, RATE, MOST_KEPT = 2**31, 1e8, 2**28
+# Tables that are multiplied at once.
+MOST_AT_ONCE = 16
 TINY = 2.0**-1022
+
+
+Spend = Callable[[float], None]  # is told how many seconds something takes
 
 
 class Table:
@@ -32,18 +39,15 @@ class Table:
         self.least = math.log2(np.min(self.values, where=self.values > 0.0, initial=1.0))
 
 
-def _ones(group: list[int], states: list[int]) -> NDArray[np.float64]:
-    shape = [states[v] for v in group]
-    require(math.prod(shape) <= 2**24, "A joint law is too large for the checker.")
-    return np.ones(shape)
-
-
 def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> Table:
     """The product of some tables, summed over all variables but some: at once over a few, then one after the other."""
     held = {v for table in tables for v in table.scope}
+    tables = sorted(tables, key=lambda table: len(table.scope))
+    while len(tables) > MOST_AT_ONCE:
+        first = tuple(sorted({v for table in tables[:MOST_AT_ONCE] for v in table.scope}))
+        tables = [*tables[MOST_AT_ONCE:], _contract(tables[:MOST_AT_ONCE], first, states)]
     tables = tables + [Table((v,), np.ones(states[v]), 0.0, 0.0) for v in kept if v not in held]
     cells = math.prod(states[v] for v in held | set(kept))
-    require(cells <= MOST_CELLS and len(held) <= 50, "A sum is too large for the checker.")
     later: list[int] = []
     at_once, size = cells // math.prod(states[v] for v in kept), cells // math.prod(states[v] for v in held - set(kept))
     for v in sorted(held - set(kept)):
@@ -67,14 +71,20 @@ def _contract(tables: list[Table], kept: tuple[int, ...], states: list[int]) -> 
 class Sums:
     """Marginals of the product of factors, by messages up and down the tree that an order makes."""
 
-    def __init__(self, factors: Factors, order: list[int], groups: list[list[int]]) -> None:
+    def __init__(self, factors: Factors, order: list[int], groups: list[list[int]], spend: Spend) -> None:
         """Groups are kept together, as if each had a factor of its own."""
         self.states, self.order = factors.states, order
-        place = {v: k for k, v in enumerate(order)}
+        self.place = place = {v: k for k, v in enumerate(order)}
         require(len(place) == len(order), "An order of elimination names a variable twice.")
-        require(all(v in place for scope in factors.scopes for v in scope), "An order of elimination is not complete.")
-        self.buckets: list[list[Table]] = [[] for _ in order]
+        scopes = [*factors.scopes, *map(tuple, groups)]
+        require(all(v in place for scope in scopes for v in scope), "An order of elimination is not complete.")
         self.parent = [-1] * len(order)
+        self.cliques = self._find_cliques(scopes, place)
+        cells = [math.prod(self.states[v] for v in clique) for clique in self.cliques]
+        kept = sum(size // self.states[v] for size, v in zip(cells, order, strict=True))
+        require(max(cells, default=0) <= MOST_CELLS and kept <= MOST_KEPT, "A sum is too large for the checker.")
+        spend(2.0 * sum(cells) / RATE)
+        self.buckets: list[list[Table]] = [[] for _ in order]
         self.slot = [-1] * len(order)  # which table of the parent's bucket came from here
         for scope, log in zip(factors.scopes, factors.tables, strict=True):
             top = float(log.max())
@@ -82,22 +92,25 @@ class Sums:
             with np.errstate(under="ignore"):
                 table = Table(scope, np.exp(log - top), (8.0 + min(span, 800.0)) * UNIT, TINY if span > 690.0 else 0.0)
             self.buckets[min(place[v] for v in scope)].append(table)
-        for group in groups:
-            require(all(v in place for v in group), "A target is not in the order of elimination.")
-            self.buckets[min(place[v] for v in group)].append(Table(tuple(group), _ones(group, self.states), 0.0, 0.0))
-        self.cliques: list[tuple[int, ...]] = []
         for k, variable in enumerate(order):
-            scope = tuple(sorted({v for table in self.buckets[k] for v in table.scope} | {variable}))
-            self.cliques.append(scope)
-            rest = tuple(v for v in scope if v != variable)
+            rest = tuple(v for v in self.cliques[k] if v != variable)
             if not rest and self.buckets[k]:
                 _contract(self.buckets[k], (), self.states)  # some state is allowed
-            elif self.buckets[k]:
-                self.parent[k] = min(place[v] for v in rest)
+            elif rest:
                 self.slot[k] = len(self.buckets[self.parent[k]])
                 self.buckets[self.parent[k]].append(_contract(self.buckets[k], rest, self.states))
         self._down: dict[int, list[Table]] = {}
-        self.place = place
+
+    def _find_cliques(self, scopes: list[tuple[int, ...]], place: dict[int, int]) -> list[tuple[int, ...]]:
+        """The variables of each bucket, and the bucket that each one's message goes to."""
+        members = [{v} for v in self.order]
+        for scope in scopes:
+            members[min(place[v] for v in scope)] |= set(scope)
+        for k, variable in enumerate(self.order):
+            if rest := members[k] - {variable}:
+                self.parent[k] = min(place[v] for v in rest)
+                members[self.parent[k]] |= rest
+        return [tuple(sorted(scope)) for scope in members]
 
     def _from_above(self, k: int) -> list[Table]:
         """What the rest of the tree says to a bucket: one message, or none at a root."""
@@ -110,9 +123,7 @@ class Sums:
             up = self.parent[child]
             others = [table for slot, table in enumerate(self.buckets[up]) if slot != self.slot[child]]
             kept = tuple(v for v in self.cliques[child] if v != self.order[child])
-            tables = [*others, *above]
-            above = [_contract(tables, kept, self.states)] if tables else []
-            self._down[child] = above
+            self._down[child] = above = [_contract([*others, *above], kept, self.states)]
         return above
 
     def law(self, group: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,351 @@
+"""Counterfeits by somebody who has read the checker: each file was accepted once, or broke it."""
+
+import json
+import math
+import zipfile
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+from counterfeit import Counterfeit, chains, exact, marginal
+from dobrushin.verify import verify
+from dobrushin.verify.document import Rejected
+
+FAIR = [((0,), [0.0, 0.0])]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "counterfeit.proof"
+
+
+def rejected(verdict):
+    assert verdict.exit_code == 1, verdict
+    assert verdict.reason.endswith(".")
+    return verdict.reason
+
+
+def test_a_counterfeit_of_a_true_claim_holds(path):
+    """The control: what the tests below write is right but for what they change."""
+    true = Counterfeit([2], FAIR, [marginal(0)], [[0.49, 0.49]], [[0.51, 0.51]], exact(1), order=[0])
+    assert true.verdict(path).holds
+    drawn = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], *chains(1, 64), scan=[0], places=[[0, 0]],
+                        counts=[[0, 0]])  # fmt: skip
+    assert "not those that its chains give" in rejected(drawn.verdict(path))
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def test_bounds_of_a_statistic_beside_a_large_offset(path):
+    """What says nothing has to hold by itself: here the mean is 1e9 + 0.5."""
+    question = {"kind": "linear", "name": "total", "variables": [0], "slope": 1, "offset": 10**9,
+                "divisor": 1, "bounds": [1e9 + 0.9, 1e9 + 1.0]}  # fmt: skip
+    false = Counterfeit([2], FAIR, [question], [[1e9 + 0.9]], [[1e9 + 1.0]], {"method": "nothing", "questions": [0]})
+    rejected(false.verdict(path))
+
+
+def test_bounds_of_a_statistic_without_bounds(path):
+    question = {"kind": "linear", "name": "total", "variables": [0], "slope": 10**308, "offset": 0,
+                "divisor": 1, "bounds": [0.9, 1.0]}  # fmt: skip
+    false = Counterfeit([3], [], [question], [[0.9]], [[1.0]], {"method": "nothing", "questions": [0]})
+    rejected(false.verdict(path))
+
+
+def test_states_beyond_sixteen_bits(path):
+    """State 40 000 of 50 000 is drawn nearly always, and a digit of 16 bits would not count it."""
+    size = 50_000
+    table = np.full(size, -30.0)
+    table[40_000] = 0.0
+    ends = np.full(size, 1.0)
+    ends[40_000] = 0.5
+    false = Counterfeit([size], [((0,), table)], [marginal(0)], [[0.0] * size], [ends.tolist()], *chains(1, 256),
+                        scan=[0], places=[[0, 0]], counts=np.zeros((1, size), dtype=np.int64))  # fmt: skip
+    rejected(false.verdict(path))
+
+
+def test_digits_that_are_lost(path):
+    """A constant that changes no law, so large that 60 digits do not tell two states apart: a chance of 0.95."""
+    factors = [((0,), [1e70] * 2), ((0,), [0.0, 3.0])]
+    part, outcome = chains(1, 256)
+    false = Counterfeit([2], factors, [marginal(0)], [[0.3, 0.3]], [[0.7, 0.7]], part, outcome, scan=[0],
+                        places=[[0, 0]], counts=[[0, 0]])  # fmt: skip
+    try:
+        false.arrays["counts"] = np.bincount(false.outcomes_of(path, 256)[0], minlength=2)[None]
+    except Rejected:
+        return
+    rejected(false.verdict(path))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("constant", [1e308, 1e70])
+def test_numbers_too_large_to_add(constant, path):
+    """Constants that change no law make sums overflow: then every law is undefined, and like the others."""
+    pair = np.array([[3.0, 0.0], [0.0, 3.0]])
+    factors = [((0,), [constant] * 2), ((0,), [constant] * 2), ((0, 1), pair), ((1,), [0.0, 5.0])]
+    region = {"question": 0, "order": "order", "borders": ["border"], "sweep": "order", "sweeps": 1}
+    part = {"method": "local", "questions": [0], "dropped": "", "regions": [region]}
+    # Beside x1 = 0 the chance of 0 is 0.95; in truth x1 is 1, and it is 0.05.
+    false = Counterfeit([2, 2], factors, [marginal(0)], [[0.94, 0.0]], [[1.0, 0.06]], part, order=[0], border=[0])
+    rejected(false.verdict(path))
+
+
+def test_differences_that_are_rounded_away(path):
+    """A neighbour among fifteen whose influence hides behind numbers of 1e16, for the bound without enumeration."""
+    hidden = np.array([[1e16, 1e16], [-0.9, 0.9]])
+    factors = [((1, 0), hidden), *(((k, 0), np.zeros((2, 2))) for k in range(2, 17))]
+    scan = {"cycle": "scan", "first": 0, "steps": 1}
+    question = {"kind": "distance", "variables": [0], "weights": [1.0]}
+    part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
+    false = Counterfeit([2] * 17, factors, [question], [[0.0]], [[1e-3]], part, scan=[0])
+    rejected(false.verdict(path))
+
+
+# -- what was chosen after the words were known ----------------------------------------------------
+
+
+def fair_draws(tolerance=1.0, **changes):
+    """A fair coin, 64 times; the claim is that it is not fair."""
+    part, outcome = chains(1, 64, confidence=0.9, **changes)
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.51, 0.0]], [[1.0, 0.49]], part, outcome, scan=[0],
+                       places=[[0, 0]], counts=[[0, 0]])  # fmt: skip
+    fake.plan["tolerance"] = tolerance
+    return fake
+
+
+def grind(path, fakes):
+    """Try one after the other until the false claim passes."""
+    for fake in fakes:
+        fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
+        if fake.arrays["counts"][0, 0] > 41:
+            return fake.verdict(path)
+    pytest.fail("no luck")
+
+
+def test_a_plan_can_be_ground(path):
+    """Nothing prevents that; so the checker says that it was not done."""
+    verdict = grind(path, (fair_draws(1.0 + k / 1000) for k in range(1000)))
+    assert "the plan was not chosen by looking at what it gives" in verdict.assumptions
+
+
+def test_the_number_of_a_run_is_no_nonce(path):
+    fake = fair_draws(run=7)
+    try:
+        fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
+    except Rejected:
+        return
+    fake.claim |= {"lower": [[0.0, 0.0]], "upper": [[1.0, 1.0]]}
+    rejected(fake.verdict(path))
+
+
+def test_a_key_of_a_seed_is_named(path):
+    fake = fair_draws()
+    fake.outcomes["seed"] = {"origin": "given", "entropy": "5", "spawn_key": [123]}
+    fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
+    fake.claim |= {"lower": [[0.0, 0.0]], "upper": [[1.0, 1.0]]}
+    assert any("123" in line for line in fake.verdict(path).assumptions)
+
+
+def test_what_is_planned_is_not_among_the_outcomes(path):
+    """An array that the seed does not follow from can be chosen after the words are known."""
+    fake = fair_draws(start="start")
+    fake.arrays["start"] = np.array([0])
+    fake.drawn = ["counts", "start"]
+    fake.claim |= {"lower": [[0.0, 0.0]], "upper": [[1.0, 1.0]]}
+    try:
+        fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
+    except Rejected:
+        return
+    rejected(fake.verdict(path))
+
+
+def test_draws_do_not_give_certainty(path):
+    part, outcome = chains(1, 6400, confidence=1.0 - 2.0**-52)
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.3, 0.3]], [[0.7, 0.7]], part, outcome, scan=[0],
+                       places=[[0, 0]], counts=[[0, 0]])  # fmt: skip
+    fake.plan["confidence"] = 1.0
+    fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 6400)[0], minlength=2)[None]
+    assert "err more often" in rejected(fake.verdict(path))
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def test_names_are_not_exchanged(path):
+    """The model file has no names: the words say which variable is meant."""
+    factors = [((0,), [0.0, 5.0]), ((1,), [5.0, 0.0])]
+    fake = Counterfeit([2, 2], factors, [marginal(1)], [[0.99, 0.0]], [[1.0, 0.01]], exact(1), order=[1])
+    fake.plan["names"] = ["1", "0"]
+    assert "variable 1 of the model" in fake.verdict(path).claim[0]
+
+
+def test_names_say_nothing_else(path):
+    for name in ("0 = 0: from 0.1 to 0.2\nprobability of 1", "\ud800", "\x1b[2J", "0 = 1, 1"):
+        fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+        fake.plan["names"] = [name]
+        verdict = fake.verdict(path)
+        assert all(line.isprintable() and line.startswith("probability of '") for line in verdict.claim[:2])
+        str(verdict).encode()
+
+
+def test_weights_are_in_the_words(path):
+    """A distance that is weighted with 1e-6 is no distance."""
+    question = {"kind": "distance", "variables": [0], "weights": [1e-6]}
+    scan = {"cycle": "scan", "first": 0, "steps": 1}
+    part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
+    factors = [((0, 1), [[9.0, 0.0], [0.0, 9.0]])]
+    fake = Counterfeit([2, 2], factors, [question], [[0.0]], [[1e-6]], part, scan=[0])
+    assert "1e-06 of 0" in fake.verdict(path).claim[0]
+
+
+def test_a_statistic_is_in_the_words(path):
+    question = {"kind": "linear", "name": "total", "variables": [0, 2, 3], "slope": 2, "offset": -3,
+                "divisor": 3, "bounds": [-1.0, 1.0]}  # fmt: skip
+    part = {"method": "nothing", "questions": [0]}
+    fake = Counterfeit([2] * 4, [], [question], [[-1.0]], [[1.0]], part)
+    words = (
+        "mean of 'total': from -1.0 to 1.0; it is (-3 + 2 times the sum) / 3 of the states, numbered from 0, of 0, 2, 3"
+    )
+    assert fake.verdict(path).claim[0] == words
+    question["bounds"][1] = math.nextafter(1.0, 0.0)
+    rejected(fake.verdict(path))
+
+
+# -- beside the model ------------------------------------------------------------------------------
+
+
+def test_a_factor_that_is_rounded_away(path, tmp_path):
+    """1e16 + t - 1e16 is 0 in floating point, but the law has t in it."""
+    model = tmp_path / "model.uai"
+    db.write(
+        db.FactorGraph([2, 2], [((0,), np.array([0.0, 1.0])), ((0, 1), np.array([[0.5, 0.0], [0.0, 0.5]]))]), model
+    )
+    factors = [((0,), [0.0, 1.0]), ((0, 1), np.diag([0.5, 0.5]))]
+    hidden = [((1,), [1e16, 1e16]), ((1,), [-0.9, 0.9]), ((1,), [-1e16, -1e16])]
+    arguments = [marginal(1)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1)
+    assert Counterfeit([2, 2], factors, *arguments, order=[0, 1]).verdict(path, model).holds
+    rejected(Counterfeit([2, 2], [*factors, *hidden], *arguments, order=[0, 1]).verdict(path, model))
+
+
+def test_a_model_file_that_ends_early(path, tmp_path):
+    model = tmp_path / "model.uai"
+    model.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1.0")
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    rejected(fake.verdict(path, model))
+
+
+# -- files that break the reader -------------------------------------------------------------------
+
+
+def members(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info.filename, archive.read(info)) for info in archive.infolist()]
+
+
+def test_a_broken_stream(path):
+    """The sizes and names are right, and the compressed bytes are not."""
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    fake.write(path)
+    with zipfile.ZipFile(path) as archive:
+        start = archive.getinfo("proof.json").header_offset + 40
+    data = bytearray(path.read_bytes())
+    data[start : start + 60] = b"\xff" * 60
+    path.write_bytes(data)
+    rejected(verify(path))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_header_that_is_no_python(path):
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    fake.write(path)
+    own = members(path)
+    header = b"{'descr': (((((" + b" " * 46 + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in own:
+            broken = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+            archive.writestr(name, broken if name == "order.npy" else data)
+    rejected(verify(path))
+
+
+def test_strange_keys_can_be_printed(path):
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    fake.plan["\ud800\n"] = 1
+    verdict = fake.verdict(path)
+    rejected(verdict)
+    str(verdict).encode()
+
+
+# -- files that are too much -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2**34, 2**51])
+def test_too_many_chains(count, path):
+    changes = {"trials": count, "block": count, "drawn": count, "chains": count}
+    rejected(fair_draws(**changes).verdict(path))
+
+
+def test_too_many_chains_for_a_mean(path):
+    question = {
+        "kind": "linear",
+        "name": "total",
+        "variables": [0],
+        "slope": 1,
+        "offset": 0,
+        "divisor": 1,
+        "bounds": [0.0, 1.0],
+    }
+    part, outcome = chains(1, 0, chains=2**34, drawn=2**34, means=[2**34], counts="", block=1)
+    fake = Counterfeit([2], FAIR, [question], [[0.0]], [[1.0]], part, outcome, scan=[0], places=[[0, 0]])
+    rejected(fake.verdict(path))
+
+
+def test_too_many_sweeps(path):
+    region = {"question": 0, "order": "order", "borders": ["border"], "sweep": "sweep", "sweeps": 10_000}
+    part = {"method": "local", "questions": [0], "dropped": "", "regions": [region]}
+    factors = [((0, 1), np.eye(2))]
+    fake = Counterfeit([2, 2], factors, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], part, order=[0], border=[0],
+                       sweep=np.zeros(2**20, dtype=np.int8))  # fmt: skip
+    rejected(fake.verdict(path))
+
+
+def test_a_long_array_of_small_numbers(path):
+    """A few kilobytes of zip become 2^30 bytes, and eight times as many as numbers of 64 bits."""
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    fake.write(path)
+    own = members(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in own:
+            if name == "proof.json":
+                document = json.loads(data)
+                document["plan"]["arrays"]["order"] |= {"kind": "|i1", "shape": [2**30]}
+                data = json.dumps(document).encode()
+            archive.writestr(name, data)
+    assert "too large" in rejected(verify(path))
+
+
+def test_sums_that_are_too_large(path):
+    """Three hundred cliques of 2^28 states: minutes each, and messages of 1 GB."""
+    width, count = 28, 300
+    order = list(range(count))
+    factors = [((k, k + d), np.zeros((2, 2))) for k in order for d in range(1, width) if k + d < count]
+    fake = Counterfeit([2] * count, factors, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=order)
+    assert "too large" in rejected(fake.verdict(path))
+
+
+def test_many_neighbours(path):
+    """More joint states than a float can count."""
+    factors = [((0, k), np.zeros((2, 2))) for k in range(1, 1100)]
+    question = {"kind": "distance", "variables": [0], "weights": [1.0]}
+    scan = {"cycle": "scan", "first": 0, "steps": 1}
+    part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
+    assert Counterfeit([2] * 1100, factors, [question], [[0.0]], [[1e-6]], part, scan=[0]).verdict(path).holds
+
+
+def test_many_factors_at_one_variable(path):
+    """More tables than NumPy multiplies at once."""
+    factors = [((0, k), np.eye(2)) for k in range(1, 100)]
+    true = Counterfeit([2] * 100, factors, [marginal(0)], [[0.49] * 2], [[0.51] * 2], exact(1), order=range(99, -1, -1))
+    assert true.verdict(path).holds
+    true.claim |= {"lower": [[0.51, 0.0]], "upper": [[1.0, 0.49]]}
+    rejected(true.verdict(path))
