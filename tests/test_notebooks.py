@@ -85,9 +85,9 @@ def test_everything_has_a_page_that_is_well_formed_and_escaped(name):
 def test_pages_take_their_colours_from_where_they_are(name):
     colours = re.findall(r"(?:color|background|border[a-z-]*): ?([^;\"]+)", VALUES[name]._repr_html_())
     for colour in colours:
-        assert re.fullmatch(r"none|0|collapse|currentColor|1px solid rgba\(128, 128, 128, 0\.45\)", colour.strip()), (
-            colour
-        )
+        assert re.fullmatch(
+            r"none|0|collapse|inherit|currentColor|1px solid rgba\(128, 128, 128, 0\.45\)", colour.strip()
+        ), colour
 
 
 def test_pages_say_what_matters():
