@@ -47,7 +47,7 @@ def card(
         for name, text in facts
     )
     if lines:
-        parts.append(f'<table style="border-collapse: collapse; margin: 0.3em 0">{lines}</table>')
+        parts.append(f'<table style="border-collapse: collapse; color: inherit; margin: 0.3em 0">{lines}</table>')
     if columns:
         parts.append(_table(columns, rows))
     if note:
@@ -64,7 +64,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         '<tr style="background: none">' + "".join(_cell(cell, k) for k, cell in enumerate(row)) + "</tr>"
         for row in rows
     )
-    style = "border-collapse: collapse; margin: 0.3em 0"
+    style = "border-collapse: collapse; color: inherit; margin: 0.3em 0"
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
