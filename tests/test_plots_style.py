@@ -249,7 +249,7 @@ CASES = {
         lambda: P.against_exact(db.estimate(NAMED, "all"), db.exact.marginals(NAMED)),
         "'exact' .* a dict from labels to marginals, where labels are not 0 to n-1. Got 4 marginals at label",
     ),
-    "estimate as samples": (lambda: P.trace(ANSWER), "'samples' .* Samples. Got Estimate"),
+    "estimate as samples": (lambda: P.trace(ANSWER), "'samples' .* Samples. Got 32 probabilities"),
     "final states": (lambda: P.trace(FINAL), "'samples' .* record=db.Record(every=...). Got the last draw only"),
     "counts": (
         lambda: P.trace(db.sample(MODEL, SCAN, record="counts")),

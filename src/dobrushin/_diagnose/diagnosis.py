@@ -157,6 +157,7 @@ def diagnose(model: Model) -> Diagnosis:
       exact        clique tree of width 20, 593 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
+      try          method "exact": the clique tree fits in memory
       try          method "coalescence": all variables settle within 100 sweeps
     """
     model = as_model(model, "diagnose")

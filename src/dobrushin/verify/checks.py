@@ -19,7 +19,7 @@ from dobrushin.verify.questions import read_names, read_questions, read_rows
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
 MOST_SECONDS = 60.0
-RATES = {"set race": 3e5}
+RATES = {"set race": 3e5, "set labels": 3e5}
 RATE = 1e7
 # In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
