@@ -100,7 +100,7 @@ def _check_region(part: Part, about: dict[str, Any], factors: Factors, relative:
     bias = 0.0
     if len(laws) == 1 and outside:
         sweep, sweeps = proof.numbers(about["sweep"]), about["sweeps"]
-        fits = sweep and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
+        fits = bool(sweep) and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
         require(fits, "Sweeps leave the region, or are too many.")
         proof.spend(len(sweep) * sweeps / BOUNDS + len(sweep) / ROWS)
         bias = question.bias(forward({v: Row(near, v) for v in set(sweep)}, sweep * sweeps, {}))
