@@ -12,7 +12,7 @@ potts, conditional,
 factors               the same; the label is how many partial sums of the chances are at most u
 set bits              both ends of a set of two states, each as in bits, with the same u
 set field             both ends as in field, with u half a unit higher
-set race              state a of step t has word t K + a; see `_race`
+set race, set labels  state a of step t has word t K + a; see `_race`
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ PLANES = 24
 AT_ONCE, MOST_HELD = 2**16, 2**28
 SHARED, FALLING, RISING = ("bits", "counts"), ("table", "field", "dense"), ("potts", "conditional", "factors")
 KERNELS = (*SHARED, *FALLING, *RISING)
-SETS = ("set bits", "set field", "set race")
+RACES = ("set race", "set labels")
+SETS = ("set bits", "set field", *RACES)
 # Counters of the words that chains start with; those of draws are far below.
 START = 2**63
 
@@ -97,10 +98,11 @@ class Walk:
 
         The chains are those of whole streams, by increasing number.
         """
-        walk = {"set race": self._run_race}.get(self.kernel, self._run_ends if self.kernel in SETS else self._run)
+        is_race, ends = self.kernel in RACES, self._run_ends if self.kernel in SETS else self._run
+        walk = self._run_race if is_race else ends
         streams = chains[:: self.lanes] // self.lanes
         held = sum(self.factors.states[v] for v in self.places)
-        held += 16 * max(table.size for table in self.factors.tables) if self.kernel == "set race" else 0
+        held += 16 * max(table.size for table in self.factors.tables) if is_race else 0
         size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
         return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
