@@ -9,8 +9,9 @@ import pytest
 
 import dobrushin as db
 from counterfeit import Counterfeit, chains, exact, marginal
-from dobrushin.verify import verify
+from dobrushin.verify import influence, verify
 from dobrushin.verify.document import Rejected
+from dobrushin.verify.factors import Factors
 
 FAIR = [((0,), [0.0, 0.0])]
 
@@ -100,6 +101,43 @@ def test_differences_that_are_rounded_away(path):
     part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
     false = Counterfeit([2] * 17, factors, [question], [[0.0]], [[1e-3]], part, scan=[0])
     rejected(false.verdict(path))
+
+
+def test_two_factors_of_one_neighbour(path):
+    """Each has a middle of its own, and their sum has another one: the neighbour moves the variable by 0.548."""
+    first = np.array([[-0.66804156, 0.00800989, -0.69101336], [2.08188077, -0.8428956, 0.62223569]])
+    second = np.array([[0.68943527, -0.34309297], [1.14299552, -0.03488097], [-0.63106187, 0.6555276]])
+    factors = [((0, 1), first), ((1, 0), second), ((0,), [-3.29995, -1.51412])]
+    factors += [((k, 0), np.zeros((2, 2))) for k in range(2, 17)]
+    scan = {"cycle": "scan", "first": 0, "steps": 1}
+    question = {"kind": "distance", "variables": [0], "weights": [1.0]}
+    part = {"method": "variation", "questions": [0], "scan": scan, "error": "", "initial": "", "matrix": ""}
+    false = Counterfeit([2, 3] + [2] * 15, factors, [question], [[0.0]], [[0.4]], part, scan=[0])
+    rejected(false.verdict(path))
+    false.claim["upper"] = [[0.7]]
+    assert false.verdict(path).holds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_influence_without_enumeration(seed, monkeypatch):
+    """The closed forms bound what enumeration finds, also for several factors of the same variables and for zeros."""
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        states = rng.integers(2, 4, 4).tolist()
+        scopes, tables = [(0,)], [rng.normal(size=states[0])]
+        for _ in range(4):
+            scope = (0, *rng.choice([1, 2, 3], rng.integers(1, 3), replace=False).tolist())
+            table = rng.normal(size=[states[v] for v in scope]) * rng.choice([0.1, 1.0, 5.0])
+            table[rng.random(table.shape) < 0.05 * rng.integers(2)] = -np.inf
+            scopes, tables = [*scopes, scope], [*tables, table]
+        monkeypatch.setattr(influence, "MOST_WORK", 1e9)
+        exact_row = influence.Row(Factors(states, scopes, tables), 0)
+        monkeypatch.setattr(influence, "MOST_WORK", 0.0)
+        monkeypatch.setattr(influence, "MOST_BINARY", -1)
+        row = influence.Row(Factors(states, scopes, tables), 0)
+        assert row.cap >= exact_row.cap - 1e-12
+        for (_, bound), (_, value) in zip(row.pairs, exact_row.pairs, strict=True):
+            assert bound >= value - 1e-12
 
 
 # -- what was chosen after the words were known ----------------------------------------------------

@@ -53,6 +53,11 @@ class SetLabels(SetKernel):
         return cls(region, frozen(np.exp(-theta)), frozen(delay), frozen(error))
 
     @property
+    def largest(self) -> int:
+        """Random numbers per step."""
+        return self.unary.shape[1]
+
+    @property
     def costs(self) -> NDArray[np.float64]:
         k = self.unary.shape[1]
         return k * (7.0 + np.diff(self.region.start)) / 99.0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin.verify.document import Document, fields, require
-from dobrushin.verify.draws import KERNELS, SETS, Walk
+from dobrushin.verify.draws import KERNELS, RACES, SETS, Walk
 from dobrushin.verify.factors import Factors, read_factors
 from dobrushin.verify.influence import Row, forward
 from dobrushin.verify.limits import is_above, is_below, mean_limits
@@ -19,7 +19,7 @@ from dobrushin.verify.questions import read_names, read_questions, read_rows
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
 MOST_SECONDS = 60.0
-RATES = {"set race": 3e5, "set labels": 3e5}
+RATES = dict.fromkeys(RACES, 3e5)
 RATE = 1e7
 # In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
@@ -123,8 +123,7 @@ class Proof:
         """What the numbers of the claim say."""
         rows = zip(self.questions, self.lower, self.upper, strict=True)
         words = [line for question, low, high in rows for line in question.words(low, high)]
-        spins = self.plan["spins"]
-        words += [f"given {self.names[v]} = {2 * digit - 1 if spins else digit}" for v, digit in self.evidence.items()]
+        words += [f"given {self.names[v]} = {2 * d - 1 if self.plan['spins'] else d}" for v, d in self.evidence.items()]
         return [*words, f"all at once with confidence {self.plan['confidence']!r}"]
 
     def assume(self, words: str) -> None:
@@ -140,8 +139,7 @@ class Proof:
         require(all(type(k) is int and 0 <= k < 2**32 for k in seed["spawn_key"]), "The seed has a strange key.")
         entropy = int(seed["entropy"])
         if seed["origin"] == "plan":
-            follows = entropy == self.document.seed_of_plan() and not seed["spawn_key"]
-            require(follows, "The seed does not follow from the plan.")
+            require(entropy == self.document.seed_of_plan() and not seed["spawn_key"], "The seed is not the plan's.")
             self.assume("the plan was not chosen by looking at what it gives")
         else:
             require(seed["origin"] == "given", "The seed has no origin.")

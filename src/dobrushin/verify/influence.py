@@ -108,11 +108,11 @@ def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
         values = [float(math.inf == D) for D in ranges]
         return values, max(values)
     is_binary, is_paired = alive.sum() == 2, all(len(places) < 2 for places, _ in parts)
-    offsets = _binary_offsets(parts, holding, slack) if is_binary else [0.0] * (len(ranges) + 1)
-    values = [gap(D, h) for D, h in zip(ranges, offsets, strict=False)]
+    offsets, cap = _binary_offsets(parts, holding, slack) if is_binary else ([0.0 for _ in count], 1.0)
+    values = [gap(D, h) for D, h in zip(ranges, offsets, strict=True)]
     if is_paired and not is_binary and alive.sum() ** 2 * max(len(parts), *hood.sizes) <= MOST_LEADS:
         values = [min(pair) for pair in zip(values, _by_lead(parts, holding, hood.sizes, slack), strict=True)]
-    return values, gap(math.fsum(ranges) * (1.0 + 1e-12), offsets[-1])
+    return values, min(cap, gap(math.fsum(ranges) * (1.0 + 1e-12), 0.0))
 
 
 def _range(parts: Parts, k: int, size: int, slack: float) -> float:
@@ -135,12 +135,12 @@ def _range(parts: Parts, k: int, size: int, slack: float) -> float:
     return float(total.max()) + slack if is_told_apart else 0.0
 
 
-def _binary_offsets(parts: Parts, holding: list[list[int]], slack: float) -> list[float]:
-    """The least size of the log-odds half-way between two values of each neighbour; at last of the middle of all."""
+def _binary_offsets(parts: Parts, holding: list[list[int]], slack: float) -> tuple[list[float], float]:
+    """The least size of the log-odds half-way between two values of each neighbour; and what their ends can do."""
     with np.errstate(invalid="ignore"):
         odds = [table[..., 1] - table[..., 0] for _, table in parts]
     if not all(np.isfinite(own).all() for own in odds):
-        return [0.0] * (len(holding) + 1)
+        return [0.0 for _ in holding], 1.0
     ends = np.array([(own.min(), own.max()) for own in odds])
     all_ends, offsets = ends.sum(axis=0), []
     for k, own in enumerate(holding):
@@ -150,9 +150,9 @@ def _binary_offsets(parts: Parts, holding: list[list[int]], slack: float) -> lis
             x, y = np.triu_indices(len(lines), 1)
             halfway = 0.5 * (lines[x] + lines[y])
             low, high = low + halfway.min(), high + halfway.max()
-        offsets.append((low, high))
-    middle = 0.5 * (all_ends[0] + all_ends[1])
-    return [max(0.0, float(low) - slack, -float(high) - slack) for low, high in [*offsets, (middle, middle)]]
+        offsets.append(max(0.0, float(low) - slack, -float(high) - slack))
+    low, high = all_ends.tolist()
+    return offsets, gap(high - low + slack, max(0.0, 0.5 * abs(low + high) - slack))
 
 
 def _by_lead(parts: Parts, holding: list[list[int]], sizes: list[int], slack: float) -> list[float]:

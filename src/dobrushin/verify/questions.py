@@ -96,9 +96,9 @@ class Question:
             return [f"distance of {law} after the scan from the model's: at most {upper[0]!r}"]
         if self.kind == "linear":
             formula = f"({self.offset} + {self.slope} times the sum) / {self.divisor}"
-            states = f"the states, numbered from 0, of {self.shown}"
-            return [f"mean of {self.name!r}: from {lower[0]!r} to {upper[0]!r}; it is {formula} of {states}"]
-        joint = product(*(range(-1, 2, 2) if self.spins else range(size) for size in self.sizes))
+            formula += f" of the states, numbered from 0, of {self.shown}"
+            return [f"mean of {self.name!r}: from {lower[0]!r} to {upper[0]!r}; it is {formula}"]
+        states = product(*(range(-1, 2, 2) if self.spins else range(size) for size in self.sizes))
         return [
             f"probability of {self.shown} = {', '.join(map(str, state))}: from {low!r} to {high!r}"
             for state, low, high in zip(joint, lower, upper, strict=True)
