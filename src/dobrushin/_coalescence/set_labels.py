@@ -68,11 +68,6 @@ class SetLabels(SetKernel):
         return DeviceSetLabels(self)
 
     @property
-    def largest(self) -> int:
-        """Most states of any variable: random numbers per step."""
-        return int(self.unary.shape[1])
-
-    @property
     def _first(self) -> NDArray[np.int64]:
         return np.arange(self.region.size) * self.unary.shape[1]
 

@@ -101,7 +101,7 @@ class Question:
         states = product(*(range(-1, 2, 2) if self.spins else range(size) for size in self.sizes))
         return [
             f"probability of {self.shown} = {', '.join(map(str, state))}: from {low!r} to {high!r}"
-            for state, low, high in zip(joint, lower, upper, strict=True)
+            for state, low, high in zip(states, lower, upper, strict=True)
         ]
 
 
