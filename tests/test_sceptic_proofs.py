@@ -1,7 +1,9 @@
 """Counterfeits by somebody who has read the checker: each file was accepted once, or broke it."""
 
+import io
 import json
 import math
+import sys
 import zipfile
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import dobrushin as db
 from counterfeit import Counterfeit, chains, exact, marginal
 from dobrushin.verify import influence, verify
+from dobrushin.verify.__main__ import main
 from dobrushin.verify.document import Rejected
 from dobrushin.verify.factors import Factors
 
@@ -225,6 +228,18 @@ def test_names_say_nothing_else(path):
         verdict = fake.verdict(path)
         assert all(line.isprintable() and line.startswith("probability of '") for line in verdict.claim[:2])
         str(verdict).encode()
+
+
+def test_names_on_a_plain_terminal(path, monkeypatch):
+    fake = Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0])
+    fake.plan["names"] = ["\u00e9"]
+    fake.write(path)
+    monkeypatch.setattr(sys, "argv", ["verify", str(path)])
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main() == 0
+    shown.flush()
+    assert b"probability of '\\xe9'" in shown.buffer.getvalue()
 
 
 def test_weights_are_in_the_words(path):
