@@ -52,9 +52,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         caps = [number(updated), number(updated), rows.cap]
         triples = np.concatenate([np.stack(part, axis=1).astype(np.float64) for part in (entries, caps)])
         matrix = arrays.add("matrix", triples)
-        assumptions.append(
-            "the matrix bounds the influence of each variable on each other one, its diagonal that of all together"
-        )
+        assumptions.append("the matrix bounds what each variable does to each other one, its diagonal what all do")
     error, initial = problem.numbering.spread(problem.error, 0.0)[positions], _initial(problem)
     if error.any():
         assumptions.append("a draw errs at most as the file says")

@@ -184,9 +184,7 @@ def check_variation(part: Part) -> float:
                 rows[int(i)].cap = min(1.0, value)
             else:
                 rows[int(i)].pairs.append((int(j), value))
-        proof.assume(
-            "the matrix bounds the influence of each variable on each other one, its diagonal that of all together"
-        )
+        proof.assume("the matrix bounds what each variable does to each other one, its diagonal what all do")
     if initial is not None:
         proof.assume("start and model disagree at most as the file says, under one joint coupling")
     value = question.bias(forward(rows, order, error or {}, initial))
