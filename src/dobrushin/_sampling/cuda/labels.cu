@@ -17,6 +17,17 @@
 
 #define UNIT (1.0 / 9007199254740992.0)
 
+// What all kernels of chains take, and how they begin: a thread has the column of its chain, and the words of its steps.
+#define ROUTE                                                                                                         \
+    const int *__restrict__ order, int length, int place, const u64 *__restrict__ thresholds, int last, u64 step,     \
+        int steps
+#define BEGIN                                                                                                         \
+    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;                                                              \
+    if (c >= chains) return;                                                                                          \
+    STATE* column = x + c;                                                                                            \
+    const u64 key = keys[c], gamma = keys[chains + c];                                                                \
+    u64 base = key + gamma * step;
+
 // The variable of step `number`: the next one of a cycle, or, where `last` is not negative, one that the chain draws by
 // itself. `order` has then the own number of each position; without thresholds all positions are as likely.
 __device__ __forceinline__ int variable(
@@ -60,19 +71,16 @@ __device__ __forceinline__ int draw(const double* sums, double total, int k, u64
     return label;
 }
 
+#define NEXT(t) variable(order, length, place, thresholds, last, key, gamma, step + (t))
+
 // A Potts model; `strength` and `unary` are exponentials.
 extern "C" __global__ void update_potts(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ strength, const double* __restrict__ unary,
+    ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ strength, const double* __restrict__ unary,
     const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
     for (int t = 0; t < steps; t++) {
-        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
+        const int i = NEXT(t);
         double weight[LABELS];
         EACH
         for (int a = 0; a < LABELS; a++) weight[a] = unary[(size_t)i * LABELS + a];
@@ -115,18 +123,13 @@ __device__ __forceinline__ double exponential(double t) {
 
 // An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/chain.py.
 extern "C" __global__ void update_field(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
+    ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
     const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
 #define SPIN(e) (2.0 * column[(size_t)chains * neighbor[e]] - 1.0)
     for (int t = 0; t < steps; t++) {
-        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
+        const int i = NEXT(t);
         double h = field[i];
         const int end = start[i + 1];
         int e = start[i];
@@ -145,15 +148,10 @@ extern "C" __global__ void update_field(
 // earlier ones change.
 #define TOGETHER 16
 extern "C" __global__ void update_dense(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const double* __restrict__ columns, const double* __restrict__ field, const int* __restrict__ reach,
+    ROUTE, const double* __restrict__ columns, const double* __restrict__ field, const int* __restrict__ reach,
     int n, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
     for (int t = 0; t < steps; t += TOGETHER) {
         const int count = steps - t < TOGETHER ? steps - t : TOGETHER;
         int i[TOGETHER], lo = n, hi = 0;
@@ -161,7 +159,7 @@ extern "C" __global__ void update_dense(
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             // Beyond the last step: once more the first one, whose field nobody asks for.
-            i[k] = k < count ? variable(order, length, place, thresholds, last, key, gamma, step + t + k) : i[0];
+            i[k] = k < count ? NEXT(t + k) : i[0];
             h[k] = field[i[k]];
             lo = reach[2 * i[k]] < lo ? reach[2 * i[k]] : lo;
             hi = reach[2 * i[k] + 1] > hi ? reach[2 * i[k] + 1] : hi;
@@ -224,17 +222,12 @@ extern "C" __global__ void draw_block(
 
 // Binary variables with few neighbours, by tables of 2^63 P(1).
 extern "C" __global__ void update_table(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const int* __restrict__ neighbor, const u64* __restrict__ table, int width,
+    ROUTE, const int* __restrict__ neighbor, const u64* __restrict__ table, int width,
     const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
     for (int t = 0; t < steps; t++) {
-        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t);
+        const int i = NEXT(t);
         size_t cell = (size_t)i << width;
         for (int k = 0; k < width; k++) cell += (size_t)column[(size_t)chains * neighbor[i * width + k]] << k;
         column[(size_t)chains * i] = mix(base) >> 1 < table[cell];
@@ -244,18 +237,13 @@ extern "C" __global__ void update_table(
 
 // Tables of conditionals and of products; see _kernels/conditional.py.
 extern "C" __global__ void update_conditional(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const int* __restrict__ states, const int* __restrict__ g_start, const int* __restrict__ m_start,
+    ROUTE, const int* __restrict__ states, const int* __restrict__ g_start, const int* __restrict__ m_start,
     const int* __restrict__ member, const long long* __restrict__ stride, const long long* __restrict__ first,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
     for (int t = 0; t < steps; t++) {
-        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t), k = states[i];
+        const int i = NEXT(t), k = states[i];
         const int begin = g_start[i], end = g_start[i + 1];
         const double u = (double)(mix(base) >> 11) * UNIT;
         base += gamma;
@@ -373,18 +361,13 @@ extern "C" __global__ void settled_labels(
 
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
 extern "C" __global__ void update_factors(
-    const int* __restrict__ order, int length, int place, const u64* __restrict__ thresholds, int last, u64 step,
-    int steps, const int* __restrict__ states, const int* __restrict__ f_start, const int* __restrict__ m_start, const int* __restrict__ member,
+    ROUTE, const int* __restrict__ states, const int* __restrict__ f_start, const int* __restrict__ m_start, const int* __restrict__ member,
     const int* __restrict__ stride, const int* __restrict__ own_stride, const long long* __restrict__ base_cell,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    STATE* column = x + c;
-    const u64 key = keys[c], gamma = keys[chains + c];
-    u64 base = key + gamma * step;
+    BEGIN
     for (int t = 0; t < steps; t++) {
-        const int i = variable(order, length, place, thresholds, last, key, gamma, step + t), k = states[i];
+        const int i = NEXT(t), k = states[i];
         double weight[LABELS];
         EACH
         for (int a = 0; a < LABELS; a++) weight[a] = 0.0;
