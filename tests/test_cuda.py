@@ -18,6 +18,7 @@ from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._shared import device
 from dobrushin._shared.running import master_key
+from dobrushin.verify import verify
 from models import random_model
 
 NO_GPU = None if device.is_available() else "no GPU: CuPy or the driver is missing"
@@ -434,3 +435,12 @@ def test_unknown_backends_are_named():
         db.coalescence(model, db.Scan.systematic(30, 3), backend="tpu")
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
         db.estimate(model, [0], backend="tpu")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("method", ["dobrushin", "coalescence", "exact"])
+def test_answers_from_the_gpu_carry_a_proof(method, tmp_path):
+    model = db.Potts.grid(3, 3, states=3, couplings=0.2)
+    path = tmp_path / "answer.proof"
+    db.estimate(model, [0], method=method, tolerance=0.25, confidence=0.8, backend="cuda", proof=path)
+    assert verify(path).verdict == "holds"
