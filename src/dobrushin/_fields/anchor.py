@@ -121,17 +121,19 @@ class FieldSpace:
         free = ~form.is_bounded
         distance = ends.copy()
         if free.any():
-            distance[free] = self._supersolution(point, np.where(free, 0.0, ends), np.flatnonzero(free), self.matrix)
+            # A chain may go from one end of an interval to the other: its width counts, not the far end.
+            widths = np.where(free, 0.0, form.width)
+            distance[free] = self._supersolution(point, widths, np.flatnonzero(free), self.matrix)
         unit = np.where(free, distance, form.width)
         initial = np.where(free, 1.0, np.minimum(ends / np.where(free, 1.0, form.width) * (1.0 + 4 * UNIT), 1.0))
         return Anchor(frozen(point), frozen(unit), frozen(initial))
 
     def _supersolution(
-        self, point: NDArray[np.float64], ends: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
+        self, point: NDArray[np.float64], widths: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
     ) -> NDArray[np.float64]:
-        """a >= C a + r on the unbounded variables, with the others at their far ends; checked."""
+        """a >= C a + r on the unbounded variables, with the others at their widths; checked."""
         slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
-        fixed = (matrix[rows] @ ends + _rest(self.form, point)[rows]) * slack
+        fixed = (matrix[rows] @ widths + _rest(self.form, point)[rows]) * slack
         a = supersolve(sparse.csr_array(matrix[rows][:, rows]), fixed)
         if a is None:
             raise self.refuse()
