@@ -209,6 +209,6 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
     chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
     if form.is_finite.any():
-        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta)
+        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta + errors.field)
         chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
     return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance)
