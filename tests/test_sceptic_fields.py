@@ -42,3 +42,22 @@ def test_range_of_the_neighbours_far_from_zero():
     z = np.linspace(-1.0, 1.0, 20001)
     weights = np.exp(-0.5 * z * z)
     assert db.influence(field).matrix[0, 1] >= 1e-3 * (z**2 @ weights) / weights.sum() * (1 - 1e-3)
+
+
+def test_curve_ends_at_the_value():
+    options = {"linear": [10.0, 0.0], "lower": {1: 0.0}, "upper": {1: 50.0}}
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], **options)
+    bound = db.variation(field, db.Scan.systematic(2, 20), weights={0: 2.0, 1: 1.0}, initial=[0.0, 0.0])
+    _, values = bound.curve()
+    assert values[-1] == pytest.approx(bound.value, rel=1e-9)
+    assert values[0] >= 2.0 * 20.0 / 3.0  # how far the mean of the first one is from the start
+    both = db.variation(field, db.Scan.systematic(2, 20), targets=[0, 1], initial=[0.0, 0.0])
+    assert both.curve()[1][-1] == pytest.approx(both.per_variable.sum(), rel=1e-9)
+
+
+def test_no_proof_of_a_field(tmp_path):
+    # It would be about distances in units of the start, which the checker reads as total variation.
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
+    bound = db.variation(field, db.Scan.systematic(2, 20), targets=[0])
+    with pytest.raises(db.ArgumentError, match="fields have no proofs"):
+        bound.write_proof(tmp_path / "bound.proof")
