@@ -61,3 +61,12 @@ def test_no_proof_of_a_field(tmp_path):
     bound = db.variation(field, db.Scan.systematic(2, 20), targets=[0])
     with pytest.raises(db.ArgumentError, match="fields have no proofs"):
         bound.write_proof(tmp_path / "bound.proof")
+
+
+def test_widths_whose_square_underflows_are_refused():
+    # Their influence would be 0, and yet 1e100 times a neighbour of size 1e65 moves them.
+    precision = [[1.0, 1e100], [1e100, 1e-130]]
+    with pytest.raises(db.ArgumentError, match="two or more different"):
+        db.GaussianField(precision, levels={0: [0.0, 1e-165]})
+    with pytest.raises(db.ArgumentError, match="1e-100 or more above"):
+        db.GaussianField(precision, lower={0: 0.0}, upper={0: 1e-165})
