@@ -33,6 +33,7 @@ _ROOM = 1e-7
 # A draw is farther from the mode of its law than 13 m^(-1/2) with probability 2 exp(-72) or less.
 _FAR = 14.0
 FAR_CHANCE = 1e-31
+_LARGEST_EXPONENT = 640
 REMEDY = (
     "What may help: a box for the variables (lower=, upper=), a larger diagonal, or weaker couplings. Every field "
     "whose diagonal exceeds the sum of its row's couplings satisfies Dobrushin's condition."
@@ -121,17 +122,19 @@ class FieldSpace:
         free = ~form.is_bounded
         distance = ends.copy()
         if free.any():
-            distance[free] = self._supersolution(point, np.where(free, 0.0, ends), np.flatnonzero(free), self.matrix)
+            # A chain may go from one end of an interval to the other: its width counts, not the far end.
+            widths = np.where(free, 0.0, form.width)
+            distance[free] = self._supersolution(point, widths, np.flatnonzero(free), self.matrix)
         unit = np.where(free, distance, form.width)
         initial = np.where(free, 1.0, np.minimum(ends / np.where(free, 1.0, form.width) * (1.0 + 4 * UNIT), 1.0))
         return Anchor(frozen(point), frozen(unit), frozen(initial))
 
     def _supersolution(
-        self, point: NDArray[np.float64], ends: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
+        self, point: NDArray[np.float64], widths: NDArray[np.float64], rows: NDArray[np.int64], matrix: Any
     ) -> NDArray[np.float64]:
-        """a >= C a + r on the unbounded variables, with the others at their far ends; checked."""
+        """a >= C a + r on the unbounded variables, with the others at their widths; checked."""
         slack = 1.0 + UNIT * (16.0 + 2.0 * np.diff(matrix.indptr)[rows])
-        fixed = (matrix[rows] @ ends + _rest(self.form, point)[rows]) * slack
+        fixed = (matrix[rows] @ widths + _rest(self.form, point)[rows]) * slack
         a = supersolve(sparse.csr_array(matrix[rows][:, rows]), fixed)
         if a is None:
             raise self.refuse()
@@ -183,9 +186,21 @@ class FieldSpace:
             )  # kept alive, so that the number stays its own
         return self._errors[id(anchor)][1]
 
+    def _require_exponents(self, size: NDArray[np.float64]) -> None:
+        """Refuse counts whose e^x leaves the range of doubles: draws rely on x below 700."""
+        form = self.form
+        counted = form.exposure > 0
+        exponent = np.log(np.maximum(size, 1.0)) - np.log(np.where(counted, form.exposure, 1.0))
+        if (wrong := counted & ~(np.maximum(exponent, form.lower) <= _LARGEST_EXPONENT)).any():
+            label = self.labels[int(np.argmax(wrong))]
+            raise CertificateError(
+                {"dobrushin": f"e^x of variable {label!r} may be above e^{_LARGEST_EXPONENT}."}, REMEDY
+            )
+
     def _make_errors(self, anchor: Anchor) -> DrawErrors:
         form, reach = self.form, self.reach(anchor)
         size = np.abs(form.linear) + abs(form.couplings) @ reach
+        self._require_exponents(size)
         degree = np.diff(form.couplings.indptr)
         largest = np.zeros(form.n_variables)
         finite = np.flatnonzero(form.is_finite)
@@ -197,7 +212,7 @@ class FieldSpace:
         chance[finite] = 2.0**-49 * (
             np.diff(form.value_start)[finite] + 4.0 * inside * (size[finite] + form.diagonal[finite] * inside)
         )
-        place = 2.0**-42 * (reach + np.minimum(form.width, deviation))
+        place = 2.0**-40 * (reach + np.minimum(form.width, deviation))
         place[finite] = 0.0
         spanned = np.minimum(form.width, 16.0 * np.where(form.is_finite, np.inf, deviation))
         distance = self.variances * field + place + chance * spanned

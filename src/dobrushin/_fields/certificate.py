@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,8 +86,18 @@ class FieldVariation(Variation):
         return np.minimum(1.0, (distances * self._tilt[positions] + self._missed[positions]) * (1.0 + 4 * UNIT))
 
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The bound on the bias after 0, `every`, 2 `every`, ... steps and after the last (see `Variation.curve`)."""
-        return super().curve(every)
+        """The bound on the bias after 0, `every`, 2 `every`, ... steps and after the last (see `Variation.curve`).
+
+        With targets, the sum of their distances: total variation has no bound before all of them are updated.
+        """
+        own = self._objective
+        scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
+        plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
+        return Variation(**plain).curve(every)
+
+    def write_proof(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Not for fields: their distances have units of which the checker knows nothing."""
+        raise ArgumentError("write_proof", "bound", "of a discrete model: fields have no proofs", path)
 
     def __repr__(self) -> str:
         about = self._objective.describe(self._problem.n)
@@ -209,6 +220,6 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
     chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
     if form.is_finite.any():
-        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta)
+        changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta + errors.field)
         chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
     return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance)

@@ -27,6 +27,7 @@ _SLACK = 1e-12
 # Half-widths, in standard deviations, below which the width alone is as good; and intervals, in units of how fast the
 # density changes, below which the closed form of the variance cancels.
 _NARROW, _SHORT = 0.3, 0.1
+_FAR_OUT = 2.0**20
 
 
 class Variances(NamedTuple):
@@ -116,6 +117,8 @@ def _truncated_variance(
         closed = 1.0 + first - second - shift * shift
         size = 1.0 + np.abs(first) + second + shift * shift
         usable = ((b - a) * (1.0 + np.abs(a)) > _SHORT) & np.isfinite(size) & (a > -30.0)
+        # Far from 0 the middle of the interval is rounded too much.
+        usable &= np.minimum(np.abs(lower), np.abs(upper)) * root < _FAR_OUT
         return np.where(usable, (closed + 1e-11 * size) / m, np.inf)
 
 

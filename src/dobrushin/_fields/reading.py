@@ -17,6 +17,8 @@ from dobrushin.errors import ArgumentError
 
 # Blocks up to this size are factorised to see whether they are positive definite.
 _DENSE = 500
+# The square of a width must not underflow.
+_NARROWEST = 1e-100
 _DEFINITE = "positive definite on the variables that are not bounded"
 
 
@@ -119,10 +121,11 @@ def read_box(
     for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
         fine = (np.abs(end) <= check.LARGEST) | (end == limit)
         check.all_entries(fine, end, function, argument, f"{check.FINITE}, or {limit}")
-    if (empty := ~(low < high)).any():
+    if (empty := ~(high - low >= _NARROWEST)).any():
         i = int(np.argmax(empty))
         got = f"the interval from {low[i]:g} to {high[i]:g}"
-        raise ArgumentError(function, "upper", "above 'lower'", got=got, where=f"variable {labels[i]!r}")
+        requirement = "above 'lower'" if not low[i] < high[i] else f"{_NARROWEST:g} or more above 'lower'"
+        raise ArgumentError(function, "upper", requirement, got=got, where=f"variable {labels[i]!r}")
     return low, high
 
 
@@ -140,7 +143,7 @@ def read_levels(
     sets = []
     for label, values in levels.items():
         array = np.sort(np.atleast_1d(check.real_array(values, function, "levels")).ravel())
-        if len(array) < 2 or not (np.diff(array) > 0).all() or not (np.abs(array) <= check.LARGEST).all():
+        if len(array) < 2 or not (np.diff(array) >= _NARROWEST).all() or not (np.abs(array) <= check.LARGEST).all():
             raise ArgumentError(function, "levels", "two or more different finite values", values, f"label {label!r}")
         sets.append(array)
     order = np.argsort(positions)
@@ -200,7 +203,7 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     for name in ("exposure", "trials"):
         arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", parts[name])
     low, high = parts["lower"], parts["upper"]
-    fine = (low < high) & (low <= check.LARGEST) & (high >= -check.LARGEST)
+    fine = (high - low >= _NARROWEST) & (low <= check.LARGEST) & (high >= -check.LARGEST)
     fine &= (low >= -check.LARGEST) | np.isneginf(low)
     arrays.require(fine & ((high <= check.LARGEST) | np.isposinf(high)), "intervals from lower to upper", low)
     start, values = arrays["value_start"], arrays.finite("values")
@@ -210,7 +213,7 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     arrays.require(sizes != 1, "two or more values of a variable on a finite set", sizes)
     inner = np.ones(max(len(values) - 1, 0), dtype=np.bool_)
     inner[start[1:-1][(start[1:-1] > 0) & (start[1:-1] < len(values))] - 1] = False
-    arrays.require((np.diff(values) > 0) | ~inner, "values in increasing order", values[1:])
+    arrays.require((np.diff(values) >= _NARROWEST) | ~inner, "values in increasing order", values[1:])
     finite = np.flatnonzero(sizes)
     ends = (low[finite] == values[start[finite]]) & (high[finite] == values[start[finite + 1] - 1])
     arrays.require(ends, "lower and upper as the least and the largest value", low[finite])

@@ -1,7 +1,8 @@
 """Draws from the conditional laws of fields: exp(-psi) on an interval, psi(x) = m x^2/2 - c x + E e^x + N log(1 + e^x).
 
-Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail,
-by rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16 random words of its own.
+Truncated Gaussians are drawn by rejection from strips of equal area, other log-concave laws, and Gaussians in a tail
+or a narrow interval, by rejection from three tangents of -psi (theory page, "Draws of fields"). Each step has 2^16
+random words of its own.
 """
 
 import math
@@ -17,7 +18,7 @@ _ATTEMPTS = 16000
 _AREA = 5e-4  # of a strip under exp(-z^2/2)
 _CELLS = 256  # of the table of places, per unit
 _BLOCK = 16  # chains that are looked at together
-_WIDE = 0.25  # intervals that are narrower, in standard deviations, have exact places
+_WIDE = 0.25  # intervals that are narrower, in standard deviations, are drawn from tangents: places would cancel
 
 
 @kernel
@@ -237,16 +238,6 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
 
 
 @kernel
-def _exact_place(z):
-    """Where z is among the strips, counted in strips from 0; the tail beyond them is `_TAIL` strips."""
-    size = abs(z)
-    if size >= _EDGE:
-        return math.copysign((_LAST + _TAIL) - _TAIL * math.exp(-_EDGE * (size - _EDGE)), z)
-    k = np.searchsorted(_X, size, side="right") - 1
-    return math.copysign(k + (size - _X[k]) / (_X[k + 1] - _X[k]), z)
-
-
-@kernel
 def _lower_places(c, inverse, root, end, out):
     """Places at or a little below those of the lower end of the interval, for many chains at once."""
     for chain in range(c.size):
@@ -290,11 +281,8 @@ def _settle(words, low, high, z):
 
 
 @kernel
-def _redraw(mean, root, low, high, from_place, to_place, exact, key, gamma, step):
-    """One draw from N(mean, 1 / root^2) on [low, high]: from strips between two places that hold the interval.
-
-    Where the places are exact, a proposal is outside the interval by rounding only, and is moved to its end.
-    """
+def _redraw(mean, root, low, high, from_place, to_place, key, gamma, step):
+    """One draw from N(mean, 1 / root^2) on [low, high]: from strips between two places that hold the interval."""
     base = key + gamma * (np.uint64(step) << np.uint64(WORDS))
     x = mean
     for attempt in range(_ATTEMPTS):
@@ -313,7 +301,7 @@ def _redraw(mean, root, low, high, from_place, to_place, exact, key, gamma, step
             z = _EDGE + over
             accepted = _uniform(mix(w + gamma * np.uint64(3))) < math.exp(-0.5 * over * over)
         x = mean + math.copysign(z, s) / root
-        if accepted and (exact or low <= x <= high):
+        if accepted and low <= x <= high:
             break
     return min(max(x, low), high)
 
@@ -335,16 +323,12 @@ def _all_inside(x, low, high):
 
 @kernel
 def _draw_alone(m, c, low, high, from_place, to_place, key, gamma, step):
-    """One draw, of which the first attempt at once has settled nothing; narrow intervals have exact places."""
+    """One draw, of which the first attempt at once has settled nothing; from tangents in tails and narrow intervals."""
     mean, root = c * (1.0 / m), math.sqrt(m)
     a, b = (low - mean) * root, (high - mean) * root
-    exact = (high - low) * root < _WIDE
-    if exact:
-        from_place, to_place = _exact_place(a), _exact_place(b)
-    in_tail = a >= _EDGE or b <= -_EDGE
-    if in_tail or (exact and (to_place > _LAST or from_place < -_LAST)):
+    if a >= _EDGE or b <= -_EDGE or (high - low) * root < _WIDE:
         return draw_site(m, c, 0.0, 0.0, low, high, key, gamma, step)
-    return _redraw(mean, root, low, high, from_place, to_place, exact, key, gamma, step)
+    return _redraw(mean, root, low, high, from_place, to_place, key, gamma, step)
 
 
 @kernel
@@ -355,8 +339,7 @@ def draw_normals(m, low, high, keys, step, c, words, room, xi):
     """
     inverse, root = 1.0 / m, math.sqrt(m)
     from_place, to_place = room[0], room[1]
-    exact = (high - low) * root < _WIDE
-    if exact:
+    if (high - low) * root < _WIDE:
         xi[:] = np.nan
     else:
         from_place[:] = -(_LAST + _TAIL)

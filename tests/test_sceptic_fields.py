@@ -1,0 +1,72 @@
+"""Fields: claims that were false once."""
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+
+
+def test_unbounded_variable_next_to_one_that_crosses_its_interval():
+    # From the middle of its interval the chain's x1 goes to one end, the field's is at the other.
+    options = {"linear": [0.0, 5.0], "lower": {1: -1.0}, "upper": {1: 1.0}}
+    field = db.GaussianField([[1.0, -10.0], [-10.0, 1.0]], **options)
+    with pytest.warns(db.VacuousBoundWarning):
+        bound = db.variation(field, db.Scan([1, 0]), initial=[-1.0, 0.0]).per_variable[0]
+    x = np.linspace(-1.0, 1.0, 20001)
+    own, drawn = np.exp(49.5 * x * x + 5 * x - 60.0), np.exp(-0.5 * x * x - 5 * x)
+    true = 10.0 * abs((x @ own) / own.sum() - (x @ drawn) / drawn.sum())
+    assert true > 17.6
+    assert bound >= true
+
+
+@pytest.mark.parametrize("width", [1e-6, 1e-14, 1e-40])
+@pytest.mark.parametrize("linear", [0.0, 3.0, -3.0])
+def test_narrow_interval_away_from_the_peak(width, linear):
+    # The law is flat on the interval; mean + z / root would cancel there.
+    field = db.GaussianField([[1.0]], linear=[linear], lower=0.0, upper=width)
+    answer = db.estimate(field, [db.Exceeds(0, share * width) for share in (0.3, 0.6)], tolerance=0.03, seed=1)
+    assert (answer.lower <= [0.7, 0.4]).all()
+    assert (answer.upper >= [0.7, 0.4]).all()
+
+
+def test_counts_beyond_the_range_of_doubles_are_refused():
+    field = db.GaussianField([[1.0]], lower=700.0, upper=740.0).poisson([1e10], exposure=[1e-300])
+    with pytest.raises(db.CertificateError, match="e\\^x"):
+        db.estimate(field, [0], tolerance=0.1, seed=1)
+
+
+def test_range_of_the_neighbours_far_from_zero():
+    # The middle of the interval is no double; the variance is that around the middle.
+    low = 2.0**53
+    field = db.GaussianField([[1.0, 1e-3], [1e-3, 1.0]], lower=[low, -1.0], upper=[low + 2, 1.0], linear=[low + 1, 0.0])
+    z = np.linspace(-1.0, 1.0, 20001)
+    weights = np.exp(-0.5 * z * z)
+    assert db.influence(field).matrix[0, 1] >= 1e-3 * (z**2 @ weights) / weights.sum() * (1 - 1e-3)
+
+
+def test_curve_ends_at_the_value():
+    options = {"linear": [10.0, 0.0], "lower": {1: 0.0}, "upper": {1: 50.0}}
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], **options)
+    bound = db.variation(field, db.Scan.systematic(2, 20), weights={0: 2.0, 1: 1.0}, initial=[0.0, 0.0])
+    _, values = bound.curve()
+    assert values[-1] == pytest.approx(bound.value, rel=1e-9)
+    assert values[0] >= 2.0 * 20.0 / 3.0  # how far the mean of the first one is from the start
+    both = db.variation(field, db.Scan.systematic(2, 20), targets=[0, 1], initial=[0.0, 0.0])
+    assert both.curve()[1][-1] == pytest.approx(both.per_variable.sum(), rel=1e-9)
+
+
+def test_no_proof_of_a_field(tmp_path):
+    # It would be about distances in units of the start, which the checker reads as total variation.
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
+    bound = db.variation(field, db.Scan.systematic(2, 20), targets=[0])
+    with pytest.raises(db.ArgumentError, match="fields have no proofs"):
+        bound.write_proof(tmp_path / "bound.proof")
+
+
+def test_widths_whose_square_underflows_are_refused():
+    # Their influence would be 0, and yet 1e100 times a neighbour of size 1e65 moves them.
+    precision = [[1.0, 1e100], [1e100, 1e-130]]
+    with pytest.raises(db.ArgumentError, match="two or more different"):
+        db.GaussianField(precision, levels={0: [0.0, 1e-165]})
+    with pytest.raises(db.ArgumentError, match="1e-100 or more above"):
+        db.GaussianField(precision, lower={0: 0.0}, upper={0: 1e-165})
