@@ -172,6 +172,8 @@ def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         try:
             answer = db.estimate(case.model, targets, seed=1, budget=max(1.0, plan.updates), **options)
         except db.BudgetError as error:
+            if error.unit != "Gibbs updates":  # there is too little memory
+                return []
             return [f"promise: planned {plan.updates} updates, and {error.required} were needed"]
         except db.CertificateError as error:  # a simulated certificate may fail by chance
             return judge_estimate(case, error.estimate, evidence)

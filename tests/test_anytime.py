@@ -28,6 +28,7 @@ from dobrushin._shared.intervals import (
     upper_end,
     values_needed,
 )
+from dobrushin._shared.state_file import StateFile
 
 SPINS = db.Ising({(0, 1): 0.3, (1, 2): -0.2}, fields=[0.2, 0.0, 0.1])
 TRUTH = float(db.exact.marginals(SPINS)[0][1])
@@ -445,3 +446,19 @@ assert (db.sample(spins, scan, chains=6400, seed=1).states == before).all()
 assert (db.exact_sample(spins, [0], 640, seed=1).states == draws).all()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ctrl_c_while_a_checkpoint_is_written_waits_until_it_is(tmp_path, monkeypatch):
+    """Else the zip file complains that it is not finished, and nobody hears of Ctrl-C."""
+    write, file = np.savez, tmp_path / "run.npz"
+
+    def press(*args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+        write(*args, **kwargs)
+
+    monkeypatch.setattr(np, "savez", press)
+    state = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    with pytest.raises(KeyboardInterrupt):
+        state.begin({"numbers": np.arange(3)})
+    with np.load(file) as stored:
+        assert stored["numbers"].tolist() == [0, 1, 2]

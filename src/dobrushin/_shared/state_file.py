@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
@@ -195,14 +196,17 @@ class StateFile:
         about = {name: np.array(value) for name, value in self._about.items()}
         whole = np.array(fingerprint(self._about, arrays))
         temporary = self.path.with_name(self.path.name + ".part")
-        try:
-            with open(temporary, "wb") as file:
-                np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        # Ctrl-C in the middle of a zip file would end in its complaint.
+        with noted_interrupts() as presses:
+            try:
+                with open(temporary, "wb") as file:
+                    np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, self.path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
         self._written = time.monotonic()
+        presses.look()
