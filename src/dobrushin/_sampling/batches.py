@@ -285,7 +285,8 @@ def _run_all(
         if checkpoint:
             with control.lock:
                 control.under_way = {k: p for k, p in control.under_way.items() if k not in finished}
-                checkpoint.write(finished, control.under_way)
+                under_way = dict(control.under_way)
+            checkpoint.write(finished, under_way)  # batches go on meanwhile
 
     def look() -> None:
         for k in [k for k in futures if k in finished]:
@@ -375,5 +376,6 @@ def _arrays(finished: Finished, under_way: dict[int, Progress]) -> dict[str, Any
             arrays[f"{name}.at"] = np.array([progress.step, progress.kept], dtype=np.int64)
             for part in _PARTS:
                 if (value := getattr(progress, part)) is not None:
-                    arrays[f"{name}.{part}"] = value
+                    # A batch that goes on adds to its kept states: what is written has to stay as it is.
+                    arrays[f"{name}.{part}"] = value.copy() if parts is under_way and part == "states" else value
     return arrays
