@@ -11,8 +11,28 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 
+class Event(Target):
+    """An interval that one variable of a field may be in."""
+
+    label: Hashable
+
+    @property
+    def plain(self) -> Any:
+        return self.shown
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return [self.label]
+
+    def is_called(self, name: object) -> bool:
+        return name == self or name == self.shown
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_interval(self)
+
+
 @dataclass(frozen=True)
-class Exceeds(Target):
+class Exceeds(Event):
     """The probability that a variable of a field is above a threshold, as a target of `estimate`.
 
     Parameters
@@ -43,23 +63,9 @@ class Exceeds(Target):
     def shown(self) -> str:
         return f"{self.label} > {self.threshold:g}"
 
-    @property
-    def plain(self) -> Any:
-        return self.shown
-
-    @property
-    def variables(self) -> list[Hashable]:
-        return [self.label]
-
-    def is_called(self, name: object) -> bool:
-        return name == self or name == self.shown
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_interval(self)
-
 
 @dataclass(frozen=True)
-class Between(Target):
+class Between(Event):
     """The probability that a variable of a field is in an interval, ends included, as a target of `estimate`.
 
     Parameters
@@ -93,17 +99,3 @@ class Between(Target):
     @property
     def shown(self) -> str:
         return f"{self.low:g} <= {self.label} <= {self.high:g}"
-
-    @property
-    def plain(self) -> Any:
-        return self.shown
-
-    @property
-    def variables(self) -> list[Hashable]:
-        return [self.label]
-
-    def is_called(self, name: object) -> bool:
-        return name == self or name == self.shown
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_interval(self)
