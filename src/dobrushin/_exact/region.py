@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._exact.engine import plan_in_order
+from dobrushin._exact.order import graph_arguments, make_order
 from dobrushin._exact.working import Working
-from dobrushin._kernels.orders import CLIQUE, FILL, greedy_order, two_colour
+from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
@@ -25,6 +26,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import NO_DEADLINE
 
 # Searches for an order: how many, the part of the sums' work that they may take, and the most that one may take.
@@ -149,7 +151,7 @@ def _two_colour(ends: NDArray[np.int64], signs: NDArray[np.int64], n: int) -> ND
     start = prefix_sums(np.bincount(owner, minlength=n))
     other = np.concatenate([ends[:, 1], ends[:, 0]])[order]
     sign = np.concatenate([signs, signs])[order]
-    high = two_colour(frozen(start), frozen(other), frozen(sign))
+    high = code_for(two_colour, 8 * len(other))(frozen(start), frozen(other), frozen(sign))
     return None if high[0] < 0 else high
 
 
@@ -250,16 +252,14 @@ def find_order(
     the sums.
     """
     start, neighbor = _with_clique(start, neighbor, group)
-    logs = np.log2(states)
-    weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
-    graph = tuple(frozen(part) for part in (start, neighbor, weights, logs))
+    graph, given = graph_arguments(start, neighbor, states), frozen(given)
     best, entries, work = None, most, 0.0
     for seed in range(_MOST_SEEDS):
         for rule in (FILL, CLIQUE):
-            order, total, bits, used = greedy_order(*graph, rule, frozen(given), seed, entries, _MOST_WORK)
+            order, total, largest, used = make_order(graph, rule, given, seed, entries, _MOST_WORK)
             work += used
             if total < entries or (best is None and total <= entries):
-                best, entries = Order(order.tolist(), total, bits), total
+                best, entries = Order(order.tolist(), total, math.log2(largest)), total
         if work > _SHARE * entries or (best is None and seed):
             break
     return best
