@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,19 @@ class Diagnosis:
             ("coalescence", f"variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}"),
             *(("try", advice) for advice in self.advice),
         ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings for JSON: lists of objects in the place of pairs and of numbers that are keys."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        about["satisfies_dobrushin"] = self.satisfies_dobrushin
+        about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
+        about["dobrushin"] = [{"sweeps": sweeps, "share": share} for sweeps, share in self.dobrushin.items()]
+        about["coalescence"] = [
+            {"sweeps": sweeps, "share": share, "seconds": about["seconds"][sweeps]}
+            for sweeps, share in self.coalescence.items()
+        ]
+        del about["seconds"]
+        return about
 
     def _repr_html_(self) -> str:
         """For notebooks."""
