@@ -22,6 +22,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -144,6 +145,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
+@watched("looking at the model")
 @by_family
 @guard_memory
 def diagnose(model: Model) -> Diagnosis:

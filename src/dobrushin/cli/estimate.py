@@ -59,7 +59,7 @@ def run(
         out.note(f"Estimating on {_EXAMPLE}.")
     failure: BaseException | None = None
     try:
-        answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, proof=proof, **query)
+        answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
     except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
         if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise

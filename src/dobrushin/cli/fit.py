@@ -23,7 +23,7 @@ def run(source: Source, data: Path, output: Path | None, out: Output, **options:
     rehearse_model(output, model)
     failure: BaseException | None = None
     try:
-        fit = db.fit(model, read_data(data), progress=out.progress, **options)
+        fit = db.fit(model, read_data(data), **options)
     except db.FitInterrupted as interruption:
         fit, failure = interruption.fit, interruption
     certified = fit.bias_bound is not None and bool(np.isfinite(fit.bias_bound))

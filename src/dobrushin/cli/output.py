@@ -33,11 +33,6 @@ class Output:
         """Whether somebody reads along."""
         return not self.quiet and not self.as_json
 
-    @property
-    def progress(self) -> bool:
-        """Whether somebody looks at a terminal meanwhile."""
-        return self.is_for_people and sys.stderr.isatty()
-
     def show(self, verb: str, about: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
         """Print a result: as JSON that begins with the name of its format, or as text."""
         self.print(lambda: json.dumps({"format": f"dobrushin {verb} 1", **plain(about)}, indent=1), text)

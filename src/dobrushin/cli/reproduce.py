@@ -34,7 +34,7 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
     if setting.data is not None and not setting.data.is_dir():
         raise Usage(f"--data must be the folder that holds the data. There is no folder {setting.data}.")
     check_folder("--out", folder)
-    say = _say if out.progress else None
+    say = _say if out.is_for_people and sys.stderr.isatty() else None
     people = Output(as_json=False, quiet=not out.is_for_people)
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}

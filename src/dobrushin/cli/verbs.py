@@ -70,7 +70,7 @@ def certify(
     failure: BaseException | None = None
     if simulation is not None:
         try:
-            bound = db.coalescence(model, scan, targets, progress=out.progress, **simulation)
+            bound = db.coalescence(model, scan, targets, **simulation)
         except (db.CoalescenceInterrupted, db.WorkerError) as error:
             bound, failure = error.certificate, error
         about = {"confidence": bound.confidence, "runs": bound.runs, "seed": bound.seed}
@@ -99,7 +99,7 @@ def sample(
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
-        run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
+        run = db.sample(model, choice.make(model, targets), record=keep, **options)
     except db.SamplingInterrupted as interruption:
         run, failure = interruption.samples, interruption
     if not run.chains:

@@ -7,6 +7,7 @@ import os
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS, Format, extensions, table
@@ -16,6 +17,7 @@ from dobrushin.io.source import LIMIT, Path, load, save
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
 
+@watched("reading")
 def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | None = None) -> Model:
     """Read a model from a file.
 
