@@ -7,6 +7,8 @@ import re
 from importlib.metadata import version as installed_version
 from typing import Any
 
+import dobrushin
+
 project = "dobrushin"
 author = "The dobrushin developers"
 project_copyright = author
@@ -31,9 +33,13 @@ myst_heading_anchors = 3
 default_role = "py:obj"
 add_module_names = False
 autosummary_generate = True
-# Not all file systems tell influence from Influence.
-_FUNCTIONS = ("influence", "variation", "coalescence", "plan", "estimate")
-autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in _FUNCTIONS}
+# Not all file systems tell influence from Influence: where a class has the name of a function, the function's page is
+# called influence_function.
+autosummary_filename_map = {
+    f"dobrushin.{name}": f"dobrushin.{name}_function"
+    for name in dobrushin.__all__
+    if name.islower() and name.capitalize() in dobrushin.__all__
+}
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
