@@ -120,6 +120,8 @@ def cases(quick: bool) -> list[Case]:
         Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64, 8 * 60),
         Case("W7: the same by tables of pairs", potts, "conditional", 10**6, None, 200, 256, 8 * 8),
         Case("W8: sets, Potts 20 x 31, 9 labels", sets, "set labels", 10**6, None, 200, 256, 9 * 40),
+        Case("the same by tables of pairs", sets.to_factor_graph(), "set race", 10**6, None, 200, 256, 9 * 30),
+        Case("sets, a small network", mixed(40, rng), "set race", 10**6, None, 200, 256, 3 * 40),
         Case("W9: 20 x 20, degree 8, any couplings", image(20, rng, False), "field", 10**6, None, 200, 4096, 50),
         Case("W9: 20 x 20, degree 8, equal couplings", image(20, rng, True), "counts", 4 * 10**6, None, 200),
         Case("W9: degree 12, any couplings", regular(400, 12, rng), "field", 10**6, None, 200, 4096, 60),
@@ -158,6 +160,14 @@ def glass(n: int, rng: np.random.Generator) -> db.Ising:
     """The model of Sherrington and Kirkpatrick."""
     upper = np.triu(rng.normal(0, 0.5 / np.sqrt(n), (n, n)), 1)
     return db.Ising(upper + upper.T)
+
+
+def mixed(n: int, rng: np.random.Generator) -> db.FactorGraph:
+    """Factors of up to four variables with two to four states, like those of a small network."""
+    states = rng.integers(2, 5, size=n)
+    scopes = [tuple(sorted(rng.choice(min(n, v + 1), size=min(v + 1, 1 + v % 4), replace=False))) for v in range(n)]
+    tables = [rng.normal(0.0, 0.7, size=states[list(scope)]) for scope in scopes]
+    return db.FactorGraph(states.tolist(), list(zip(scopes, tables, strict=True)))
 
 
 def _pairs(n: int, pairs: Any, values: Any) -> db.Ising:
