@@ -4,10 +4,14 @@ Build with ``python -m sphinx -W --keep-going -q -b html docs docs/_build/html``
 """
 
 import re
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any
 
 import dobrushin
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "dobrushin"
 author = "The dobrushin developers"
@@ -20,11 +24,17 @@ extensions = [
     "sphinx.ext.autosummary",
     "numpydoc",
     "matplotlib.sphinxext.plot_directive",
+    "mathml",
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
+
+# Formulas are written $x$ or $$x$$, in LaTeX.
+myst_enable_extensions = ["dollarmath"]
+myst_dmath_double_inline = True
+html_math_renderer = "mathml"
 
 # Headings can be linked to by their words.
 myst_heading_anchors = 3
