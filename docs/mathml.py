@@ -66,7 +66,7 @@ def translate(node: nodes.Element, as_block: bool) -> str:
     text, number = re.fullmatch(r"(.*?)(?:\\tag\{(\w+)\})?", node.astext().strip(), re.DOTALL).groups()
     try:
         made = "".join(line.strip() for line in tex2mathml(text, as_block).splitlines())
-    except MathError as error:
+    except (MathError, IndexError) as error:
         logging.getLogger(__name__).warning("this formula cannot be read (%s): %s", error, text, location=node)
         return ""
     for pattern, better in BETTER:

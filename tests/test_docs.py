@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import dobrushin as db
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -46,3 +48,50 @@ def test_missing_and_unknown_names_are_seen():
     text = (DOCS / "api.md").read_text()
     assert set(listed(text + "\n   nonsense\n")) - public() == {"nonsense"}
     assert public() - set(listed(text.replace("   read_evidence\n", ""))) == {"read_evidence"}
+
+
+# -- theorems --------------------------------------------------------------------------------------------------------
+
+MAP = (DOCS / "map.md").read_text(encoding="utf-8")
+SOURCE = DOCS.parent / "src" / "dobrushin"
+
+
+def resolve(path):
+    """What a dotted name stands for; an error if there is no such thing."""
+    parts = path.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[k:]:
+            thing = getattr(thing, name)
+        return thing
+    raise ModuleNotFoundError(path)
+
+
+def test_every_function_on_the_map_exists():
+    names = set(re.findall(r"`(dobrushin\.[\w.]+)`", MAP))
+    assert len(names) > 60
+    for name in names:
+        resolve(name)
+    for nonsense in ("dobrushin.sampel", "dobrushin._kernels.descent.dog", "dobrushin._kernel.descent"):
+        with pytest.raises((AttributeError, ModuleNotFoundError)):
+            resolve(nonsense)
+
+
+def test_every_section_of_the_theory_page_is_on_the_map():
+    sections = re.findall(r"^### (.*)$", (DOCS / "theory.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [section for section in sections if f"[{section}]" not in MAP] == []
+
+
+def test_every_theorem_and_every_trusted_file_of_the_code_is_on_the_map():
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    cited = {name for text in texts.values() for name in re.findall(r"\b(?:Theorem|Algorithm) \d", text)}
+    assert cited
+    assert [name for name in sorted(cited) if f"| {name} |" not in MAP] == []
+    trusted = [path for path, text in texts.items() if "[trusted" in text]
+    assert len(trusted) > 30
+    for path in trusted:
+        module = ".".join(("dobrushin", *path.relative_to(SOURCE).with_suffix("").parts))
+        assert re.search(rf"`{re.escape(module)}[`.]", MAP), module
