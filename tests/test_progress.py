@@ -31,6 +31,7 @@ class Screen:
         self.rests += 1
 
     def end(self, name, text, is_done):
+        del text
         self.ends.append((name, is_done))
 
     def wait(self):
@@ -86,9 +87,10 @@ def test_compilation_is_told(screen):
             PAUSES.end()
 
 
-def test_every_long_public_call_is_watched(screen, monkeypatch):
+@pytest.mark.usefixtures("screen")
+def test_every_long_public_call_is_watched(monkeypatch):
     seen = []
-    monkeypatch.setattr(progress.Watch, "end", lambda self, name, is_done: seen.append((name, is_done)))
+    monkeypatch.setattr(progress.Watch, "end", lambda _, name, is_done: seen.append((name, is_done)))
     scan = db.Scan.systematic(16, 32)
     db.estimate(MODEL, [0])
     db.plan(MODEL, [0])
@@ -133,7 +135,7 @@ def test_a_call_that_fails_is_not_done(screen):
 
 
 def test_a_screen_that_breaks_does_not_break_the_call(screen):
-    def draw(*args):
+    def draw(*_):
         screen.shown.set()
         raise OSError
 
