@@ -38,6 +38,7 @@ from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -51,6 +52,7 @@ _LARGE_TABLES = 4000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
+@watched("planning")
 @by_family
 @guard_memory
 def estimate(
@@ -66,7 +68,7 @@ def estimate(
     memory_limit: float | str | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
     proof: str | os.PathLike[str] | None = None,
@@ -106,8 +108,8 @@ def estimate(
         Where to draw and to sum; see `sample`. The draws are the same, sums differ by rounding.
     executor : concurrent.futures.Executor, optional
         Runs the chains; default: one thread per core.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists. (Very many chains are run
         in parts, each of which has a file of its own.)
@@ -154,7 +156,8 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
     settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
     settings = settings._replace(backend=backend)
     model = as_model(model, "estimate")
@@ -167,6 +170,7 @@ def estimate(
     return answer_with_proof(answer, proof, verify)
 
 
+@watched("planning")
 @by_family
 @guard_memory
 def plan(

@@ -74,9 +74,9 @@ class Exact(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """The sums; intervals hold the rounding errors. `CertificateError` when these are larger than the tolerance."""
-        del sequence
+        del sequence, running
         rows, worst = [], 0.0
-        working = Working(progress=running.progress)
+        working = Working()
         for question, plan in zip(self.query.questions, self.sum_plans, strict=True):
             sums = self._sums(plan, working)
             places = {group: k for k, group in enumerate(plan.groups)}

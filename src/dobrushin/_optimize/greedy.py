@@ -21,9 +21,11 @@ from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def greedy_scan(
