@@ -8,11 +8,13 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._kernels import field_draws, greedy
-from dobrushin._shared import interpret
+from dobrushin._shared import compile as compiling
+from dobrushin._shared import interpret, pieces
 
 
 def logistic_divergence(x, d, trials):
@@ -120,3 +122,33 @@ def test_the_clock_of_a_process_that_was_forked_goes_on():
 def test_without_a_compiler_one_sentence_says_so():
     code = "try:\n    from dobrushin import influence\nexcept ImportError as error:\n    print(error)"
     assert "NUMBA_DISABLE_JIT" in run(code, NUMBA_DISABLE_JIT="1")[0]
+
+
+def wide_pair():
+    return db.PairwiseMRF([np.zeros(400)] * 2, [(0, 1)], [np.random.default_rng(0).normal(size=(400, 400))])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: db.influence(db.Ising({(0, i): 0.1 for i in range(1, 21)}), method="exact"),
+        lambda: db.influence(wide_pair(), method="paper"),
+        lambda: db.influence(db.FactorGraph([2] * 17, [(range(17), np.zeros((2,) * 17))])),
+        lambda: db.influence(db.Potts({(0, 1): 0.5}, 2**14, np.zeros((2, 2**14))), method="paper"),
+        lambda: db.optimize(db.Influence(0.1 * sparse.eye_array(70_000, k=1)), db.Scan.uniform(70_000, 1)),
+    ],
+)
+def test_what_looks_at_its_allowance_too_rarely_is_not_interpreted(call, monkeypatch):
+    """Such a call would not end for seconds; Ctrl-C and limits in time would wait for it."""
+
+    class TooLarge(Exception):
+        pass
+
+    def code_for(kernel, operations):
+        if operations > compiling.FEW_OPERATIONS:
+            raise TooLarge
+        return kernel
+
+    monkeypatch.setattr(pieces, "code_for", code_for)
+    with pytest.raises(TooLarge):
+        call()
