@@ -152,3 +152,16 @@ def test_what_looks_at_its_allowance_too_rarely_is_not_interpreted(call, monkeyp
     monkeypatch.setattr(pieces, "code_for", code_for)
     with pytest.raises(TooLarge):
         call()
+
+
+def test_a_field_of_finite_sets_alone_is_estimated_without_a_warning():
+    field = db.GaussianField([[1.0, -0.3], [-0.3, 1.0]], linear=[0.2, 0.0], levels={0: [-1, 1], 1: [-1, 1]})
+    answer = db.estimate(field, [0], tolerance=0.05, seed=1)
+    assert answer.lower[0] <= math.tanh(0.2) <= answer.upper[0]
+
+
+@pytest.mark.parametrize("precision", [1e-300, 5e-324])
+def test_a_precision_whose_inverse_overflows_is_refused(precision):
+    """The mean was "nan exactly"."""
+    with pytest.raises(db.ArgumentError, match="positive on the diagonal, 1e-100 or more"):
+        db.GaussianField([[precision]], linear=[1e10])
