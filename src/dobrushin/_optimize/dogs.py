@@ -165,16 +165,16 @@ def _replace_steps(
 
     The vectors b_t are not all kept but recomputed from every so many-th: sqrt(T) vectors at a time.
     """
-    every = int(np.ceil(np.sqrt(len(steps))))
+    every, at_once = int(np.ceil(np.sqrt(len(steps)))), 4.0 * len(d) + 2.0 * len(rows[2])
     marks, b = np.empty((len(steps) // every + 1, len(d))), np.ones(len(d))
-    in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks)
+    in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks, at_once=at_once)
     chosen, V = steps.copy(), np.array([np.cumsum(d * b)[-1], 0.0])
     for k in range((len(steps) - 1) // every, -1, -1):
         span = slice(k * every, min((k + 1) * every, len(steps)))
         block = steps[span]
-        before = np.empty((len(block), len(d)))
-        in_pieces(descent.steps_through, len(block), block, vectors, *rows, 1, marks[k].copy(), before)
-        in_pieces(descent.replace_steps, len(block), block, vectors, *rows, tolerance, before, d, V, chosen[span])
+        before, shared = np.empty((len(block), len(d))), (block, vectors, *rows)
+        in_pieces(descent.steps_through, len(block), *shared, 1, marks[k].copy(), before, at_once=at_once)
+        in_pieces(descent.replace_steps, len(block), *shared, tolerance, before, d, V, chosen[span], at_once=at_once)
         if V[1] > 0.0:
             return chosen, span.start + int(V[1]), float(V[0])
     return chosen, 0, float(V[0])

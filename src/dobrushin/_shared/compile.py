@@ -38,6 +38,8 @@ class _Compilation(event.Listener):
 event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
+if _config.DISABLE_JIT:
+    raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
 # A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
 # many seconds in all, some part of what compiling it takes.
 FEW_OPERATIONS = 2**18
