@@ -85,13 +85,10 @@ def optimize(
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
 
-    def improve(chooser: Influence) -> ScanResult:
-        order = _improve(chooser, current, objective, d, goal, most)
-        return ScanResult(order, evaluate(source, order, objective))
-
-    best = improve(source)
+    best = _improve(source, current, objective, d, goal, most)
     if (chooser := guide_of(source, best.variation, guide, "optimize")) is not None:
-        best = improve(chooser)
+        scan = _improve(chooser, current, objective, d, goal, most).scan
+        best = ScanResult(scan, evaluate(source, scan, objective))
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
     return best
@@ -99,19 +96,19 @@ def optimize(
 
 def _improve(
     chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int
-) -> Scan:
+) -> ScanResult:
     """The best scan of so many rounds, by the influence that chooses."""
-    best, value = scan, evaluate(chooser, scan, objective).value
+    best = ScanResult(scan, evaluate(chooser, scan, objective))
     descend = descent_on(chooser.matrix)
     before = np.inf
     for _ in range(most):
-        if value <= goal:
+        if best.variation.value <= goal:
             break
         # The goal is for the certificate, which is rounded up: aim a little lower.
         scan, linear = descend(scan, d, goal * (1 - 1e-9))
-        candidate = evaluate(chooser, scan, objective).value
-        if candidate < value:
-            best, value = scan, candidate
+        candidate = evaluate(chooser, scan, objective)
+        if candidate.value < best.variation.value:
+            best = ScanResult(scan, candidate)
         if not linear < before * (1 - _CONVERGED):
             break
         before = linear
@@ -123,6 +120,9 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
     transpose = sparse.csr_array(matrix.T)
     rows = tuple(frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
     columns = tuple(frozen(part) for part in (transpose.indptr, transpose.indices, transpose.data))
+    is_mutual = all(np.array_equal(*parts) for parts in zip(rows[:2], columns[:2], strict=True))
+    if is_mutual:  # once in the caches instead of twice
+        columns = (*rows[:2], columns[2])
     allowed = np.ones(matrix.shape[0], dtype=np.bool_) if candidate is None else candidate
 
     def descend(scan: Scan, d: NDArray[np.float64], tolerance: float) -> tuple[Scan, float]:
@@ -134,7 +134,8 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
         tree = descent.tree(len(d))
         in_pieces(descent.bounds_through, len(order), order, *rows, variable, old)
         in_pieces(descent.gains, len(d), *rows, allowed, variable, *tree, V)
-        in_pieces(descent.dogs, len(order), order, *rows, *columns, allowed, tolerance, old, variable, *tree, V)
+        known = (*rows, *columns, is_mutual, allowed)
+        in_pieces(descent.dogs, len(order), order, *known, tolerance, old, variable, *tree, V)
         return Scan(order), float(V[0])
 
     return descend
