@@ -49,7 +49,6 @@ _LARGE_TABLES = 4000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
-@by_family
 @guard_memory
 def estimate(
     model: Model | Any,
@@ -153,11 +152,12 @@ def estimate(
       ... steps x ... chains, kernel bits, seed 1
     """
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
-    settings = settings._replace(backend=backend)
     model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    settings = settings._replace(backend=backend)
     if proof is None and not verify:
         return answer_query(model, targets, evidence, settings, sequence, running)
+    require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
@@ -165,7 +165,6 @@ def estimate(
     return answer_with_proof(answer, proof, verify)
 
 
-@by_family
 @guard_memory
 def plan(
     model: Model | Any,
@@ -209,12 +208,26 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    model, evidence, _ = split_evidence(as_model(model, "estimate"), evidence, "estimate")
+    model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
+    return plan_query(model, targets, evidence, settings)
+
+
+@by_family
+def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan`, once the settings are read."""
+    model, evidence, _ = split_evidence(model, evidence, "estimate")
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
+@by_family
+def require_proofs(model: Any) -> None:
+    """Refuse models whose answers have no proofs."""
+    del model
+
+
+@by_family
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
