@@ -53,7 +53,6 @@ _SHARE, _VAGUE = 0.8, 0.25
 
 
 @watched("planning")
-@by_family
 @guard_memory
 def estimate(
     model: Model | Any,
@@ -158,11 +157,12 @@ def estimate(
     """
     del progress  # `watched` reads it
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
-    settings = settings._replace(backend=backend)
     model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    settings = settings._replace(backend=backend)
     if proof is None and not verify:
         return answer_query(model, targets, evidence, settings, sequence, running)
+    require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
@@ -171,7 +171,6 @@ def estimate(
 
 
 @watched("planning")
-@by_family
 @guard_memory
 def plan(
     model: Model | Any,
@@ -215,12 +214,26 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    model, evidence, _ = split_evidence(as_model(model, "estimate"), evidence, "estimate")
+    model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
+    return plan_query(model, targets, evidence, settings)
+
+
+@by_family
+def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan`, once the settings are read."""
+    model, evidence, _ = split_evidence(model, evidence, "estimate")
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
+@by_family
+def require_proofs(model: Any) -> None:
+    """Refuse models whose answers have no proofs."""
+    del model
+
+
+@by_family
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,

@@ -216,7 +216,7 @@ def estimate_many(
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
     deadline = read_time(time, "estimate_many")
-    settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
+    settings = read_settings(model, tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
     settings = settings._replace(backend=check.choice(backend, BACKENDS, "estimate_many", "backend"))
     answers: dict[int, Estimate] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,6 +23,7 @@ from dobrushin._fields.anchor import (
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
 from dobrushin._kernels.field_draws import spread
+from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import version_of
@@ -94,6 +95,14 @@ class FieldVariation(Variation):
         scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
         plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
         return Variation(**plain).curve(every)
+
+    def lift(self, part: Numbering | None) -> FieldVariation:
+        """See `Variation.lift`; the variables that are not in the part are known."""
+        if part is None:
+            return self
+        lifted: Any = super().lift(part)
+        names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
+        return replace(lifted, **{name: part.spread(getattr(self, name), known) for name, known in names.items()})
 
     def write_proof(self, path: str | os.PathLike[str]) -> NoReturn:
         """Not for fields: their distances have units of which the checker knows nothing."""

@@ -111,7 +111,6 @@ def read_record(record: Any) -> Record:
 
 
 @watched("preparing")
-@by_family
 @guard_memory
 def sample(
     model: Model,
@@ -194,11 +193,9 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    if kernel is not None:
-        check.choice(kernel, list(KERNELS), "sample", "kernel")
     del progress  # `watched` reads it
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
-    keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
+    keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(
         model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
@@ -212,6 +209,16 @@ def sample(
     raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
 
 
+@by_family
+def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
+    """The kernel of `sample`: the one that was asked for, or the fastest that fits."""
+    del initial
+    if kernel is not None:
+        check.choice(kernel, list(KERNELS), "sample", "kernel")
+    return choose_kernel(model, scan, chains, kernel)
+
+
+@by_family
 def run_chains(
     model: Model,
     kernel: Runner,

@@ -56,6 +56,8 @@ class Samples:
         with a forbidden uniform state began in an allowed one that was searched for; or "given".
     state_names : StateNames or None
         What the states are called, in the order of `variables`. The arrays have numbers.
+    point : array or None
+        Of fields, whose states are real numbers: where all chains began. Their `update_error` is a distance.
     """
 
     states: NDArray[Any] | None
@@ -70,6 +72,7 @@ class Samples:
     cardinality: int
     start: str = "uniform"
     state_names: StateNames | None = None
+    point: NDArray[np.float64] | None = None
 
     @property
     def steps(self) -> int:
@@ -88,6 +91,8 @@ class Samples:
         array([[0.12, 0.88],
                [0.39, 0.61]])
         """
+        if self.point is not None:
+            raise ArgumentError("Samples.marginals", "samples", "of discrete variables", got="states of a field")
         counts = self._tally() if self.counts is None else self.counts
         return counts / counts.sum(axis=1, keepdims=True)
 
@@ -124,6 +129,8 @@ class Samples:
         >>> run.variation(model, targets=[0]).value < 1e-6
         True
         """
+        if self.point is not None:  # the errors of draws are known to the field
+            return variation(influence, self.scan, targets, weights, initial=self.point)
         return variation(influence, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
@@ -189,7 +196,7 @@ class Samples:
             "state_names": self._written_names(),
         }
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
-        arrays |= {name: value for name in ("states", "counts") if (value := getattr(self, name)) is not None}
+        arrays |= {name: value for name in ("states", "counts", "point") if (value := getattr(self, name)) is not None}
         arrays["update_error"] = self.update_error
         arrays |= {f"scan.{name}": value for name, value in self.scan.to_arrays().items()}
         with open(path, "wb") as file:
@@ -211,7 +218,7 @@ class Samples:
             return cls(
                 arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
                 arrays["update_error"], about["spins"], about["cardinality"], about.get("start", "uniform"),
-                _read_names(about.get("state_names")),
+                _read_names(about.get("state_names")), arrays.get("point"),
             )  # fmt: skip
         except UNREADABLE:
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
@@ -240,15 +247,27 @@ class Samples:
         """For notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self.start)]
-        rows = []
-        for k, row in enumerate(self.marginals()[:_SHOWN] if self.chains else np.empty((0, 0))):
+        texts = [] if not self.chains else self._shares() if self.point is None else self._moments()
+        rows = [(str(label), text) for label, text in zip(self.variables, texts, strict=False)]
+        what = "Shares of the states" if self.point is None else "Means and deviations"
+        note = f"{what}, without any bound on their error: see estimate."
+        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
+        column = "shares" if self.point is None else "mean (deviation)"
+        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", column), rows, note)
+
+    def _shares(self) -> list[str]:
+        """Shares of the states of the first variables, for people."""
+        texts = []
+        for k, row in enumerate(self.marginals()[:_SHOWN]):
             names = None if self.state_names is None else self.state_names.at(k)
             called = names or ((-1, 1) if self.spins else range(len(row)))
-            texts = [f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)]
-            rows.append((str(self.variables[k]), ", ".join(texts)))
-        note = "Shares of the states, without any bound on their error: see estimate."
-        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
-        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", "shares"), rows, note)
+            texts.append(", ".join(f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)))
+        return texts
+
+    def _moments(self) -> list[str]:
+        """Means and deviations of the first variables of a field, for people."""
+        columns = self._draws("mean")[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
+        return [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
 
     def __repr__(self) -> str:
         start = f", start={self.start!r}" if self.start == "uniform where allowed" else ""

@@ -123,7 +123,7 @@ def _fetch_nothing(array: Any, index: Any) -> None:
     del array, index
 
 
-prefetch.py_func = _fetch_nothing
+setattr(prefetch, "py_func", _fetch_nothing)  # noqa: B010  where the interpreter looks for it
 
 
 def _interruptible(dispatcher: Any) -> Any:
