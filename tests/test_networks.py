@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+from dobrushin._models.directed import find_parents
 from dobrushin.cli.app import app
-from dobrushin.io.networks import find_parents
 from models import FAMILIES, random_model
 
 BIF = """network wet { }

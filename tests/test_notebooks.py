@@ -67,6 +67,18 @@ def values():
     yield "samples", data
     yield "fit", db.fit(model, data.to_dataframe(), method="exact", iterations=12)
     yield "diagnosis", db.diagnose(model)
+    yield "coalescence", db.coalescence(model, db.Scan.systematic(3, 60), runs=64, seed=1)
+    yield "exact draws", db.exact_sample(model, [EVIL, "b"], draws=20, seed=1)
+    yield "queries", db.estimate_many(model, [("b", {"c": f"yes {EVIL}"}), ("no", None)] + [("b", None)] * 30)
+    yield "most likely", db.exact.most_likely(model)
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], lower=0.0, upper=3.0, labels=[EVIL, "b"])
+    sweeps = db.Scan.systematic(2, 40)
+    yield "field", field
+    yield "field samples", db.sample(field, sweeps, chains=10, seed=1)
+    yield "field estimate", db.estimate(field, [EVIL, db.Exceeds("b", 1.0)], tolerance=0.2, seed=1)
+    yield "field influence", db.influence(field)
+    yield "field variation", db.variation(field, sweeps)
+    yield "field diagnosis", db.diagnose(field)
 
 
 VALUES = dict(values())
@@ -104,6 +116,12 @@ def test_pages_say_what_matters():
     assert "without any bound" in read_html(VALUES["samples"])
     assert f"yes {EVIL}: 0." in read_html(VALUES["samples"])
     assert "tolerance" in read_html(VALUES["plan"])
+    assert "not settled" in read_html(VALUES["coalescence"])
+    assert f"yes {EVIL}: 0." in read_html(VALUES["exact draws"])
+    assert f"c = yes {EVIL}" in read_html(VALUES["queries"])
+    assert "12 more queries" in read_html(VALUES["queries"])
+    assert "labels of the model" in read_html(VALUES["queries"])
+    assert "deviation" in read_html(VALUES["field samples"])
 
 
 def test_bars_show_the_value_and_its_interval():
@@ -113,3 +131,108 @@ def test_bars_show_the_value_and_its_interval():
     assert 'aria-label="0.25, between 0.2 and 0.4"' in page
     outside = card("x", (), ("bar",), [[Bar(1.5, -1.0, 2.0)]])
     assert "width: 100.00%" in outside
+
+
+# -- marginals on the graph --------------------------------------------------------------------
+
+
+def sprinkler():
+    return db.FactorGraph(
+        [2, 2, 2],
+        [((0,), np.log([0.2, 0.8])), ((0, 1), np.log([[0.1, 0.9], [0.5, 0.5]])),
+         ((0, 1, 2), np.log([[[0.9, 0.1], [0.8, 0.2]], [[0.7, 0.3], [0.1, 0.9]]]))],
+        labels=["rain", "sprinkler", "grass"],
+        state_names=[("yes", "no"), ("on", "off"), ("wet", "dry")],
+    )  # fmt: skip
+
+
+def test_small_networks_are_drawn_with_their_marginals():
+    answer = db.estimate(sprinkler(), ["rain", "sprinkler"], evidence={"grass": "wet"})
+    page = answer._repr_html_()
+    assert page.count("<polygon") == 3  # an arrow from each parent
+    assert "observed: wet" in page
+    assert f">{answer['rain'].mean[0]:.3f}</text>" in page
+    soft = db.estimate(sprinkler(), "rain", evidence={"grass": {"wet": 0.9, "dry": 0.2}})._repr_html_()
+    assert "soft evidence" in soft
+    assert "grass: wet 0.9 / dry 0.2" in soft
+    undirected = db.estimate(db.Ising.grid(3, 3, couplings=0.1), [4])._repr_html_()
+    assert undirected.count("<line") == 12
+    assert "<polygon" not in undirected
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (db.Ising.grid(6, 6, couplings=0.1), [0]),
+        (db.Ising.grid(3, 3, couplings=0.1), db.Joint(0, 1)),
+        (db.Ising.grid(10**5, 10**5, couplings=0.1), [0]),
+        (db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]), [0]),
+    ],
+)
+def test_other_graphs_are_not_drawn(model, targets):
+    assert "<svg" not in db.estimate(model, targets, tolerance=0.1)._repr_html_()
+
+
+def test_boxes_do_not_overlap_and_parents_stand_above():
+    page = db.estimate(sprinkler(), "all")._repr_html_()
+    boxes = re.findall(r'<rect x="([-\d.]+)" y="([-\d.]+)" width="168" height="([\d.]+)"', page)
+    places = np.array(boxes, dtype=float)
+    for i in range(3):
+        for j in range(i):
+            apart_x = abs(places[i, 0] - places[j, 0]) >= 168
+            apart_y = abs(places[i, 1] - places[j, 1]) >= max(places[i, 2], places[j, 2])
+            assert apart_x or apart_y
+    rain, sprinkler_box, grass = places[:, 1]
+    assert rain < sprinkler_box < grass
+
+
+def test_the_report_is_shown_in_its_place(tmp_path):
+    answer = db.estimate(evil_model(), "b", evidence={"c": "no"})
+    page = answer.report()
+    frame = page._repr_html_()
+    assert frame.startswith("<iframe title=")
+    assert 'sandbox="allow-scripts"' in frame
+    assert "<script>" not in frame  # the page is an attribute
+    page.save(tmp_path / "page.html")
+    answer.report(tmp_path / "same.html", model=answer.asked.model, diagnosis=False)
+    assert (tmp_path / "page.html").read_text() == (tmp_path / "same.html").read_text() == page.html
+    assert repr(page).startswith("Page('P(b = yes")
+
+
+# -- a real kernel -----------------------------------------------------------------------------
+
+CELLS = """
+import matplotlib.pyplot as plt
+import dobrushin as db
+model = db.Ising.grid(3, 3, couplings=0.1)
+answer = db.estimate(model, [0])
+---
+db.plots.marginals(answer)
+---
+ax = db.plots.influence(db.influence(model)); plt.show()
+---
+answer
+---
+answer.report()
+"""
+
+
+def test_a_kernel_shows_plots_answers_and_reports():
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in CELLS.split("---")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    last, shown, card_of, report = ([output.get("data", {}) for output in cell.outputs] for cell in notebook.cells[1:])
+    assert any("image/png" in data for data in last)
+    assert any("image/png" in data for data in shown)
+    assert "<svg" in card_of[0]["text/html"]
+    assert "<iframe" in report[0]["text/html"]
+
+
+def test_pyplot_knows_figures_where_it_is_used():
+    from matplotlib import pyplot as plt
+
+    ax = db.plots.marginals(db.estimate(sprinkler(), "all"))
+    assert plt.get_fignums() == [ax.figure.number]

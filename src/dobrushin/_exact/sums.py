@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,14 @@ from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.html import card
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
+from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
 
+# Variables that a notebook shows.
+_SHOWN = 20
 # States of the variables, by label.
 Evidence = Mapping[Any, Any]
 
@@ -46,6 +51,14 @@ class MostLikely:
     states: dict[Hashable, Any]
     log_density: float
     error: float
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(str(label), str(state)) for label, state in islice(self.states.items(), _SHOWN)]
+        more = len(self.states) - len(rows)
+        note = f"{more:,} more variables." if more else ""
+        facts = [("log-density", f"{self.log_density:.6g}, and none is larger by more than {rounded_up(self.error)}")]
+        return card("Most likely state", facts, ("variable", "state"), rows, note)
 
 
 @watched("planning")

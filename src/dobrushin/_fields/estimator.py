@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Choice, Method, Plan
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
@@ -61,7 +62,7 @@ def estimate_field(
     del progress  # `watched` reads it
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
     query = _read(model, targets, tolerance, confidence, evidence, method, budget, time)
-    return methods.answer(_choose(query), sequence, running)
+    return replace(methods.answer(_choose(query), sequence, running), asked=Asked(model, {}))
 
 
 @version_of("plan", GaussianField)

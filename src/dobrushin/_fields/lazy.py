@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._fields.query import FieldQuery
 from dobrushin._fields.questions import FieldEvent, FieldMean, FieldReader
@@ -32,6 +33,7 @@ class LazyGrid(Model):
     """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
 
     is_whole = False
+    is_discrete = False
 
     def __init__(
         self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
@@ -120,7 +122,8 @@ def estimate_lazy(
         raise ArgumentError("estimate", "evidence", "None for a field by a function", options["evidence"])
     if options.get("proof") is not None or options.get("verify"):
         raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", options["proof"])
-    return methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
+    answer = methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
+    return replace(answer, asked=Asked(model, {}))
 
 
 @version_of("plan", LazyGrid)

@@ -25,11 +25,13 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import version_of
+from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.running import Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin._variation import read_objective
 from dobrushin.errors import ArgumentError, CertificateError, SamplingInterrupted, WorkerError, how_to_go_on
 
+_SHOWN = 10  # variables, in a notebook
 _TOO_LARGE = "Keep fewer variables (record=), or draw in several calls."
 _TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
 
@@ -42,6 +44,20 @@ class FieldSamples(Samples):
 
     def marginals(self) -> NDArray[np.float64]:
         raise ArgumentError("Samples.marginals", "samples", "of discrete variables", got="states of a field")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: means and standard deviations."""
+        facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("seed", str(self.seed))]
+        rows = []
+        if self.states is not None and self.chains:
+            draws = self.states.reshape(-1, len(self.variables))[:, :_SHOWN]
+            numbers = zip(self.variables, draws.mean(axis=0), draws.std(axis=0), strict=False)
+            rows = [(str(label), f"{mean:.4g}", f"{deviation:.4g}") for label, mean, deviation in numbers]
+        note = "Without any bound on their error: see estimate."
+        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
+        return card(
+            f"Samples of {len(self.variables):,} variables", facts, ("variable", "mean", "deviation"), rows, note
+        )
 
     def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> FieldVariation:
         """The certificate of the scan as it was drawn, from where the chains started."""

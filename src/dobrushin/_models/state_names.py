@@ -38,6 +38,14 @@ class StateNames(NamedTuple):
         return StateNames(own=tuple(self.own[i] for i in positions.tolist()))
 
 
+def call_states(states: NDArray[Any], names: Names | None, spins: bool) -> NDArray[Any]:
+    """States of one variable as people call them: by their names, if there are some."""
+    if names is None:
+        return states
+    digits = states.astype(np.int64)
+    return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if spins else digits]
+
+
 class NamesByLabel(Mapping[Hashable, Names]):
     """The names of the states of a model, by label; variables without names are left out."""
 

@@ -95,7 +95,7 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    is_discrete = model._form.is_discrete
+    is_discrete = model.is_discrete
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
