@@ -233,6 +233,49 @@ def test_wrong_draws_are_caught():
     assert stats.kstest(x, site_law(1.0, 0.0, 0.0, 0.0, -np.inf, np.inf, x)).pvalue < 1e-4
 
 
+def test_strips_hold_the_density_and_places_hold_the_interval():
+    """What the rejection of truncated Gaussians rests on; without the slack, places would cut off what is inside."""
+    edges = np.array(field_draws._EDGES) * field_draws._UNIT
+    kept = np.diff(edges) * np.exp(-0.5 * edges[:-1] ** 2) / field_draws._AREA
+    assert kept.max() <= 1 + 1e-15  # the rectangle is above the density
+    assert kept.min() >= 1 - 0.2 / 2048 + 1e-5  # and accepts at its edge what `_attempt` takes without a look
+    # Between points 1e-5 apart, strips and the polynomial grow by at most 0.01 each.
+    z = np.arange(0.0, 3.7, 1e-5)
+    true = np.interp(z, edges, np.arange(len(edges)))
+    low = np.array([field_draws.lower_place(x) for x in z.tolist()])
+    high = np.array([field_draws.upper_place(x) for x in z.tolist()])
+    assert (np.diff(true) <= 0.0101).all()
+    assert (low <= true - 0.02).all()
+    assert (high >= true + 0.02).all()
+    assert (low + field_draws._SLACK > true).any()  # negative control
+    assert [field_draws.lower_place(-x) for x in z[::100].tolist()] == (-high[::100]).tolist()
+    # The tail is proposed as a whole or not at all.
+    assert set(high[high > field_draws._LAST]) == {field_draws._ALL}
+    assert field_draws.lower_place(-math.inf) == -field_draws._ALL
+    assert field_draws.upper_place(math.inf) == field_draws._ALL
+
+
+def binned(x, low, high):
+    """The p-value of draws from a standard normal on an interval, by bins that are narrow at its ends."""
+    inner = np.linspace(low, high, 60)
+    near = np.array([1e-4, 5e-4, 2e-3])
+    edges = np.unique(np.concatenate([inner, low + near, high - near]))
+    expected = np.diff(stats.norm.cdf(edges)) / (stats.norm.cdf(high) - stats.norm.cdf(low)) * len(x)
+    return stats.chisquare(np.histogram(x, edges)[0], expected * (len(x) / expected.sum())).pvalue
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.3, 2.0), (-4.5, 0.1), (-0.2, 0.2), (3.4, 3.9)])
+def test_truncated_draws_are_right_up_to_the_ends(low, high):
+    x = draws_of((1.0, 0.0, 0.0, 0.0, low, high), count=1_000_000)
+    assert binned(x, low, high) > 1e-6
+
+
+def test_truncated_draws_that_miss_an_end_are_caught():
+    """Negative control: a place that is one strip too high at the lower end."""
+    x = draws_of((1.0, 0.0, 0.0, 0.0, 0.3, 2.0), count=1_000_000)
+    assert binned(x[x > 0.301], 0.3, 2.0) < 1e-6
+
+
 def test_draws_depend_on_the_seed_alone():
     field = db.GaussianField.grid(4, 5, rho=0.8, lower=0.0).poisson({3: 2})
     scan = db.Scan.systematic(20, 100)

@@ -25,7 +25,7 @@ from dobrushin._estimate.method import (
     is_certain,
     read_settings,
 )
-from dobrushin._estimate.nearby import choose_nearby
+from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
@@ -44,6 +44,8 @@ from dobrushin.errors import BudgetError, CertificateError
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
 _LARGE, _FEW = 20_000, 1000
+# In those of so many, sums near the targets are tried before that.
+_MEDIUM = 2000
 # And those whose form would have to be gone through for every target.
 _LARGE_TABLES = 4000
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
@@ -276,6 +278,10 @@ def _choose(
             with contextlib.suppress(CertificateError, BudgetError):
                 return choose_nearby(model, targets, evidence, settings)
             log.info("nothing is certified by what is near the targets: looking at the whole model")
+        elif evidence and _is_medium(model, targets, settings.method):
+            found = choose_at_once(model, targets, evidence, settings)
+            if found is not None:
+                return found
         asked = read_query(model, targets, evidence, settings)
         with carry_estimate(asked):
             query, part = keep_relevant(asked)
@@ -298,5 +304,15 @@ def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> 
         return False
     if (is_indexed and not evidence) or not model.has_parts:
         return False
-    few = not isinstance(targets, Sized) or len(targets) <= _FEW
-    return few and (method == "auto" or METHODS[method].works_nearby)
+    return _are_few(targets) and (method == "auto" or METHODS[method].works_nearby)
+
+
+def _is_medium(model: Model, targets: Any, method: str) -> bool:
+    """Whether sums near the targets are tried before evidence makes a new model: where no evidence is impossible."""
+    if method != "auto" or isinstance(targets, str) or model.n_variables < _MEDIUM or not _are_few(targets):
+        return False
+    return model._form.is_indexed and not model._form.has_zeros and model.has_parts
+
+
+def _are_few(targets: Any) -> bool:
+    return not isinstance(targets, Sized) or len(targets) <= _FEW

@@ -145,7 +145,7 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
     """The plan of a question; `BudgetError` or `CertificateError` where it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
-        cells = math.prod(space.model.cardinalities[positions].tolist())
+        cells = math.prod(space.model._form.sizes_at(positions).tolist())
         if cells > _MOST_CELLS:
             size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
             what = f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up"

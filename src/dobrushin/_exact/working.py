@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,10 @@ class Working:
         self._pool: ThreadPoolExecutor | None = None
         self._report: Callable[[int], None] | None = None
         self._done = 0
-        self._workers = cores() if own_executor() is None else 1
+
+    @cached_property
+    def _workers(self) -> int:
+        return cores() if own_executor() is None else 1
 
     @contextmanager
     def on(self, entries: int) -> Iterator[None]:

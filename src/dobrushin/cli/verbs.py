@@ -159,6 +159,9 @@ def convert(source: Source, output: Path, out: Output) -> int:
 
 def warmup(out: Output) -> int:
     """Compile everything once: later runs load it from the cache."""
+    from dobrushin._shared.compile import compile_always
+
+    compile_always()
     begin = time.monotonic()
     spins = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
     star = db.Ising({(0, i): 0.1 for i in range(1, 10)})
