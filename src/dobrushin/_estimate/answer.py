@@ -20,7 +20,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.extras import require
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import hint, percent, rounded_up
 from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -185,7 +185,8 @@ class Estimate:
         rows = [k for k, other in enumerate(self.targets) if other is target or (is_name and _is_label(other, target))]
         rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
         if not rows:
-            raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
+            near = hint(target, (shown(other) for other in self.targets))
+            raise ArgumentError("Estimate", "target", f"one of the targets that were estimated{near}", target)
         if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
             raise ArgumentError("Estimate", "target", "the target itself, where several have the same name", target)
         states = [self.states[k] for k in rows]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.text import nearest
+from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -181,6 +181,5 @@ def expected_states(model: Model, i: int, value: Any) -> str:
     else:
         shown = nearest(value, names) or list(names[:_MOST_LISTED])
         listed = ", ".join(map(repr, shown)) + ", ..."
-    close = nearest(value, names) if names is not None and len(names) <= _MOST_LISTED else []
-    hint = f" (the nearest is {close[0]!r})" if close else ""
-    return f"one of the states {listed} of {model.labels[i]!r}{hint}"
+    close = hint(value, names) if names is not None and len(names) <= _MOST_LISTED else ""
+    return f"one of the states {listed} of {model.labels[i]!r}{close}"
