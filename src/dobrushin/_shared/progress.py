@@ -74,7 +74,7 @@ def _duration(seconds: float) -> str:
     Examples
     --------
     >>> _duration(12.3), _duration(200), _duration(10_000)
-    ('12 s', '3 min 20 s', '2 h 47 min')
+    ('12 s', '3 min 20 s', '2 h 46 min')
     """
     whole = round(seconds)
     if whole < 60:
