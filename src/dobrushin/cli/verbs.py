@@ -20,8 +20,9 @@ from dobrushin.cli.writing import check_file, check_model, check_plot, write_tab
 
 def inspect(source: Source, out: Output) -> int:
     """What can be certified about a model."""
-    diagnosis = db.diagnose(source.read_given())
-    out.show("inspect", diagnosis.to_dict(), lambda: Text(str(diagnosis)))
+    model = source.read_given()
+    diagnosis = db.diagnose(model)
+    out.show("inspect", {"fingerprint": model.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
     return CERTIFIED
 
 
