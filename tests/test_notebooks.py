@@ -1,7 +1,9 @@
 """Results as notebooks show them: complete, escaped, well formed, and without colours of their own."""
 
+import importlib.util
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import dobrushin as db
 from dobrushin._shared.html import Bar, card
 
+DOCS = Path(__file__).parent.parent / "docs"
 EVIL = '<script>alert("x")</script>&'
 
 
@@ -201,34 +204,40 @@ def test_the_report_is_shown_in_its_place(tmp_path):
 
 # -- a real kernel -----------------------------------------------------------------------------
 
-CELLS = """
-import matplotlib.pyplot as plt
-import dobrushin as db
-model = db.Ising.grid(3, 3, couplings=0.1)
-answer = db.estimate(model, [0])
----
-db.plots.marginals(answer)
----
-ax = db.plots.influence(db.influence(model)); plt.show()
----
-answer
----
-answer.report()
-"""
+
+def kinds(notebook):
+    """What the cells of a notebook show, but for progress, which depends on how long it takes."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        [
+            sorted(output["data"])
+            for output in cell.outputs
+            if output.output_type == "execute_result" or "image/png" in output["data"]
+        ]
+        for cell in cells
+    ]
 
 
-def test_a_kernel_shows_plots_answers_and_reports():
+def test_the_tutorial_runs_and_shows_what_is_stored():
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    cells = [nbformat.v4.new_code_cell(text.strip()) for text in CELLS.split("---")]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    last, shown, card_of, report = ([output.get("data", {}) for output in cell.outputs] for cell in notebook.cells[1:])
-    assert any("image/png" in data for data in last)
-    assert any("image/png" in data for data in shown)
-    assert "<svg" in card_of[0]["text/html"]
-    assert "<iframe" in report[0]["text/html"]
+    spec = importlib.util.spec_from_file_location("make_notebook", DOCS / "make_notebook.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    notebook, stored = maker.make(), nbformat.read(maker.PATH, as_version=4)
+    assert [cell.source for cell in notebook.cells] == [cell.source for cell in stored.cells]
+    long = next(cell for cell in stored.cells if "coalescence" in cell.source)
+    assert "<progress" in long.outputs[0]["data"]["text/html"]  # a call of about ten seconds
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("64 * 40", "64")
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    assert kinds(notebook) == kinds(stored)
+    cells = {cell.source.split("\n")[-1]: cell.get("outputs") for cell in notebook.cells}
+    assert "<svg" in cells["answer"][0]["data"]["text/html"]
+    assert "<iframe" in cells["answer.report()"][0]["data"]["text/html"]
+    for line in ("db.plots.marginals(answer)", "plt.show()"):
+        assert any("image/png" in output["data"] for output in cells[line])
 
 
 def test_pyplot_knows_figures_where_it_is_used():

@@ -54,7 +54,9 @@ def describe(model: Model) -> list[tuple[str, str]]:
 
 
 def _describe_states(model: Model) -> tuple[str, str]:
-    sizes = (int(model.cardinalities.min()), int(model.cardinalities.max()))
+    each = model.cardinalities
+    each = each[:1] if each.strides == (0,) else each  # of a model of any size, the same for all
+    sizes = (int(each.min()), int(each.max()))
     states = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
     called = ", ".join(map(str, model._called(0)[:8])) + (", ..." if len(model._called(0)) > 8 else "")
     return "states", f"{states}; those of {model.labels[0]}: {called}"
