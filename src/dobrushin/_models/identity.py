@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._shared.arrays import without_repeats
+
 if TYPE_CHECKING:
     from dobrushin._models.model import Model
 
@@ -54,8 +56,7 @@ def describe(model: Model) -> list[tuple[str, str]]:
 
 
 def _describe_states(model: Model) -> tuple[str, str]:
-    each = model.cardinalities
-    each = each[:1] if each.strides == (0,) else each  # of a model of any size, the same for all
+    each = without_repeats(model.cardinalities)
     sizes = (int(each.min()), int(each.max()))
     states = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
     called = ", ".join(map(str, model._called(0)[:8])) + (", ..." if len(model._called(0)) > 8 else "")

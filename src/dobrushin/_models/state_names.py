@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import without_repeats
 from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
@@ -90,7 +91,7 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
     items = list(value)
     if items and all(item is None or isinstance(item, list | tuple) for item in items):
         return _read_list(items, model, function)
-    sizes = model.cardinalities
+    sizes = without_repeats(model.cardinalities)
     if (other := sizes != len(items)).any():
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
