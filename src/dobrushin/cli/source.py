@@ -115,14 +115,17 @@ def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None
     return [_label(model, part, "--target") for part in parts]
 
 
-def read_event(model: db.Model, text: str) -> db.Exceeds:
-    """The probability that a variable of a field exceeds a number, written as label>number."""
-    name, _, number = text.rpartition(">")
+def read_question(model: db.Model, text: str) -> Any:
+    """What is asked about a variable of a field: label>number, the probability, or label@level, the quantile."""
+    mark = ">" if ">" in text else "@"
+    name, _, number = text.rpartition(mark)
     try:
-        threshold = float(number)
+        value = float(number)
     except ValueError:
-        raise Usage(f"--target must be a label, or label>number for a field. Got {text!r}.") from None
-    return db.Exceeds(_label(model, name.strip(), "--target"), threshold)
+        message = f"--target must be a label; or label>number or label@level for a field. Got {text!r}."
+        raise Usage(message) from None
+    label = _label(model, name.strip(), "--target")
+    return db.Exceeds(label, value) if mark == ">" else db.Quantile(label, value)
 
 
 def _are_numbers(model: db.Model) -> bool:
