@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -46,6 +47,15 @@ CALLS = {
     "exact.most_likely": lambda model: db.exact.most_likely(model).states,
     "exact.distribution": db.exact.distribution,
     "exact.influence": db.exact.influence,
+    "exact.law": lambda model: db.exact.law(model, SCAN),
+    "Statistic.energy": lambda model: db.estimate(MODEL, db.Statistic.energy(model)).mean,
+    "Statistic.magnetisation": lambda model: db.estimate(MODEL, db.Statistic.magnetisation(model)).mean,
+    "Statistic.total": lambda model: db.estimate(MODEL, db.Statistic.total(model, ["wet"])).mean,
+    "fit": lambda model: db.fit(model, [[1, 1, -1], [-1, 1, 1], [1, -1, -1]], method="exact", iterations=3).parameters,
+    "report": lambda model: (
+        db.estimate(MODEL, "wet", evidence={"sun": 1}).report(model=model, diagnosis=False).html.count("<")
+    ),
+    "plots.scan_map": lambda model: len(db.plots.scan_map(SCAN, model=model).shape),
 }
 
 
@@ -59,6 +69,16 @@ def test_what_takes_a_model_takes_a_path_and_other_libraries(name, tmp_path):
             np.testing.assert_array_equal(answer, expected)
         else:
             assert answer == expected
+
+
+def test_a_path_may_be_that_of_a_field(tmp_path):
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    db.write(field, tmp_path / "field.npz")
+    assert db.estimate(tmp_path / "field.npz", [0]).mean == pytest.approx(db.estimate(field, [0]).mean)
+    assert db.estimate(model=str(tmp_path / "field.npz"), targets=[0]).mean == pytest.approx(
+        db.estimate(field, [0]).mean
+    )
+    assert "in Wasserstein distance" in str(db.diagnose(tmp_path / "field.npz"))
 
 
 def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
@@ -101,6 +121,7 @@ def test_graphs_with_unaries_are_potts_models():
     [
         (3, r"a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx or PyMC\. Got 3"),
         ("asia.bif", r"\(there is no such file\)\. Got 'asia\.bif'"),
+        (str(Path(__file__).with_name("conftst.py")), r"no such file; the nearest is 'conftest\.py'\)"),
         (np.zeros((2, 2)), "must be a model"),
         (nx.DiGraph([(0, 1)]), "an undirected simple graph"),
         (nx.path_graph(2), "whose edges all have the attribute 'weight'"),

@@ -17,6 +17,7 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.headline import given_words, visible_numbers
 from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
@@ -39,6 +40,7 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
@@ -133,6 +135,21 @@ class Estimates:
         table = pandas.concat(frames, ignore_index=True)
         table.insert(0, "query", np.repeat(sorted(self.answers), [len(frame) for frame in frames]))
         return table
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a line for each query."""
+        rows = []
+        for k in visible_numbers(len(self)):
+            evidence = self.queries[k][1] or {}
+            answer = self.answers.get(k)
+            result = str(self.errors.get(k, "not answered")) if answer is None else answer.headline
+            if answer is not None and answer.asked is not None:
+                evidence = answer.asked.evidence
+            rows.append([str(k), given_words(evidence), result])
+        if len(rows) < len(self):
+            rows.insert(len(rows) // 2, ["...", "", f"{len(self) - len(rows)} more queries"])
+        heading = f"{len(self.answers):,} of {len(self):,} queries answered"
+        return card(heading, [("seed", str(self.seed))], ("query", "given", "answer"), rows)
 
     def __str__(self) -> str:
         lines = [f"Estimates: {len(self.answers)} of {len(self.queries)} queries answered"]

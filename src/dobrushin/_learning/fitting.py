@@ -53,7 +53,7 @@ def fit(
 
     Parameters
     ----------
-    model : Ising, Potts, PairwiseMRF or list of edges
+    model : Ising, Potts, PairwiseMRF, what stands for one (see `estimate`), or list of edges
         Which variables are joined by edges, and where to start: at the model's parameters, or at 0 on a list of edges
         (pairs of column numbers or names).
     data : array of shape (observations, variables), or pandas DataFrame

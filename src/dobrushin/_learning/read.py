@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
+from dobrushin._models.sources import as_model, read_source
 from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.running import kept_seed
@@ -94,6 +96,7 @@ def read_problem(
 ) -> tuple[Structure, NDArray[np.int64]]:
     """The structure, and observations of shape (rows, variables) in the order of its labels."""
     check.choice(learn, ("all", "edges", "unaries"), "fit", "learn")
+    source = as_model(source, "fit") if isinstance(source, str | os.PathLike) else read_source(source)
     names = list(data.columns) if hasattr(data, "columns") else None
     array = check.real_array(_number_states(data, source), "fit", "data")
     if array.ndim != 2 or not len(array):

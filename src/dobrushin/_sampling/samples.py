@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._models.state_names import StateNames
+from dobrushin._models.state_names import StateNames, call_states
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
@@ -175,10 +175,7 @@ class Samples:
         """
         states = self._draws("called")[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
-        if names is None:
-            return states
-        digits = states.astype(np.int64)
-        return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if self.spins else digits]
+        return call_states(states, names, self.spins)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""

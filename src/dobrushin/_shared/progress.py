@@ -74,7 +74,7 @@ def _duration(seconds: float) -> str:
     Examples
     --------
     >>> _duration(12.3), _duration(200), _duration(10_000)
-    ('12 s', '3 min 20 s', '2 h 47 min')
+    ('12 s', '3 min 20 s', '2 h 46 min')
     """
     whole = round(seconds)
     if whole < 60:
@@ -190,7 +190,7 @@ def _place(wanted: bool | None) -> Callable[[], Display] | None:
     """Where to show progress; None for nowhere."""
     if wanted is not None and not wanted:
         return None
-    if _is_notebook():
+    if is_notebook():
         return Notebook
     stream = sys.stderr
     if stream is None:
@@ -201,7 +201,7 @@ def _place(wanted: bool | None) -> Callable[[], Display] | None:
     return None if wanted is None else lambda: Log(stream)
 
 
-def _is_notebook() -> bool:
+def is_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     get = getattr(shell, "get_ipython", None)

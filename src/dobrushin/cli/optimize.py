@@ -33,7 +33,7 @@ def run(
     if tolerance is not None:
         results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
     else:
-        methods = ("paper", "best") if model._form.is_discrete else ("best",)
+        methods = ("paper", "best") if model.is_discrete else ("best",)
         results = {method: _scans(model, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
     scans = [
@@ -55,7 +55,7 @@ def run(
 
 
 def _scans(model: db.Model, method: str, steps: int, targets: Any) -> dict[str, db.ScanResult]:
-    influence = db.influence(model, method=method) if model._form.is_discrete else model
+    influence = db.influence(model, method=method) if model.is_discrete else model
     n = model.n_variables
     uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
     greedy = db.greedy_scan(influence, targets, steps=steps)

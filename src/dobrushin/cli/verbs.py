@@ -20,8 +20,9 @@ from dobrushin.cli.writing import check_file, check_model, check_plot, write_tab
 
 def inspect(source: Source, out: Output) -> int:
     """What can be certified about a model."""
-    diagnosis = db.diagnose(source.read_given())
-    out.show("inspect", diagnosis.to_dict(), lambda: Text(str(diagnosis)))
+    model = source.read_given()
+    diagnosis = db.diagnose(model)
+    out.show("inspect", {"fingerprint": model.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
     return CERTIFIED
 
 
@@ -95,7 +96,7 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    is_discrete = model._form.is_discrete
+    is_discrete = model.is_discrete
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
