@@ -1,7 +1,7 @@
 """Other libraries: their models as ours and ours as theirs, one file here per library.
 
 SciPy matrices need no adapter: models are built from them. What is here is also done where a model is asked for:
-``estimate(bqm, ...)`` reads it. Engines that sample by themselves, such as PyMC, have modules of their own. Each
+``estimate(bqm, ...)`` reads it. Engines that sample by themselves, PyMC and thrml, have modules of their own. Each
 library is imported when one of its names here is first used, and missed with one sentence that says what to install.
 """
 
@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin.adapters import pymc
+    from dobrushin.adapters import pymc, thrml
     from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
     from dobrushin.adapters.networkx import from_networkx
     from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
@@ -27,7 +27,7 @@ _HOME = {
     "to_dimod": "dimod",
 }
 
-_MODULES = ("pymc",)
+_MODULES = ("pymc", "thrml")
 
 __all__ = [
     "CertifiedInference",
@@ -37,6 +37,7 @@ __all__ = [
     "from_pgmpy",
     "from_pyagrum",
     "pymc",
+    "thrml",
     "to_dimod",
 ]
 
