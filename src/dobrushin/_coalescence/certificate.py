@@ -21,6 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Lost, Trouble
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
@@ -163,7 +164,7 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -21,6 +21,7 @@ from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.options import Backend
 from dobrushin._shared.running import BACKENDS
 from dobrushin.errors import ArgumentError
 
@@ -48,7 +49,7 @@ class MostLikely:
 
 
 def marginals(
-    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool = False
+    model: Model, *, memory_limit: float | str | None = None, backend: Backend = "auto", progress: bool = False
 ) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
@@ -96,7 +97,7 @@ def log_partition(
     *,
     evidence: Evidence | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     progress: bool = False,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.

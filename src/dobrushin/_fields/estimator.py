@@ -21,6 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import MOST_SECONDS, read_running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
@@ -41,10 +42,10 @@ def estimate_field(
     confidence: float = 0.99,
     evidence: Mapping[Any, float] | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -72,7 +73,7 @@ def plan_field(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     evidence: Mapping[Any, float] | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
 ) -> Plan:

@@ -22,6 +22,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import EstimateMethod
 from dobrushin._shared.running import PLAIN
 from dobrushin.errors import ArgumentError
 
@@ -112,8 +113,8 @@ def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
 @version_of("estimate", LazyGrid)
 @guard_memory
 def estimate_lazy(
-    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
-    **options: Any,
+    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99,
+    method: EstimateMethod = "auto", **options: Any,
 ) -> Estimate:  # fmt: skip
     """`estimate` of a grid by a function: a region around each target is solved."""
     if options.get("evidence"):
@@ -126,8 +127,8 @@ def estimate_lazy(
 @version_of("plan", LazyGrid)
 @guard_memory
 def plan_lazy(
-    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
-    **options: Any,
+    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99,
+    method: EstimateMethod = "auto", **options: Any,
 ) -> Plan:  # fmt: skip
     """`plan` of a grid by a function."""
     del options

@@ -26,6 +26,7 @@ from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import version_of
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.running import Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin._variation import read_objective
 from dobrushin.errors import ArgumentError, CertificateError, SamplingInterrupted, WorkerError, how_to_go_on
@@ -65,8 +66,8 @@ def sample_field(
     seed: int | np.random.SeedSequence | None = None,
     initial: Any = None,
     record: Any = None,
-    kernel: str | None = None,
-    backend: str = "auto",
+    kernel: KernelName | None = None,
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dobrushin.adapters import pymc, thrml
-    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
+    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod, to_sampleset
     from dobrushin.adapters.networkx import from_networkx
-    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
-    from dobrushin.adapters.pyagrum import from_pyagrum
+    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy, to_pgmpy
+    from dobrushin.adapters.pyagrum import from_pyagrum, to_pyagrum
 
 _HOME = {
     "CertifiedInference": "pgmpy",
@@ -25,6 +25,9 @@ _HOME = {
     "from_pgmpy": "pgmpy",
     "from_pyagrum": "pyagrum",
     "to_dimod": "dimod",
+    "to_pgmpy": "pgmpy",
+    "to_pyagrum": "pyagrum",
+    "to_sampleset": "dimod",
 }
 
 _MODULES = ("pymc", "thrml")
@@ -39,6 +42,9 @@ __all__ = [
     "pymc",
     "thrml",
     "to_dimod",
+    "to_pgmpy",
+    "to_pyagrum",
+    "to_sampleset",
 ]
 
 
