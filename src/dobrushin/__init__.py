@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
-    from dobrushin._fields import Between, Exceeds, GaussianField
+    from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -85,6 +85,7 @@ _HOME = {
     "PairwiseMRF": "_models",
     "Plan": "_estimate",
     "Potts": "_models",
+    "Quantile": "_fields",
     "Record": "_sampling",
     "Samples": "_sampling",
     "SamplingInterrupted": "errors",
@@ -149,6 +150,7 @@ __all__ = [
     "PairwiseMRF",
     "Plan",
     "Potts",
+    "Quantile",
     "Record",
     "Samples",
     "SamplingInterrupted",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, visible_rows
+from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_rows
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
@@ -179,6 +179,12 @@ class Estimate:
     def half_width(self) -> NDArray[np.float64]:
         """Half the width of each interval: at most the tolerance, unless something stopped the run."""
         return (self.upper - self.lower) / 2
+
+    @property
+    def widest(self) -> float:
+        """The largest half-width of all rows but quantiles, whose tolerance is a probability."""
+        rows = np.array([not self.plan.kind or noun(self, row) != "quantile" for row in range(len(self))])
+        return float(self.half_width.max(where=rows, initial=0.0))
 
     def __getitem__(self, target: Hashable | Target) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._estimate.targets import Statistic, Target, shown
+from dobrushin._estimate.targets import Target, shown
 from dobrushin._shared.html import Bar, card
 from dobrushin._shared.text import percent, rounded_up
 
@@ -53,7 +53,7 @@ def _sureness(answer: Estimate, several: bool) -> str:
         return f"{words} about chance alone; {_NOT_CERTIFIED}"
     if answer.plan.is_certain:
         words = ", for certain"
-    if answer.half_width.max() <= answer.plan.tolerance:
+    if answer.widest <= answer.plan.tolerance:
         return f"{words}; proved, not diagnosed"
     why = f"stopped by {answer.stopped_by}; " if answer.stopped_by else ""
     return f"{words}; proved, not diagnosed ({why}the tolerance {answer.plan.tolerance:g} was not reached)"
@@ -70,11 +70,8 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int) -> str:
     target, state = answer.targets[row], answer.states[row]
-    if answer.plan.kind:
-        return f"E({shown(target)})" if _is_mean(answer, row) else f"P({shown(target)})"
-    if state is not None:
-        return f"P({shown(target)} = {state})"
-    return f"P({target.name})" if isinstance(target, Statistic) and target.is_event else f"E({shown(target)})"
+    name = shown(target) if state is None or answer.plan.kind else f"{shown(target)} = {state}"
+    return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), str(name))
 
 
 def _value(answer: Estimate, row: int) -> str:
@@ -87,18 +84,17 @@ def _value(answer: Estimate, row: int) -> str:
 
 def _count(answer: Estimate) -> str:
     """What there are so many of."""
-    means = sum(_is_mean(answer, row) for row in range(len(answer)))
-    probabilities = len(answer) - means
-    parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
-    return " and ".join(parts)
+    nouns = [noun(answer, row) for row in range(len(answer))]
+    plural = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
+    return " and ".join(f"{nouns.count(one):,} {many}" for one, many in plural.items() if one in nouns)
 
 
-def _is_mean(answer: Estimate, row: int) -> bool:
-    """Whether a row is a mean and not a probability; labels of fields ask for means."""
+def noun(answer: Estimate, row: int) -> str:
+    """What a row is: a probability, a mean, a quantile; labels of fields ask for means."""
     target = answer.targets[row]
-    if isinstance(target, Statistic):
-        return not target.is_event
-    return bool(answer.plan.kind) and not isinstance(target, Target)
+    if isinstance(target, Target):
+        return target.noun
+    return "mean" if answer.plan.kind else "probability"
 
 
 def visible_rows(answer: Estimate) -> list[int]:
@@ -114,7 +110,7 @@ def estimate_card(answer: Estimate) -> str:
     for k in visible:
         bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
         numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
-        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and not _is_mean(answer, k)
+        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
         bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
         state = "" if answer.states[k] is None else str(answer.states[k])
         rows.append([str(shown(answer.targets[k])), state, bar, *numbers, bias])

@@ -41,7 +41,8 @@ from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Backend, EstimateMethod
-from dobrushin._shared.running import BACKENDS, Running, kept_seed, progress_bar, read_time, seed_sequence
+from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Estimates:
     __repr__ = __str__
 
 
+@watched("answering")
 @guard_memory
 def estimate_many(
     model: Model,
@@ -160,7 +162,7 @@ def estimate_many(
     budget: float | None = None,
     backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     finished: Estimates | None = None,
     time: float | None = None,
 ) -> Estimates:
@@ -179,8 +181,8 @@ def estimate_many(
     executor : concurrent.futures.Executor, optional
         Default: one query after the other, each of them on all cores. As planning is Python code, threads gain
         nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     finished : Estimates, optional
         What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
         or that the time ended are tried again.
@@ -213,6 +215,7 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
+    del progress  # `watched` reads it
     model = as_model(model, "estimate_many")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
@@ -231,7 +234,7 @@ def estimate_many(
     errors = _find_unsendable(asked, executor)
     with (
         share((model, settings, sequence), executor, "estimate_many") as shared,
-        progress_bar(bool(progress), len(asked), "answering", "queries") as report,
+        bar(len(asked), "answering", "queries") as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)

@@ -20,6 +20,11 @@ class Target(ABC):
     """What can be asked besides the marginal of one variable, which is asked for by its label."""
 
     @property
+    def noun(self) -> str:
+        """What the answer is: a probability, a mean, a quantile."""
+        return "probability"
+
+    @property
     @abstractmethod
     def shown(self) -> str:
         """How tables call it."""
@@ -57,6 +62,10 @@ class TargetReader(ABC):
     def read_interval(self, event: Target) -> Any:
         """The question behind the probability of an interval: of fields only."""
         raise ArgumentError("estimate", "targets", "about a field where it is Exceeds or Between", event.shown)
+
+    def read_quantile(self, quantile: Target) -> Any:
+        """The question behind a quantile: of fields only."""
+        raise ArgumentError("estimate", "targets", "about a field where it is a Quantile", quantile.shown)
 
 
 class Joint(Target):
@@ -159,6 +168,10 @@ class Statistic(Target):
         fine = fine and (0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
         if not fine:
             raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
+
+    @property
+    def noun(self) -> str:
+        return "probability" if self.is_event else "mean"
 
     @property
     def shown(self) -> str:

@@ -47,7 +47,7 @@ def estimate_field(
     memory_limit: float | str | None = None,
     backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
     proof: str | os.PathLike[str] | None = None,
@@ -59,7 +59,8 @@ def estimate_field(
         raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", proof)
     if backend == "cuda":
         raise ArgumentError("estimate", "backend", "'cpu' for a field", backend)
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
     query = _read(model, targets, tolerance, confidence, evidence, method, budget, time)
     return methods.answer(_choose(query), sequence, running)
 

@@ -13,9 +13,9 @@ from dobrushin._estimate import method as methods
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._fields.query import FieldQuery
-from dobrushin._fields.questions import FieldEvent, FieldMean, FieldReader
+from dobrushin._fields.questions import FieldEvent, FieldMean, FieldQuantile, FieldReader
 from dobrushin._fields.solve import Local, System, beyond
-from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.targets import OfOneVariable
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
@@ -102,8 +102,13 @@ class _LazyReader(FieldReader):
     def read_interval(self, event: Any) -> FieldEvent:
         return FieldEvent(self._positions([event.label]), event, False, np.ones(1))
 
+    def read_quantile(self, quantile: Any) -> FieldQuantile:
+        return FieldQuantile(self._positions([quantile.label]), quantile, np.ones(1), (-np.inf, np.inf))
+
     def read_statistic(self, statistic: Any) -> FieldMean:
-        raise ArgumentError("estimate", "targets", "means, Exceeds or Between of a grid by a function", statistic.name)
+        raise ArgumentError(
+            "estimate", "targets", "means, Exceeds, Between or Quantile of a grid by a function", statistic.name
+        )
 
 
 def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
@@ -140,12 +145,13 @@ def _choose(model: LazyGrid, targets: Any, tolerance: Any, confidence: Any, meth
     source: Any = model
     reader = _LazyReader(source)
     items = list(targets) if check.is_several(targets) else [targets]
-    plain = [item for item in items if not isinstance(item, Exceeds | Between)]
+    plain = [item for item in items if not isinstance(item, OfOneVariable)]
     positions = iter(())
     if plain:
         positions = iter(check.positions(plain, model.labels, None, "estimate", "targets").tolist())
-    events = (Exceeds, Between)
-    asked = [item.ask(reader) if isinstance(item, events) else reader.read_label(next(positions)) for item in items]
+    asked = [
+        item.ask(reader) if isinstance(item, OfOneVariable) else reader.read_label(next(positions)) for item in items
+    ]
     query = FieldQuery(
         source, asked, check.positive(tolerance, "estimate", "tolerance"),
         check.fraction(confidence, "estimate", "confidence"), method, None,

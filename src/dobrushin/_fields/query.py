@@ -98,7 +98,7 @@ def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
         targets = [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels)
-        raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Statistic or {known}", targets)
+        raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Quantile, Statistic or {known}", targets)
     items = list(targets)
     if not items:
         raise ArgumentError("estimate", "targets", "at least one target", items)

@@ -69,7 +69,7 @@ def sample_field(
     kernel: KernelName | None = None,
     backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> FieldSamples:
@@ -81,7 +81,8 @@ def sample_field(
         raise ArgumentError("sample", "kernel", f"None or {FieldKernel.name!r} for a field", kernel)
     if backend == "cuda":
         raise ArgumentError("sample", "backend", "'cpu' for a field", backend)
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
     keep, space = read_record(record), space_of(model)
     if keep.counts:
         raise ArgumentError("sample", "record", "states: those of a field are not counted", got="counts")

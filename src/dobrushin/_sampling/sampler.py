@@ -26,6 +26,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.options import Backend, KernelName
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -110,6 +111,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
+@watched("preparing")
 @by_family
 @guard_memory
 def sample(
@@ -123,7 +125,7 @@ def sample(
     kernel: KernelName | None = None,
     backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> Samples:
@@ -153,8 +155,8 @@ def sample(
         the same.
     executor : concurrent.futures.Executor, optional
         Default: one thread per core.
-    progress : bool
-        Show a bar with rate and time left when attached to a terminal.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists.
     time : number, optional
@@ -195,7 +197,8 @@ def sample(
     chains = check.count(chains, "sample", "chains")
     if kernel is not None:
         check.choice(kernel, list(KERNELS), "sample", "kernel")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
     keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(

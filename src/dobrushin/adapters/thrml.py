@@ -1,4 +1,4 @@
-"""thrml: its energy-based models as ours, and what a schedule of its block Gibbs sampling is worth."""
+"""thrml: its energy-based models as ours, and what a schedule of its block Gibbs sampling is worth. [trusted]"""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from dobrushin._models import Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.progress import watched
 from dobrushin._shared.text import rounded_up
 from dobrushin._variation import inflation, touched_by
 from dobrushin.adapters.thrml_terms import Program, Terms, read_program, terms_of_ebm
 from dobrushin.errors import ArgumentError, CertificateError
+
+__all__ = ["ScheduleCertificate", "certify", "nodes", "read"]
 
 # Sweeps that are looked at for a tolerance.
 _MOST_SWEEPS = 100_000
@@ -29,6 +32,7 @@ _ASSUMPTIONS = (
 )
 
 
+@watched("reading")
 def read(source: Any, clamped: Sequence[Any] | None = None) -> Model:
     """The model of an energy-based model or of a sampling program of thrml.
 
@@ -152,6 +156,7 @@ class ScheduleCertificate:
         return f"ScheduleCertificate({about}: bias at most {bias}, standard error at most {deviation}, {size})"
 
 
+@watched("planning")
 def certify(
     program: Any,
     schedule: Any,

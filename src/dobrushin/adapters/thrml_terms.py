@@ -1,4 +1,4 @@
-"""thrml's energies and programs as terms: products of spins times tables of categories."""
+"""thrml's energies and programs as terms: products of spins times tables of categories. [trusted]"""
 
 from __future__ import annotations
 

@@ -26,8 +26,17 @@ class Source:
             assert self.example is not None  # other verbs require a path
             return self.example()
         if self.path.is_dir():
-            raise Usage(f"MODEL must be a file. {self.path} is a directory.")
+            return self._open()
         return db.read(self.path) if self.beta is None else db.read(self.path, beta=self.beta)
+
+    def _open(self) -> db.Model:
+        """The model in a folder."""
+        assert self.path is not None
+        if not (self.path / "manifest.json").exists():
+            raise Usage(f"MODEL must be a file, or a folder that convert wrote. {self.path} is another directory.")
+        if self.beta is not None:
+            raise Usage(f"--beta is for files of energies, and {self.path} is a folder.")
+        return db.open_model(self.path)
 
     def read_given(self) -> db.Model:
         """The model, given the evidence."""
@@ -104,14 +113,17 @@ def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None
     return [_label(model, part, "--target") for part in parts]
 
 
-def read_event(model: db.Model, text: str) -> db.Exceeds:
-    """The probability that a variable of a field exceeds a number, written as label>number."""
-    name, _, number = text.rpartition(">")
+def read_question(model: db.Model, text: str) -> Any:
+    """What is asked about a variable of a field: label>number, the probability, or label@level, the quantile."""
+    mark = ">" if ">" in text else "@"
+    name, _, number = text.rpartition(mark)
     try:
-        threshold = float(number)
+        value = float(number)
     except ValueError:
-        raise Usage(f"--target must be a label, or label>number for a field. Got {text!r}.") from None
-    return db.Exceeds(_label(model, name.strip(), "--target"), threshold)
+        message = f"--target must be a label; or label>number or label@level for a field. Got {text!r}."
+        raise Usage(message) from None
+    label = _label(model, name.strip(), "--target")
+    return db.Exceeds(label, value) if mark == ">" else db.Quantile(label, value)
 
 
 def _are_numbers(model: db.Model) -> bool:

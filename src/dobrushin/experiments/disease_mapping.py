@@ -23,7 +23,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._fields import Exceeds, GaussianField
 from dobrushin._sampling import sample
 from dobrushin._scan import Scan
-from dobrushin.experiments.drawing import panels
+from dobrushin.experiments.drawing import legend_below, panels
 from dobrushin.experiments.outcome import Finding
 from dobrushin.experiments.store import MissingData, Store
 
@@ -206,8 +206,9 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     left.vlines(places, parts["risk, lower"][order], parts["risk, upper"][order], color="#0072B2", linewidth=1.2)
     left.plot(places, data["long"]["mean"][order], ".", color="#D55E00", markersize=3, label="long run, no guarantee")
     left.axhline(0.0, color="grey", linewidth=0.8)
+    left.set_xlabel("counties, sorted", fontsize=9)
     left.set_title("log relative risk of each county: certified intervals", fontsize=10)
-    left.legend(frameon=False, fontsize=8)
+    legend_below(left)
     where = layout(counties.borders)
     i, j = sparse.coo_array(sparse.triu(counties.borders, k=1)).coords
     for a, b in zip(i, j, strict=True):
