@@ -19,6 +19,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Guide, Rounds
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -37,8 +38,8 @@ def optimize(
     targets: Any = None,
     weights: Any = None,
     tolerance: float | None = None,
-    rounds: int | str = 1,
-    guide: str | None = "auto",
+    rounds: int | Rounds = 1,
+    guide: Guide | None = "auto",
 ) -> ScanResult:
     """Improve a scan for the variables that matter: DoGS, coordinate descent on the Dobrushin variation.
 
