@@ -13,6 +13,11 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"dob
 
 from hypothesis import settings  # noqa: E402
 
+from dobrushin._shared.compile import compile_always  # noqa: E402
+
+# Tests are of compiled kernels; `test_interpret` compares them with their Python.
+compile_always()
+
 # In the background, as some runners start the tests, Ctrl-C is ignored, and so it would be in what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)

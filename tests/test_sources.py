@@ -99,7 +99,7 @@ def test_graphs_with_unaries_are_potts_models():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, r"must be a model, the path of a file, or a model of dimod, pgmpy, pyAgrum or networkx\. Got 3"),
+        (3, r"a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx or PyMC\. Got 3"),
         ("asia.bif", r"\(there is no such file\)\. Got 'asia\.bif'"),
         (np.zeros((2, 2)), "must be a model"),
         (nx.DiGraph([(0, 1)]), "an undirected simple graph"),

@@ -27,6 +27,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53
@@ -291,6 +292,7 @@ class Variation:
         return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
 
 
+@watched("bounding the bias")
 @by_family
 @guard_memory
 def variation(

@@ -21,6 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Lost, Trouble
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
@@ -154,6 +155,7 @@ class Coalescence:
         )
 
 
+@watched("preparing")
 @guard_memory
 def coalescence(
     model: Model,
@@ -165,7 +167,7 @@ def coalescence(
     seed: int | np.random.SeedSequence | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> Coalescence:
@@ -192,8 +194,8 @@ def coalescence(
         Where to draw: with "auto" on an NVIDIA GPU if there is one and the runs are long (extra `cuda`). The draws are
         the same.
     executor : concurrent.futures.Executor, optional
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
         in parts, each of which has a file of its own.)
@@ -236,7 +238,8 @@ def coalescence(
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "coalescence", "confidence")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "coalescence")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "coalescence")
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")

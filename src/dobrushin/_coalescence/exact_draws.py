@@ -23,6 +23,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
@@ -60,6 +61,7 @@ class ExactSamples:
         return f"ExactSamples(draws={draws}, variables={size}, steps={self.steps}, seed={self.seed})"
 
 
+@watched("drawing")
 @guard_memory
 def exact_sample(
     model: Model,

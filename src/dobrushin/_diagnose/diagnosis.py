@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -121,6 +122,19 @@ class Diagnosis:
             *(("try", advice) for advice in self.advice),
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The findings for JSON: lists of objects in the place of pairs and of numbers that are keys."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        about["satisfies_dobrushin"] = self.satisfies_dobrushin
+        about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
+        about["dobrushin"] = [{"sweeps": sweeps, "share": share} for sweeps, share in self.dobrushin.items()]
+        about["coalescence"] = [
+            {"sweeps": sweeps, "share": share, "seconds": about["seconds"][sweeps]}
+            for sweeps, share in self.coalescence.items()
+        ]
+        del about["seconds"]
+        return about
+
     def _repr_html_(self) -> str:
         """For notebooks."""
         return card(f"Diagnosis of {self.model}", self.lines())
@@ -131,6 +145,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
+@watched("looking at the model")
 @by_family
 @guard_memory
 def diagnose(model: Model) -> Diagnosis:

@@ -40,7 +40,8 @@ from dobrushin._shared.executors import (
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import BACKENDS, Running, kept_seed, progress_bar, read_time, seed_sequence
+from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
@@ -144,6 +145,7 @@ class Estimates:
     __repr__ = __str__
 
 
+@watched("answering")
 @guard_memory
 def estimate_many(
     model: Model,
@@ -156,7 +158,7 @@ def estimate_many(
     budget: float | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     finished: Estimates | None = None,
     time: float | None = None,
 ) -> Estimates:
@@ -175,8 +177,8 @@ def estimate_many(
     executor : concurrent.futures.Executor, optional
         Default: one query after the other, each of them on all cores. As planning is Python code, threads gain
         nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     finished : Estimates, optional
         What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
         or that the time ended are tried again.
@@ -209,6 +211,7 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
+    del progress  # `watched` reads it
     model = as_model(model, "estimate_many")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
@@ -227,7 +230,7 @@ def estimate_many(
     errors = _find_unsendable(asked, executor)
     with (
         share((model, settings, sequence), executor, "estimate_many") as shared,
-        progress_bar(bool(progress), len(asked), "answering", "queries") as report,
+        bar(len(asked), "answering", "queries") as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)

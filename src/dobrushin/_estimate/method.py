@@ -468,16 +468,23 @@ def _refuse_long(method: Method, needed: int) -> None:
         raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
 
 
+def ask_at_once(query: Query) -> Method | None:
+    """The first proposal that those before it could not be better than, if there is one."""
+    for method in METHODS.values():
+        if method.in_auto:
+            with current().part(method.share):
+                proposal = method.propose_at_once(query)
+            if proposal is not None:
+                return proposal
+    return None
+
+
 def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
-    choice = Choice()
+    choice = Choice(best=ask_at_once(query))
     asked = [method for method in METHODS.values() if method.in_auto]
-    for k, method in enumerate(asked):
-        with current().part(method.share):
-            choice.best = method.propose_at_once(query)
-        if choice.best is not None:
-            asked = asked[k + 1 :]  # those before it would not be better
-            break
+    if choice.best is not None:
+        asked = asked[asked.index(type(choice.best)) + 1 :]  # those before it would not be better
     for method in asked:
         try:
             with current().part(method.share if method is not asked[-1] else 1.0):

@@ -21,6 +21,7 @@ from dobrushin._models.forms import ImpossibleEvidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
 from dobrushin.errors import ArgumentError
 
@@ -47,8 +48,9 @@ class MostLikely:
     error: float
 
 
+@watched("planning")
 def marginals(
-    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool = False
+    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool | None = None
 ) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
@@ -61,8 +63,8 @@ def marginals(
         before any is made. Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
         Where to sum. "auto" takes a GPU for large sums if there is one.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -83,21 +85,23 @@ def marginals(
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
+    del progress  # `watched` reads it
     model = as_model(model, "exact.marginals")
     tables, limit = _read(model, memory_limit, "exact.marginals", backend)
-    working = Working(progress=progress)
+    working = Working()
     groups = [(v,) for v in range(model.n_variables)]
     plan = plan_sums(tables, groups, limit, working)
     return plan.run(tables, "exact.marginals", working=working, limit=limit, backend=backend).marginals
 
 
+@watched("planning")
 def log_partition(
     model: Model,
     *,
     evidence: Evidence | None = None,
     memory_limit: float | str | None = None,
     backend: str = "auto",
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
 
@@ -135,15 +139,21 @@ def log_partition(
     >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
+    del progress  # `watched` reads it
     model = as_model(model, "exact.log_partition")
     tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
     given = _read_digits(model, evidence, "exact.log_partition")
-    working = Working(progress=progress)
+    working = Working()
     return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit, backend)
 
 
+@watched("planning")
 def most_likely(
-    model: Model, *, evidence: Evidence | None = None, memory_limit: float | str | None = None, progress: bool = False
+    model: Model,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | str | None = None,
+    progress: bool | None = None,
 ) -> MostLikely:
     """The joint state of the largest probability (MPE), by variable elimination with maxima.
 
@@ -174,6 +184,7 @@ def most_likely(
     >>> db.exact.most_likely(model, evidence={2: 1}).states
     {0: -1, 1: -1, 2: 1}
     """
+    del progress  # `watched` reads it
     model = as_model(model, "exact.most_likely")
     tables, limit = _read(model, memory_limit, "exact.most_likely")
     given = _read_digits(model, evidence, "exact.most_likely")
@@ -188,7 +199,7 @@ def most_likely(
         raise impossible
     gap = 0.0
     if rest is not None:
-        working = Working(progress=progress)
+        working = Working()
         plan = plan_sums(rest, [], limit, working)
         try:
             maximum = maximise(plan, rest, "exact.most_likely", working)

@@ -14,13 +14,15 @@ from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import progress_bar, read_time, seed_sequence
+from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.running import read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
 _FORMAT = "dobrushin fit 2"
 
 
+@watched("reading the data")
 @guard_memory
 def fit(
     model: Any,
@@ -42,7 +44,7 @@ def fit(
     initial: Any = None,
     stop: float | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
     time: float | None = None,
@@ -93,8 +95,8 @@ def fit(
         Stop when no coordinate of the gradient is larger. The noise of a coordinate is about 1 / sqrt(chains). Default:
         no such stop; 1e-6 for exact gradients.
     seed : int, SeedSequence or None
-    progress : bool
-        Show a bar when attached to a terminal.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the fit here every few seconds, and go on from it if it exists. The result is that of a fit
         that never stopped. A fit that is done goes on if `iterations` is raised.
@@ -137,6 +139,7 @@ def fit(
     """
     check.choice(method, ("gibbs", "exact"), "fit", "method")
     check.choice(scan, ("certified", "systematic", "uniform"), "fit", "scan")
+    del progress  # `watched` reads it
     chains = check.count(chains, "fit", "chains")
     iterations = check.count(iterations, "fit", "iterations")
     if callback is not None and not callable(callback):
@@ -155,5 +158,5 @@ def fit(
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
         parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
-    with progress_bar(bool(progress), iterations, "fitting") as report:
+    with bar(iterations, "fitting", "steps") as report:
         return ascent.run(iterations, saved, report, callback, deadline)

@@ -162,12 +162,29 @@ class FactorTables(DivisibleForm):
         self._cardinalities = frozen(cardinalities)
         self.scope_start, self.scope = frozen(scope_start), frozen(scope)
         self.table_start, self.table = frozen(table_start), frozen(table)
-        self.stride = frozen(_strides(scope_start, cardinalities[scope]))
-        factor = np.repeat(np.arange(len(scope_start) - 1), np.diff(scope_start))
-        order = np.argsort(scope, kind="stable")
-        self.factor_start = frozen(prefix_sums(np.bincount(scope, minlength=len(cardinalities))))
-        self.factor_of = frozen(factor[order])
-        self.factor_stride = frozen(self.stride[order])
+
+    # What sums do not ask for is made when it is first wanted.
+
+    @cached_property
+    def stride(self) -> NDArray[np.int64]:
+        return frozen(_strides(self.scope_start, self._cardinalities[self.scope]))
+
+    @cached_property
+    def _by_variable(self) -> NDArray[np.int64]:
+        """The places in all scopes, variable by variable."""
+        return np.argsort(self.scope, kind="stable")
+
+    @cached_property
+    def factor_start(self) -> NDArray[np.int64]:
+        return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
+
+    @cached_property
+    def factor_of(self) -> NDArray[np.int64]:
+        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
+
+    @cached_property
+    def factor_stride(self) -> NDArray[np.int64]:
+        return frozen(self.stride[self._by_variable])
 
     @classmethod
     def from_blocks(

@@ -16,7 +16,7 @@ from typing import Any
 from dobrushin._models.model import Model
 from dobrushin.errors import ArgumentError
 
-_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum or networkx"
+_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx or PyMC"
 # Files that were read last, by what they were then.
 _MOST_FILES = 8
 _files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
@@ -44,6 +44,7 @@ SOURCES = {
         Source("pgmpy", "dobrushin.adapters.pgmpy", "from_pgmpy"),
         Source("pyagrum", "dobrushin.adapters.pyagrum", "from_pyagrum"),
         Source("networkx", "dobrushin.adapters.networkx", "from_networkx"),
+        Source("pymc", "dobrushin.adapters.pymc", "read"),
     )
 }
 

@@ -25,7 +25,7 @@ class StateNames(NamedTuple):
     """Names of states by position, in the order of the states; the same for all variables, or each variable's own."""
 
     common: Names | None = None
-    own: tuple[Names | None, ...] = ()  # None where a variable has no names
+    own: Sequence[Names | None] = ()  # None where a variable has no names
 
     def at(self, i: int) -> Names | None:
         """Names of the states of one variable; None if it has none."""
@@ -75,7 +75,7 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
             return None
         known = check.positions(list(value), model.labels, model._lookup, function, "state_names")
         for i, (label, names) in zip(known.tolist(), value.items(), strict=True):
-            own[i] = _read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
+            own[i] = read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
         return StateNames(own=tuple(own))
     if not check.is_several(value):
         raise ArgumentError(function, "state_names", _KINDS, value)
@@ -87,7 +87,7 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
         raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} names", where=where)
-    return StateNames(common=_read_names(items, len(items), function, ""))
+    return StateNames(common=read_names(items, len(items), function, ""))
 
 
 def _read_list(items: list[Any], model: Model, function: str) -> StateNames | None:
@@ -96,14 +96,15 @@ def _read_list(items: list[Any], model: Model, function: str) -> StateNames | No
         raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} entries")
     sizes = model.cardinalities.tolist()
     own = tuple(
-        None if names is None else _read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
+        None if names is None else read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
     )
     if all(names is None for names in own):
         return None
     return StateNames(common=own[0]) if len(set(own)) == 1 else StateNames(own=own)
 
 
-def _read_names(value: Any, size: int, function: str, where: str) -> Names:
+def read_names(value: Any, size: int, function: str, where: str = "") -> Names:
+    """Names of the states of a variable, or of all of them."""
     if not check.is_several(value):
         raise ArgumentError(function, "state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)

@@ -20,6 +20,7 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
@@ -27,6 +28,7 @@ _CONVERGED = 1e-6
 _MOST_ROUNDS = 1000
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def optimize(

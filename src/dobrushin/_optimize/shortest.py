@@ -21,6 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -29,6 +30,7 @@ MOST_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def shortest_scan(

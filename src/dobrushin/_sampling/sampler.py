@@ -25,6 +25,7 @@ from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -109,6 +110,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
+@watched("preparing")
 @guard_memory
 def sample(
     model: Model,
@@ -121,7 +123,7 @@ def sample(
     kernel: str | None = None,
     backend: str = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> Samples:
@@ -151,8 +153,8 @@ def sample(
         the same.
     executor : concurrent.futures.Executor, optional
         Default: one thread per core.
-    progress : bool
-        Show a bar with rate and time left when attached to a terminal.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists.
     time : number, optional
@@ -191,7 +193,8 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(

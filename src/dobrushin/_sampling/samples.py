@@ -159,11 +159,26 @@ class Samples:
         index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
         frame = pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
         for k, label in enumerate(self.variables):
-            if self.state_names is not None and (names := self.state_names.at(k)) is not None:
-                digits = draws[..., k].ravel().astype(np.int64)
-                called = np.array([*names, None], dtype=object)[:-1]
-                frame[label] = called[(digits + 1) // 2 if self.spins else digits]
+            if self.state_names is not None and self.state_names.at(k) is not None:
+                frame[label] = self.called(k)
         return frame
+
+    def called(self, k: int) -> NDArray[Any]:
+        """The kept states of the variable number `k`, chain by chain, by their names where they have some.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
+        >>> db.sample(model, db.Scan.systematic(2, 40), chains=4, seed=1).called(1)
+        array(['yes', 'no', 'no', 'yes'], dtype=object)
+        """
+        states = self._draws("called")[..., k].ravel()
+        names = None if self.state_names is None else self.state_names.at(k)
+        if names is None:
+            return states
+        digits = states.astype(np.int64)
+        return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if self.spins else digits]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""

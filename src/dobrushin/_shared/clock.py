@@ -27,6 +27,12 @@ class _Pauses:
             if self._open == 0:
                 self._total += time.monotonic() - self._since
 
+    @property
+    def current(self) -> float | None:
+        """For how long code has been compiled just now; None where none is."""
+        with self._lock:
+            return time.monotonic() - self._since if self._open else None
+
     def seconds(self, now: float) -> float:
         with self._lock:
             return self._total + (now - self._since if self._open else 0.0)

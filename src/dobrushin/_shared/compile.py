@@ -17,6 +17,7 @@ from numba.core import event
 from numba.misc.appdirs import AppDirs
 
 from dobrushin._shared.clock import PAUSES
+from dobrushin._shared.interpret import CAN_INTERPRET, Interpreted
 from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
@@ -37,6 +38,10 @@ class _Compilation(event.Listener):
 event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
+# A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
+# many seconds in all, some part of what compiling it takes.
+FEW_OPERATIONS = 2**18
+INTERPRETED_SECONDS = 1.0
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -51,6 +56,34 @@ def kernel(function: Callable[..., Any]) -> Any:
         return _interruptible(compiled()(function))
     with _cache_in(folder):
         return _interruptible(compiled(cache=True)(function))
+
+
+def code_for(compiled: Any, operations: float) -> Any:
+    """What to call in the place of a kernel: itself, or its Python where that is sooner done than compiled.
+
+    That is so as long as there is little work, and code is neither loaded nor kept on disk. The results are the same.
+    """
+    if _is_loaded(compiled) or operations > FEW_OPERATIONS:
+        return compiled
+    interpreted = _interpreted(compiled)
+    return compiled if interpreted is None or interpreted.seconds >= INTERPRETED_SECONDS else interpreted
+
+
+def compile_always() -> None:
+    """Interpret nothing from now on: for those who measure or test compiled code, or want it on disk."""
+    global INTERPRETED_SECONDS
+    INTERPRETED_SECONDS = 0.0
+
+
+def _is_loaded(compiled: Any) -> bool:
+    return bool(compiled.overloads)
+
+
+@functools.cache
+def _interpreted(compiled: Any) -> Interpreted | None:
+    """The interpreted kernel; None where a compiled one is on disk."""
+    kept = getattr(compiled._cache, "_cache_file", None)
+    return Interpreted(compiled) if CAN_INTERPRET and not (kept and kept._load_index()) else None
 
 
 def _interruptible(dispatcher: Any) -> Any:

@@ -1,8 +1,8 @@
 """Other libraries: their models as ours and ours as theirs, one file here per library.
 
 SciPy matrices need no adapter: models are built from them. What is here is also done where a model is asked for:
-``estimate(bqm, ...)`` reads it. Each library is imported when one of
-its names here is first used, and missed with one sentence that says what to install.
+``estimate(bqm, ...)`` reads it. Engines that sample by themselves, such as PyMC, have modules of their own. Each
+library is imported when one of its names here is first used, and missed with one sentence that says what to install.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dobrushin.adapters import pymc
     from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
     from dobrushin.adapters.networkx import from_networkx
     from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
@@ -26,6 +27,8 @@ _HOME = {
     "to_dimod": "dimod",
 }
 
+_MODULES = ("pymc",)
+
 __all__ = [
     "CertifiedInference",
     "DobrushinSampler",
@@ -33,11 +36,14 @@ __all__ = [
     "from_networkx",
     "from_pgmpy",
     "from_pyagrum",
+    "pymc",
     "to_dimod",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dobrushin.adapters.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'dobrushin.adapters' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"dobrushin.adapters.{_HOME[name]}"), name)

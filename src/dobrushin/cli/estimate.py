@@ -27,7 +27,13 @@ def show_plan(source: Source, target: Sequence[str], query: dict[str, Any], out:
     """Say what would be done."""
     model = source.read()
     plan = db.plan(model, _targets(source, model, target), evidence=source.read_evidence(model), **query)
-    out.show({"plan": str(plan)}, lambda: Text(str(plan)))
+    about = {
+        "method": plan.method, "certified": plan.is_certified, "certain": plan.is_certain, "reason": plan.reason,
+        "tolerance": plan.tolerance, "confidence": plan.confidence, "bias": plan.bias, "interval": plan.interval,
+        "steps": 0 if plan.scan is None else len(plan.scan), "chains": plan.chains, "kernel": plan.kernel,
+        "updates": plan.updates, "seconds": plan.seconds, "reaches_tolerance": plan.reaches_tolerance,
+    }  # fmt: skip
+    out.show("plan", about, lambda: Text(str(plan)))
     return CERTIFIED if plan.is_certified else NO_CERTIFICATE
 
 
@@ -53,7 +59,7 @@ def run(
         out.note(f"Estimating on {_EXAMPLE}.")
     failure: BaseException | None = None
     try:
-        answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, proof=proof, **query)
+        answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
     except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
         if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise

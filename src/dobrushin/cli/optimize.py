@@ -36,11 +36,11 @@ def run(
         methods = ("paper", "best") if model._form.is_discrete else ("best",)
         results = {method: _scans(model, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
-    about = {
-        name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
-        for name, result in results["best"].items()
-    }
-    out.show(about, lambda: _table(model, results, targets))
+    scans = [
+        {"scan": name, "bound": found.variation.value, "steps": len(found.scan), "vacuous": found.variation.is_vacuous}
+        for name, found in results["best"].items()
+    ]
+    out.show("optimize", {"targets": targets, "scans": scans}, lambda: _table(model, results, targets))
     if save is not None:
         best.scan.save(save)
     if plot is not None:

@@ -26,8 +26,17 @@ class Source:
             assert self.example is not None  # other verbs require a path
             return self.example()
         if self.path.is_dir():
-            raise Usage(f"MODEL must be a file. {self.path} is a directory.")
+            return self._open()
         return db.read(self.path) if self.beta is None else db.read(self.path, beta=self.beta)
+
+    def _open(self) -> db.Model:
+        """The model in a folder."""
+        assert self.path is not None
+        if not (self.path / "manifest.json").exists():
+            raise Usage(f"MODEL must be a file, or a folder that convert wrote. {self.path} is another directory.")
+        if self.beta is not None:
+            raise Usage(f"--beta is for files of energies, and {self.path} is a folder.")
+        return db.open_model(self.path)
 
     def read_given(self) -> db.Model:
         """The model, given the evidence."""

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+_APART = 3.0
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -22,6 +24,17 @@ class Finding:
     holds : bool
     why : str
         Where it does not hold and that is understood: the reason.
+    factor : float
+        What was measured over the paper's number, where both have one. If they are more than three times apart, the
+        verdict says so, whatever else holds.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.outcome import Finding
+    >>> Finding("seconds", "less than a minute: 30", "20", True, factor=20 / 30).verdict
+    'holds'
+    >>> Finding("seconds", "less than a minute: 30", "2", True, factor=2 / 30).verdict
+    'holds, but 15× smaller'
     """
 
     what: str
@@ -29,11 +42,18 @@ class Finding:
     measured: str
     holds: bool
     why: str = ""
+    factor: float = 1.0
 
     @property
     def verdict(self) -> str:
-        """In one word."""
-        return "holds" if self.holds else ("differs" if self.why else "FAILS")
+        """In a word or two."""
+        if not self.holds:
+            return "differs" if self.why else "FAILS"
+        if 1 / _APART <= self.factor <= _APART:
+            return "holds"
+        return (
+            f"holds, but {self.factor:.2g}× larger" if self.factor > 1 else f"holds, but {1 / self.factor:.2g}× smaller"
+        )
 
     @property
     def expected(self) -> bool:
