@@ -13,6 +13,7 @@ certified bound on the bias of any Gibbs scan before sampling, and choose scans 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
@@ -198,7 +199,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"dobrushin.{name}")
     else:
-        raise AttributeError(f"module 'dobrushin' has no attribute {name!r}")
+        # With these, Python's own message names what may have been meant.
+        message = f"module 'dobrushin' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

@@ -34,10 +34,11 @@ from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.deadline import planning_deadline
+from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
@@ -62,10 +63,10 @@ def estimate(
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -179,7 +180,7 @@ def plan(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
 ) -> Plan:
@@ -231,6 +232,19 @@ def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> P
 def require_proofs(model: Any) -> None:
     """Refuse models whose answers have no proofs."""
     del model
+
+
+def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
+    """What `estimate` would do, if that is found in so many seconds; None where there is no way to a guarantee.
+
+    It is looked for as `estimate` looks for it, so that nobody advises against what `estimate` can do.
+    """
+    settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE, "estimate")
+    try:
+        choice, _ = _choose(model, targets, None, settings)
+    except (CertificateError, BudgetError):
+        return None
+    return choice.plan
 
 
 @by_family

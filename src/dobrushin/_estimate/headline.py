@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._estimate.targets import Target, shown
@@ -98,15 +99,30 @@ def noun(answer: Estimate, row: int) -> str:
     return "mean" if answer.plan.kind else "probability"
 
 
-def visible_rows(answer: Estimate) -> list[int]:
-    """The rows that are shown."""
-    rows = list(range(len(answer)))
-    return rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+def visible_numbers(count: int) -> list[int]:
+    """Which of so many are shown."""
+    rows = list(range(count))
+    return rows if count <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
 
 
-def estimate_card(answer: Estimate) -> str:
-    """For notebooks: the headline, probabilities as bars with their intervals, and what it all rests on."""
-    visible = visible_rows(answer)
+def given_words(evidence: Mapping[Any, Any]) -> str:
+    """Evidence in words.
+
+    Examples
+    --------
+    >>> given_words({"rain": "yes", "grass": {"wet": 0.9, "dry": 0.2}})
+    'rain = yes, grass: wet 0.9 / dry 0.2'
+    """
+    parts = []
+    for label, state in islice(evidence.items(), MOST_ROWS):
+        soft = isinstance(state, Mapping)
+        parts.append(f"{label}: {' / '.join(f'{s} {x:g}' for s, x in state.items())}" if soft else f"{label} = {state}")
+    return ", ".join(parts) + (", ..." if len(evidence) > MOST_ROWS else "")
+
+
+def estimate_card(answer: Estimate, picture: str = "") -> str:
+    """For notebooks: the headline, a picture, probabilities as bars with their intervals, and what it all rests on."""
+    visible = visible_numbers(len(answer))
     rows: list[list[Any]] = []
     for k in visible:
         bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
@@ -118,8 +134,7 @@ def estimate_card(answer: Estimate) -> str:
     if len(visible) < len(answer):
         rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence
-    given = ", ".join(f"{label} = {state}" for label, state in list(evidence.items())[:MOST_ROWS])
-    facts = [("given", given + (", ..." if len(evidence) > MOST_ROWS else ""))] if evidence else []
+    facts = [("given", given_words(evidence))] if evidence else []
     columns = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
     why = ("what it rests on", answer.assumptions)
-    return card(headline(answer), facts, columns, rows, answer.footer, why)
+    return card(headline(answer), facts, columns, rows, answer.footer, why, picture)

@@ -221,7 +221,7 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
     moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
     local = errors.place + slope * errors.field
-    largest = float(local.max())
+    largest = max(float(local.max()), 2.0**-900)  # values of finite sets carry no rounding
     moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
     shares = supersolve(moves, local / largest + 1e-6)
     if shares is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
@@ -33,6 +34,7 @@ class LazyGrid(Model):
     """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
 
     is_whole = False
+    is_discrete = False
 
     def __init__(
         self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
@@ -135,7 +137,8 @@ def answer_lazy_query(
 ) -> Estimate:  # fmt: skip
     """`answer_query` of a grid by a function: a region around each target is solved."""
     del from_plan
-    return methods.answer(_choose(model, targets, evidence, settings), sequence, running)
+    answer = methods.answer(_choose(model, targets, evidence, settings), sequence, running)
+    return replace(answer, asked=Asked(model, {}))
 
 
 @version_of("plan_query", LazyGrid)

@@ -59,6 +59,7 @@ class GaussianField(Model):
            [0.5, 0. ]])
     """
 
+    is_discrete = False
     _form: FieldTerms
 
     def __init__(

@@ -291,6 +291,8 @@ class Model:
 
     is_whole: bool = True  # whether the model is made as a whole
 
+    is_discrete: bool = True  # whether its variables have states that are counted
+
     first_radius: int = 8  # how far to look around targets at first, in edges
 
     @property

@@ -25,6 +25,7 @@ from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
@@ -120,8 +121,8 @@ def sample(
     seed: int | np.random.SeedSequence | None = None,
     initial: Any = "uniform",
     record: Any = None,
-    kernel: str | None = None,
-    backend: str = "auto",
+    kernel: KernelName | None = None,
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

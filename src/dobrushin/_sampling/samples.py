@@ -7,14 +7,14 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._models.state_names import StateNames
+from dobrushin._models.state_names import StateNames, call_states
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
@@ -23,6 +23,9 @@ from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas
 
 FORMAT = "dobrushin samples 1"
 # Variables whose shares a notebook shows.
@@ -151,13 +154,13 @@ class Samples:
         data["posterior"].attrs.update(attributes)
         return data
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame: a row for each chain and draw, a column for each variable; states by their names."""
-        pandas = require("pandas", "formats")
+        frames = require("pandas", "formats")
         draws = self._draws("to_dataframe")
         chains, steps, size = draws.shape
-        index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
-        frame = pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
+        index = frames.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
+        frame = frames.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
         for k, label in enumerate(self.variables):
             if self.state_names is not None and self.state_names.at(k) is not None:
                 frame[label] = self.called(k)
@@ -175,10 +178,7 @@ class Samples:
         """
         states = self._draws("called")[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
-        if names is None:
-            return states
-        digits = states.astype(np.int64)
-        return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if self.spins else digits]
+        return call_states(states, names, self.spins)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dobrushin as db
+from dobrushin._shared.text import hint
 from dobrushin.cli.guard import Usage
 
 
@@ -97,7 +98,8 @@ class ScanChoice:
         if self.name in ways:
             return ways[self.name]()
         if not Path(self.name).exists():
-            raise Usage(f"--scan must be {', '.join(ways)} or a file with a scan. Got {self.name!r}.")
+            near = hint(self.name, ways)
+            raise Usage(f"--scan must be {', '.join(ways)} or a file with a scan{near}. Got {self.name!r}.")
         scan = db.Scan.load(self.name)
         return scan if self.steps is None else scan[max(0, len(scan) - self.steps) :]
 

@@ -281,9 +281,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     if data["nuts"] is not None:
         left.plot(places, data["nuts"]["mean"][order], "x", color="#009E73", markersize=3, label="NUTS, no guarantee")
     left.axhline(0.0, color="grey", linewidth=0.8)
-    left.set_xlabel("counties, sorted", fontsize=9)
     left.set_title("log relative risk of each county: certified intervals", fontsize=10)
-    legend_below(left)
     lower, upper = np.exp(_by_level(parts, "lower"))[:, order], np.exp(_by_level(parts, "upper"))[:, order]
     for k, color in enumerate(("#56B4E9", "#0072B2", "#56B4E9")):
         middle.vlines(places, lower[k], upper[k], color=color, linewidth=2.4, label=f"{LEVELS[k]} quantile")
@@ -291,7 +289,10 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     middle.set_yscale("log", base=2)
     middle.yaxis.set_major_formatter("{x:g}")
     middle.set_title("relative risk: certified quantiles at " + ", ".join(map(str, LEVELS)), fontsize=10)
-    middle.set_xlabel("counties, sorted", fontsize=9)
+    for ax in (left, middle):
+        ax.set_xlabel("counties, by their risk", fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+        legend_below(ax)
     where = layout(counties.borders)
     i, j = sparse.coo_array(sparse.triu(counties.borders, k=1)).coords
     for a, b in zip(i, j, strict=True):

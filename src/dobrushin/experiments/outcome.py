@@ -51,9 +51,8 @@ class Finding:
             return "differs" if self.why else "FAILS"
         if 1 / _APART <= self.factor <= _APART:
             return "holds"
-        return (
-            f"holds, but {self.factor:.2g}× larger" if self.factor > 1 else f"holds, but {1 / self.factor:.2g}× smaller"
-        )
+        apart, way = (self.factor, "larger") if self.factor > 1 else (1 / self.factor, "smaller")
+        return f"holds, but {float(f'{apart:.2g}'):g}× {way}"
 
     @property
     def expected(self) -> bool:
