@@ -23,12 +23,12 @@ from dobrushin._estimate.method import (
     carry_estimate,
     choose,
     is_certain,
-    read_settings,
 )
 from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
+from dobrushin._estimate.settings import read_settings
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering

@@ -7,7 +7,7 @@ who speaks of methods reads the list: `estimate`, `plan`, the command line, the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -17,25 +17,20 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.origin import Origin
-from dobrushin._estimate.query import Query, Settings
+from dobrushin._estimate.query import Query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
-from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, current
-from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.log import log
-from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
 from dobrushin._variation import Variation
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimateInterrupted, WorkerError
+from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
-# Smaller error probabilities get lost in the rounding of what they are made of.
-_LEAST_ERROR = 1e-12
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -368,28 +363,6 @@ def register(method: type[Method]) -> type[Method]:
     """Make a method known under its name; "auto" asks it after those that are known before it."""
     METHODS[method.name] = method
     return method
-
-
-@by_family
-def read_settings(model: Any, *settings: Any) -> Settings:
-    """Check what does not depend on the targets: see `check_settings`."""
-    del model
-    return check_settings(METHODS, check.fraction, *settings)
-
-
-def check_settings(
-    known: Mapping[str, Any], read_tolerance: Callable[[Any, str, str], float], tolerance: Any, confidence: Any,
-    method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None,
-) -> Settings:  # fmt: skip
-    """The settings of a call, for a family of models with these methods and this kind of tolerance."""
-    tolerance = read_tolerance(tolerance, function, "tolerance")
-    confidence = check.fraction(confidence, function, "confidence")
-    if 1.0 - confidence < _LEAST_ERROR:
-        raise ArgumentError(function, "confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
-    check.choice(method, ("auto", *known), function, "method")
-    most = None if budget is None else check.positive(budget, function, "budget")
-    memory = None if memory_limit is None else read_memory(memory_limit, function)
-    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
 
 
 def is_certain(name: str) -> bool:

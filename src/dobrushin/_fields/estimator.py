@@ -12,6 +12,7 @@ from dobrushin._estimate import method as methods
 from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Choice, Method, Plan
 from dobrushin._estimate.query import Settings
+from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.query import KIND, FieldQuery, read_field_query
@@ -35,7 +36,7 @@ _WHOLE = 20_000
 def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
     """`read_settings` of a field: the tolerance is absolute."""
     del model
-    return methods.check_settings(FIELD_METHODS, check.positive, *settings)
+    return check_settings(FIELD_METHODS, check.positive, *settings)
 
 
 @version_of("require_proofs", GaussianField)
