@@ -191,10 +191,10 @@ def test_who_looks_decides(monkeypatch):
     stream.tty = False
     assert progress._place(None) is None
     assert isinstance(progress._place(True)(), progress.Log)
-    monkeypatch.setattr(progress, "_is_notebook", lambda: True)
+    monkeypatch.setattr(progress, "is_notebook", lambda: True)
     assert isinstance(progress._place(None)(), progress.Notebook)
     monkeypatch.setattr(sys, "stderr", None)
-    monkeypatch.setattr(progress, "_is_notebook", lambda: False)
+    monkeypatch.setattr(progress, "is_notebook", lambda: False)
     assert progress._place(True) is None
 
 

@@ -26,6 +26,9 @@ probability ( grass | rain, sprinkler ) {
 """
 
 
+MODEL = db.Ising({(0, 1): 0.3})
+
+
 @pytest.fixture
 def path(tmp_path):
     file = tmp_path / "wet.bif"
@@ -189,6 +192,8 @@ def test_three_ways_to_give_names():
     assert repr(common.state_names).startswith("{'a': ('down', 'up')")
     graph = db.FactorGraph([2, 3], [((0, 1), np.zeros((2, 3)))], state_names=[None, ("x", "y", "z")])
     assert dict(graph.state_names) == {1: ("x", "y", "z")}
+    flat = db.FactorGraph.from_arrays([2, 2], [np.array([[0, 1]])], [np.zeros((1, 2, 2))], state_names=("no", "yes"))
+    assert flat.state_names[1] == ("no", "yes")
 
 
 def test_a_large_model_has_names_without_an_object_for_each(tmp_path):
@@ -306,6 +311,21 @@ def test_no_picture_of_a_network_speaks_of_state_1(network):
     assert db.plots.marginals(db.estimate(many, "all")).get_ylabel() == "probability of yes"
     spins = db.estimate(db.Ising({(0, 1): 0.1}), "all")
     assert db.plots.marginals(spins).get_xlabel() == "probability of state 1"
+
+
+def test_traces_are_drawn_by_name(network):
+    run = db.sample(network, db.Scan.systematic(3, 60), chains=5, seed=1, record=db.Record(every=3))
+    rain, sprinkler, _ = db.plots.trace(run)
+    assert rain.get_ylabel() == "share of yes"
+    drawn = rain.lines[-1].get_ydata()[-1]
+    assert drawn == pytest.approx((run.states[..., 0] == 0).mean())
+    assert {text.get_text() for text in sprinkler.get_legend().get_texts()} == {"off", "low", "high"}
+    ax = db.plots.trace(run, ["sprinkler"], show="states")
+    assert [text.get_text() for text in ax.figure.axes[-1].get_yticklabels()] == ["off", "low", "high"]
+    several = db.plots.trace(run, show="states")[0]
+    assert several.figure.axes[-1].get_ylabel() == "number of the state"
+    spins = db.sample(MODEL, db.Scan.systematic(2, 20), chains=3, seed=1, record=db.Record(every=2))
+    assert db.plots.trace(spins, [0]).get_ylabel() == "share of state 1"
 
 
 def test_which_of_two_states_is_spoken_of():

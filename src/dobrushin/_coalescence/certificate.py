@@ -19,13 +19,18 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Lost, Trouble
+from dobrushin._shared.html import card
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
 _RUNS = 10_000
+# Variables that a notebook shows.
+_SHOWN = 10
 _POINTS = 50
 _TOO_LONG = "Ask for fewer runs or steps, or allow it with time= (seconds after which what is there is used)."
 
@@ -145,6 +150,26 @@ class Coalescence:
     def __float__(self) -> float:
         return self.value
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        nothing = ", which says nothing" if self.is_vacuous else ""
+        facts = [
+            ("total variation", f"at most {rounded_up(self.value)}{nothing}"),
+            ("confidence", percent(self.confidence)),
+            ("runs", f"{self.runs:,}, of which {self.failures:,} were not settled"),
+            ("steps", f"{self.steps:,}"),
+            ("kernel", self.kernel),
+            ("seed", str(self.seed)),
+        ]
+        facts += [("stopped early", "yes: the limits are wider, and hold")] if self.stopped_early else []
+        rows = [
+            (str(label), rounded_up(float(limit)))
+            for label, limit, _ in zip(self.variables, self.per_variable, range(_SHOWN), strict=False)
+        ]
+        more = len(self.variables) - len(rows)
+        note = f"{more:,} more variables." if more else ""
+        return card("Coalescence: a bound by simulation", facts, ("variable", "bound of its marginal"), rows, note)
+
     def __repr__(self) -> str:
         size = len(self.variables)
         about = f"{size} target{'s' if size > 1 else ''}"
@@ -165,7 +190,7 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

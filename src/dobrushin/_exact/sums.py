@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,19 @@ from dobrushin._exact.working import Working
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
+from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.html import card
+from dobrushin._shared.options import Backend
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
+from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
 
+# Variables that a notebook shows.
+_SHOWN = 20
 # States of the variables, by label.
 Evidence = Mapping[Any, Any]
 
@@ -47,10 +54,18 @@ class MostLikely:
     log_density: float
     error: float
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(str(label), str(state)) for label, state in islice(self.states.items(), _SHOWN)]
+        more = len(self.states) - len(rows)
+        note = f"{more:,} more variables." if more else ""
+        facts = [("log-density", f"{self.log_density:.6g}, and none is larger by more than {rounded_up(self.error)}")]
+        return card("Most likely state", facts, ("variable", "state"), rows, note)
+
 
 @watched("planning")
 def marginals(
-    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool | None = None
+    model: Model, *, memory_limit: float | str | None = None, backend: Backend = "auto", progress: bool | None = None
 ) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
@@ -100,7 +115,7 @@ def log_partition(
     *,
     evidence: Evidence | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     progress: bool | None = None,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
@@ -110,7 +125,8 @@ def log_partition(
     model : Model
     evidence : dict from label to state, optional
         Sum only over the joint states that have these. So log P(evidence) is the difference of two calls, with the
-        evidence and without; of a Bayesian network it is the first alone.
+        evidence and without; of a Bayesian network it is the first alone. Soft evidence (likelihoods of states in the
+        place of a state) weighs each joint state by its likelihoods, the largest of each variable taken as 1.
     memory_limit, backend, progress
         As for `marginals`.
 
@@ -140,7 +156,7 @@ def log_partition(
     0.7311
     """
     del progress  # `watched` reads it
-    model = as_model(model, "exact.log_partition")
+    model, evidence, _ = split_evidence(as_model(model, "exact.log_partition"), evidence, "exact.log_partition")
     tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
     given = _read_digits(model, evidence, "exact.log_partition")
     working = Working()
@@ -161,7 +177,7 @@ def most_likely(
     ----------
     model : Model
     evidence : dict from label to state, optional
-        Only joint states that have these.
+        Only joint states that have these. Soft evidence (likelihoods of states in the place of a state) weighs them.
     memory_limit, progress
         As for `marginals`.
 
@@ -185,7 +201,7 @@ def most_likely(
     {0: -1, 1: -1, 2: 1}
     """
     del progress  # `watched` reads it
-    model = as_model(model, "exact.most_likely")
+    model, evidence, _ = split_evidence(as_model(model, "exact.most_likely"), evidence, "exact.most_likely")
     tables, limit = _read(model, memory_limit, "exact.most_likely")
     given = _read_digits(model, evidence, "exact.most_likely")
     digits = np.full(model.n_variables, -1, dtype=np.int64)

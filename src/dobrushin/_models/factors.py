@@ -67,7 +67,12 @@ class FactorGraph(Model):
 
     @classmethod
     def from_arrays(
-        cls, cardinalities: ArrayLike, scopes: Any, tables: Any, labels: Sequence[Hashable] | None = None
+        cls,
+        cardinalities: ArrayLike,
+        scopes: Any,
+        tables: Any,
+        labels: Sequence[Hashable] | None = None,
+        state_names: Any = None,
     ) -> FactorGraph:
         """Make a model of very many factors from arrays, in a fraction of the time that a list of them takes.
 
@@ -82,6 +87,8 @@ class FactorGraph(Model):
             shapes go to different arrays of the lists.
         labels : sequence, optional
             Names of the variables; default 0..n-1.
+        state_names : tuple, dict or list, optional
+            What the states are called; see `Model`.
 
         Returns
         -------
@@ -100,7 +107,7 @@ class FactorGraph(Model):
         """
         sizes = read_cardinalities(cardinalities, FROM_ARRAYS, "cardinalities")
         require_variables(len(sizes), FROM_ARRAYS, "cardinalities")
-        return cls._from_form(FactorTables.from_blocks(sizes, read_blocks(scopes, tables, sizes)), labels)
+        return cls._from_form(FactorTables.from_blocks(sizes, read_blocks(scopes, tables, sizes)), labels, state_names)
 
     @property
     def n_factors(self) -> int:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.text import nearest
+from dobrushin._shared.arrays import without_repeats
+from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class StateNames(NamedTuple):
         if self.common is not None:
             return self
         return StateNames(own=tuple(self.own[i] for i in positions.tolist()))
+
+
+def call_states(states: NDArray[Any], names: Names | None, spins: bool) -> NDArray[Any]:
+    """States of one variable as people call them: by their names, if there are some."""
+    if names is None:
+        return states
+    digits = states.astype(np.int64)
+    return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if spins else digits]
 
 
 class NamesByLabel(Mapping[Hashable, Names]):
@@ -82,7 +91,7 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
     items = list(value)
     if items and all(item is None or isinstance(item, list | tuple) for item in items):
         return _read_list(items, model, function)
-    sizes = model.cardinalities
+    sizes = without_repeats(model.cardinalities)
     if (other := sizes != len(items)).any():
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
@@ -173,6 +182,5 @@ def expected_states(model: Model, i: int, value: Any) -> str:
     else:
         shown = nearest(value, names) or list(names[:_MOST_LISTED])
         listed = ", ".join(map(repr, shown)) + ", ..."
-    close = nearest(value, names) if names is not None and len(names) <= _MOST_LISTED else []
-    hint = f" (the nearest is {close[0]!r})" if close else ""
-    return f"one of the states {listed} of {model.labels[i]!r}{hint}"
+    close = hint(value, names) if names is not None and len(names) <= _MOST_LISTED else ""
+    return f"one of the states {listed} of {model.labels[i]!r}{close}"

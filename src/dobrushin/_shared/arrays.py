@@ -18,6 +18,11 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
+    """One entry of an array that has the same one everywhere without holding it; any other array as it is."""
+    return values[:1] if values.strides == (0,) else values
+
+
 def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
     """Where rows of these sizes begin when they stand one after the other, and where the last one ends."""
     ends = np.cumsum(sizes)

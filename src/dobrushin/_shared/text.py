@@ -55,6 +55,18 @@ def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
     return [by_text[close] for close in get_close_matches(text.lower(), by_text, most, 0.6)]
 
 
+def hint(name: object, known: Iterable[Any]) -> str:
+    """What may have been meant, to be put behind a list of what is known; empty where nothing is near.
+
+    Examples
+    --------
+    >>> hint("exakt", ["exact", "local"]), hint("x", ["exact"])
+    (" (the nearest is 'exact')", '')
+    """
+    close = nearest(name, known, 1)
+    return f" (the nearest is {close[0]!r})" if close else ""
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has it: numbers, text, lists and objects; null for what is no finite number.
 

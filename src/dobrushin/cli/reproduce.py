@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
+from dobrushin._shared.text import hint
 from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.writing import check_folder
@@ -30,7 +31,8 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
         out.show("experiments", {"experiments": known}, lambda: _list(list(EXPERIMENTS.values())))
         return CERTIFIED
     if name != "all" and name not in EXPERIMENTS:
-        raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}. Got {name!r}.")
+        near = hint(name, EXPERIMENTS)
+        raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}{near}. Got {name!r}.")
     if setting.data is not None and not setting.data.is_dir():
         raise Usage(f"--data must be the folder that holds the data. There is no folder {setting.data}.")
     check_folder("--out", folder)

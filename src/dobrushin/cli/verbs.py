@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.text import Text
 
 import dobrushin as db
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
@@ -20,15 +21,16 @@ from dobrushin.cli.writing import check_file, check_model, check_plot, write_tab
 
 def inspect(source: Source, out: Output) -> int:
     """What can be certified about a model."""
-    diagnosis = db.diagnose(source.read_given())
-    out.show("inspect", diagnosis.to_dict(), lambda: Text(str(diagnosis)))
+    model = source.read_given()
+    diagnosis = db.diagnose(model)
+    out.show("inspect", {"fingerprint": model.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
     return CERTIFIED
 
 
 def influence(source: Source, method: str, top: int, out: Output) -> int:
     """How strong the influence is, and where."""
     model = source.read_given()
-    bound = db.influence(model, method=method)
+    bound = db.influence(model, method=cast(InfluenceMethod, method))
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = np.argsort(-sums, kind="stable")[:top].tolist()
     about = {
@@ -95,7 +97,7 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    is_discrete = model._form.is_discrete
+    is_discrete = model.is_discrete
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:

@@ -59,6 +59,9 @@ def open_names(folder: str, sizes: Any, kinds: Callable[[str], Any]) -> StateNam
     common, several = labels.decode_kinds(source)
     if common is None:
         return StateNames(own=StoredNames(folder, several, kinds(os.path.join(folder, KINDS)), sizes))
-    if (same := set(np.unique(sizes).tolist())) != {len(common)}:
-        raise source.error(f"names of {' or '.join(map(str, sorted(same)))} states", f"{len(common)}")
+    if sizes.strides != (0,):  # those of each variable are in a file, which is not read here
+        codes = np.broadcast_to(np.int32(0), sizes.shape)
+        return StateNames(own=StoredNames(folder, (common,), codes, sizes))
+    if int(sizes[0]) != len(common):
+        raise source.error(f"names of {int(sizes[0])} states", f"{len(common)}")
     return StateNames(common=common)
