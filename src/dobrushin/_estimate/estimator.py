@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.choice import choose
 from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import (
     METHODS,
@@ -21,7 +22,6 @@ from dobrushin._estimate.method import (
     adapt_errors,
     answer,
     carry_estimate,
-    choose,
     is_certain,
 )
 from dobrushin._estimate.nearby import choose_at_once, choose_nearby

@@ -10,6 +10,7 @@ import numpy as np
 
 from dobrushin._estimate import method as methods
 from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.choice import within_limits
 from dobrushin._estimate.method import Choice, Method, Plan
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
@@ -88,7 +89,7 @@ def _choose(model: GaussianField, targets: Any, settings: Settings, running: Run
             method = _ask(query)
             # Means stop early: with a budget they are drawn until it is spent.
             needed = 0 if settings.budget is not None and method.plan.stops_early else method.plan.updates
-            return methods.within_limits(method, needed)
+            return within_limits(method, needed)
 
 
 def _ask(query: FieldQuery) -> Method:
