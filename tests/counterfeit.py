@@ -96,7 +96,8 @@ class Counterfeit:
     def outcomes_of(self, path, count):
         """What the chains of the first part give."""
         self._write(path)
-        part = checks.Part(checks.Proof(Document(path.read_bytes()), None), 0, self.plan["parts"][0], self.outcomes["parts"][0])
+        proof = checks.Proof(Document(path.read_bytes()), None)
+        part = checks.Part(proof, 0, self.plan["parts"][0], self.outcomes["parts"][0])
         return Walk(part, part.scan()).outcomes(np.arange(count))
 
     def verdict(self, path, model=None, replay=None):

@@ -55,7 +55,7 @@ def estimate_field(
     """`estimate` of a field: labels ask for means, and the tolerance is absolute."""
     del memory_limit
     if proof is not None or verify:
-        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", proof)
+        raise ArgumentError("estimate", "proof", "None for a field: of fields only variation has proofs", proof)
     if backend == "cuda":
         raise ArgumentError("estimate", "backend", "'cpu' for a field", backend)
     running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")

@@ -119,7 +119,9 @@ def estimate_lazy(
     if options.get("evidence"):
         raise ArgumentError("estimate", "evidence", "None for a field by a function", options["evidence"])
     if options.get("proof") is not None or options.get("verify"):
-        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", options["proof"])
+        raise ArgumentError(
+            "estimate", "proof", "None for a field: of fields only variation has proofs", options["proof"]
+        )
     return methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
 
 
