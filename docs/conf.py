@@ -4,8 +4,14 @@ Build with ``python -m sphinx -W --keep-going -q -b html docs docs/_build/html``
 """
 
 import re
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any
+
+import dobrushin
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "dobrushin"
 author = "The dobrushin developers"
@@ -18,11 +24,17 @@ extensions = [
     "sphinx.ext.autosummary",
     "numpydoc",
     "matplotlib.sphinxext.plot_directive",
+    "mathml",
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
+
+# Formulas are written $x$ or $$x$$, in LaTeX.
+myst_enable_extensions = ["dollarmath"]
+myst_dmath_double_inline = True
+html_math_renderer = "mathml"
 
 # Headings can be linked to by their words.
 myst_heading_anchors = 3
@@ -31,9 +43,13 @@ myst_heading_anchors = 3
 default_role = "py:obj"
 add_module_names = False
 autosummary_generate = True
-# Not all file systems tell influence from Influence.
-_FUNCTIONS = ("influence", "variation", "coalescence", "plan", "estimate")
-autosummary_filename_map = {f"dobrushin.{name}": f"dobrushin.{name}_function" for name in _FUNCTIONS}
+# Not all file systems tell influence from Influence: where a class has the name of a function, the function's page is
+# called influence_function.
+autosummary_filename_map = {
+    f"dobrushin.{name}": f"dobrushin.{name}_function"
+    for name in dobrushin.__all__
+    if name.islower() and name.capitalize() in dobrushin.__all__
+}
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False

@@ -164,6 +164,25 @@ def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
     assert 0 < (cpu < 0).mean() < 1 or states == 33  # so many labels all settle
 
 
+@pytest.mark.parametrize("states", [2, 3, 5, 34])
+def test_races_of_factors_are_those_of_the_cpu(gpu, states):
+    """Mixed cardinalities, factors of up to five variables, forbidden states."""
+    rng = np.random.default_rng(states)
+    sizes = [states, *rng.integers(2, 4, size=7).tolist()]
+    scopes = [(0, 1), (1, 2, 3), (2, 4), (3, 4, 5, 6), (6, 7), (0, 7), (5,), (1, 2, 4, 6, 7)]
+    tables = [rng.normal(0, 0.7, size=[sizes[v] for v in scope]) for scope in scopes]
+    tables[3][rng.random(tables[3].shape) < 0.1] = -np.inf
+    tables[3][0, 0, 0, 0] = 0.0
+    model = db.FactorGraph(sizes, list(zip(scopes, tables, strict=True)))
+    scan = scan_of(8, 61, rng)
+    made = choose_sets(model, scan)
+    assert made.name == "set race"
+    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), "coalescence")
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+    assert 0 < (cpu < 0).mean() < 1
+
+
 @pytest.mark.parametrize("states", [2, 3, 8, 33, 130])
 def test_potts_labels_are_those_of_the_cpu(gpu, states):
     rng = np.random.default_rng(states)
@@ -357,10 +376,10 @@ def test_runs_are_looked_at_now_and_then():
 
 @pytest.mark.usefixtures("gpu")
 def test_what_the_gpu_cannot_do_is_said():
-    model = db.Potts.grid(3, 3, states=3, couplings=0.2).to_factor_graph()
-    scan = db.Scan.systematic(9, 10)
-    made = choose_sets(model, scan)
-    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set race'"):
+    couplings = np.triu(np.random.default_rng(0).normal(size=(20, 20)), 1)
+    scan = db.Scan.systematic(20, 30)
+    made = choose_sets(db.Ising(couplings + couplings.T), scan)
+    with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set field'"):
         on_backend(made, scan, 1, "cuda", "coalescence")
     assert on_backend(made, scan, 10**9, "auto", "coalescence") is made
 

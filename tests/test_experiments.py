@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
 from dobrushin.errors import ArgumentError, WorkerError
-from dobrushin.experiments import beyond, catalog, ising_tv, loose_bounds, marginal, mle, wall_clock
+from dobrushin.experiments import beyond, catalog, disease_mapping, ising_tv, loose_bounds, marginal, mle, wall_clock
 from dobrushin.experiments.curves import METHODS
 from dobrushin.experiments.outcome import Finding, Outcome
 from dobrushin.experiments.store import MissingData, Part, Setting, Store
@@ -42,8 +43,9 @@ def rerun(name, module, folder):
     here = folder / f"{name}-quick"
     pictures = sorted(path.name for path in here.glob("*.png"))
     assert pictures
-    assert pictures == sorted(path.with_suffix(".png").name for path in here.glob("*.svg"))
-    assert all(1000 < (here / picture).stat().st_size < 80_000 for picture in pictures)
+    for suffix in ("svg", "pdf"):
+        assert pictures == sorted(path.with_suffix(".png").name for path in here.glob(f"*.{suffix}"))
+    assert all(1000 < (here / picture).stat().st_size < 200_000 for picture in pictures)
     assert (here / "findings.csv").read_text().count("\n") > len(found["findings"])
 
     return module.compute(Store(QUICK, here, say=refuse)), found["findings"]
@@ -57,9 +59,9 @@ def test_ising_tv(tmp_path):
     data, found = rerun("ising-tv", ising_tv, tmp_path)
     for replicate in data:
         for bound in replicate.values():
-            uniform, systematic, dogs, iterated, ours = (bound[m][-1] for m in METHODS)
-            assert ours < dogs < 0.1 * systematic < 1e-6 * uniform
-            assert ours < 1.25 * iterated < 1.25 * dogs
+            uniform, systematic, dogs, iterated, greedy = (bound[m][-1] for m in METHODS)
+            assert greedy < dogs < 0.1 * systematic < 1e-6 * uniform
+            assert greedy < 1.25 * iterated < 1.25 * dogs
         assert replicate["exact"]["DoGS"][-1] <= replicate["paper"]["DoGS"][-1]
     assert np.median([r["paper"]["systematic"][-1] / r["paper"]["DoGS"][-1] for r in data]) > 100
     # The one statement of this section that does not hold on the axis of its own figure.
@@ -118,7 +120,7 @@ def test_wall_clock(tmp_path):
     assert wall_clock.speed_up(data[1000], np.array([10**9]), 1)[0] > 1e4
     wrong = copy.deepcopy(data)
     for trial in wrong[300]["trials"]:
-        trial["ours, bound 0.001, mean"] = trial["ours, bound 0.001, mean"] + 0.1
+        trial["shortest_scan, bound 0.001, mean"] = trial["shortest_scan, bound 0.001, mean"] + 0.1
     assert not holds(wall_clock, wrong)
 
 
@@ -127,12 +129,12 @@ def test_mle(tmp_path):
     for side, runs in data.items():
         for run in runs:
             assert np.abs(run["optimum"]).max() <= mle.BOX + 1e-12
-            assert mle.work_needed(run, "uniform", "steps") >= 4 * mle.work_needed(run, "ours", "steps")
-            assert run["ours, bias"] <= mle.BIAS
+            assert mle.work_needed(run, "uniform", "steps") >= 4 * mle.work_needed(run, "fit", "steps")
+            assert run["fit, bias"] <= mle.BIAS
             assert np.diff(run["uniform, steps"], prepend=0).tolist() == [mle.uniform_steps(side**2)] * mle.GRADIENTS
-            assert run["ours, own step sizes, error"][-1] < 0.2 * run["uniform, error"][-1]
+            assert run["fit, own step sizes, error"][-1] < 0.2 * run["uniform, error"][-1]
     wrong = copy.deepcopy(data)
-    wrong[4][0]["ours, error"] = wrong[4][0]["ours, error"] + 0.1
+    wrong[4][0]["fit, error"] = wrong[4][0]["fit, error"] + 0.1
     assert not holds(mle, wrong)
 
 
@@ -156,7 +158,7 @@ def test_marginal(tmp_path):
     for (model, bound), limit in known.items():
         bounds = data[model][bound]
         assert 0.5 * limit < bounds["DoGS"][-1] < 1.01 * limit
-        assert bounds["ours"][-1] < bounds["DoGS"][-1] < bounds["systematic"][-1] < bounds["uniform"][-1]
+        assert bounds["greedy + 1 round"][-1] < bounds["DoGS"][-1] < bounds["systematic"][-1] < bounds["uniform"][-1]
         assert bounds["DoGS"][-1] < 1.5 * bounds["iterated DoGS"][-1]
     for model in marginal.MODELS:
         assert np.diff(marginal.mean_distances(model, data[model]["paper"]["DoGS, scan"])).max() < 0
@@ -326,3 +328,25 @@ def test_what_can_be_asked_for(tmp_path):
     assert error.startswith("Error: ")
     code, out, _ = call("reproduce", "--help")
     assert "Example: dobrushin reproduce ising-tv --quick" in " ".join(out.split())
+
+
+def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
+    """Eight counties in a row, one of them with many cases; without NumPyro a sentence says what to install."""
+    names = [f"county {k}" for k in range(8)]
+    (tmp_path / "nc_sids.csv").write_text(
+        "county,births_1974,sids_1974\n"
+        + "".join(f"{name},{500 + 100 * k},{12 if k == 3 else 1}\n" for k, name in enumerate(names))
+    )
+    pairs = "".join(f"{a},{b}\n" for a, b in pairwise(names))
+    (tmp_path / "nc_adjacency.csv").write_text(f"county,neighbour\n{pairs}")
+    monkeypatch.setattr(disease_mapping, "DIMENSIONS", 12)
+    monkeypatch.setattr(disease_mapping.nuts, "is_installed", lambda: False)
+    found = catalog.run("disease-mapping", Setting(quick=True, data=tmp_path), tmp_path / "out")
+    assert found.holds
+    missing = next(finding for finding in found.findings if "NUTS" in finding.what)
+    assert (missing.verdict, "dobrushin[nuts]" in missing.why) == ("differs", True)
+    table = next(path for path in found.files if path.name == "counties.csv").read_text().splitlines()
+    assert len(table) == 9
+    assert table[4].startswith("county 3,12,")
+    with pytest.raises(MissingData, match=r"nc_sids\.csv"):
+        disease_mapping.read_counties(tmp_path / "out")

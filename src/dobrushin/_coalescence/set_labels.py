@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
-from dobrushin._kernels import race, sets
+from dobrushin._kernels import factor_race, race
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
@@ -63,7 +63,7 @@ class SetLabels(SetKernel):
         return k * (7.0 + np.diff(self.region.start)) / 99.0
 
     def twin(self) -> Runner:
-        from dobrushin._coalescence.device_set_labels import DeviceSetLabels
+        from dobrushin._coalescence.device_races import DeviceSetLabels
 
         return DeviceSetLabels(self)
 
@@ -87,5 +87,5 @@ class SetLabels(SetKernel):
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
         states = np.full(self.region.size, self.unary.shape[1])
-        sets.settled_labels(x.view(np.bool_), frozen(self._first), frozen(states), rows, out)
+        factor_race.settled_labels(x, frozen(self._first), frozen(states), rows, out)
         return out

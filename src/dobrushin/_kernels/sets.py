@@ -5,8 +5,6 @@ from these bits and the neighbours to the new state does not depend on the sets.
 order[place + t] (cyclic) and uses the random bits of number + stride * t.
 """
 
-import math
-
 import numpy as np
 
 from dobrushin._kernels.exponential import exponential
@@ -58,8 +56,9 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, key
             counter += ONE
             if left == ZERO:
                 break
-        x[i] = low
-        x[n + i] = high
+        for w in range(W):  # as an assignment of arrays it would take seconds to compile
+            x[i, w] = low[w]
+            x[n + i, w] = high[w]
 
 
 @kernel
@@ -148,100 +147,6 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 
 @kernel
-def set_race(order, place, steps, number, stride, K, states, first, f_start, m_start, member, m_stride, own_stride, base, table, keys, x):  # fmt: skip  # noqa: E501
-    """Any factors: x[first[i] + a, run] says whether label a of variable i is possible.
-
-    Labels race with times E_a exp(-s_a), E_a independent exponentials, s_a the log-weight; the first one wins. With
-    lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
-    ln E_a - hi_a <= ln E_b - lo_b for all others b. A step has K random numbers.
-    """
-    before = np.int64(-1)  # the first label; a literal would be a type of its own
-    runs = keys.shape[1]
-    lo, hi, earliest, latest = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
-    deepest = 1
-    for f in range(m_start.size - 1):
-        deepest = max(deepest, m_start[f + 1] - m_start[f])
-    digit = np.empty(deepest, dtype=np.int64)
-    for t in range(steps):
-        i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
-        k = states[i]
-        counter = np.uint64(number + stride * t) * np.uint64(K)
-        for c in range(runs):
-            for a in range(k):
-                lo[a] = 0.0
-                hi[a] = 0.0
-            for f in range(f_start[i], f_start[i + 1]):
-                m0, m1 = m_start[f], m_start[f + 1]
-                cell = base[f]
-                if m1 == m0:
-                    for a in range(k):
-                        value = table[cell + a * own_stride[f]]
-                        lo[a] += value
-                        hi[a] += value
-                    continue
-                for a in range(k):
-                    earliest[a] = np.inf
-                    latest[a] = -np.inf
-                # All combinations of the members' possible labels, the last member changing fastest.
-                for m in range(m1 - m0):
-                    digit[m] = _next(x, first[member[m0 + m]], states[member[m0 + m]], before, c)
-                    cell += digit[m] * m_stride[m0 + m]
-                while True:
-                    for a in range(k):
-                        value = table[cell + a * own_stride[f]]
-                        earliest[a] = min(earliest[a], value)
-                        latest[a] = max(latest[a], value)
-                    m = m1 - m0 - 1
-                    while m >= 0:
-                        j = member[m0 + m]
-                        following = _next(x, first[j], states[j], digit[m], c)
-                        if following < states[j]:
-                            cell += (following - digit[m]) * m_stride[m0 + m]
-                            digit[m] = following
-                            break
-                        following = _next(x, first[j], states[j], before, c)
-                        cell += (following - digit[m]) * m_stride[m0 + m]
-                        digit[m] = following
-                        m -= 1
-                    if m < 0:
-                        break
-                for a in range(k):
-                    lo[a] += earliest[a]
-                    hi[a] += latest[a]
-            # From here on `earliest` and `latest` are the times at which a label can arrive.
-            best, second, winner = np.inf, np.inf, -1
-            for a in range(k):
-                random = mix(keys[0, c] + keys[1, c] * (counter + np.uint64(a)))
-                time = math.log(-math.log((np.float64(random >> np.uint64(11)) + 0.5) * UNIT))
-                earliest[a] = time - hi[a]
-                latest[a] = time - lo[a]
-                if latest[a] < best:
-                    best, second, winner = latest[a], best, a
-                elif latest[a] < second:
-                    second = latest[a]
-            some = False
-            for a in range(k):
-                fits = hi[a] > -np.inf and earliest[a] <= (second if a == winner else best)
-                x[first[i] + a, c] = fits
-                some |= fits
-            if not some:  # no state is allowed beside these sets: nothing is known
-                for a in range(k):
-                    x[first[i] + a, c] = True
-
-
-@kernel
-def _next(x, first, states, label, c):
-    """The next possible label after `label`; the number of states if there is none."""
-    label += 1
-    while label < states and not x[first + label, c]:
-        label += 1
-    return label
-
-
-@kernel
 def settled_bits(x, n, rows, out):
     """out[v, run]: the state of a variable that is settled, else -1."""
     for v in range(rows.size):
@@ -251,14 +156,3 @@ def settled_bits(x, n, rows, out):
             for lane in range(most):
                 a, b = (low >> np.uint64(lane)) & ONE, (high >> np.uint64(lane)) & ONE
                 out[v, 64 * w + lane] = np.int16(a) if a == b else np.int16(-1)
-
-
-@kernel
-def settled_labels(x, first, states, rows, out):
-    """The same for sets of labels."""
-    before = np.int64(-1)
-    for v in range(rows.size):
-        i = rows[v]
-        for c in range(out.shape[1]):
-            label = _next(x, first[i], states[i], before, c)
-            out[v, c] = label if _next(x, first[i], states[i], label, c) == states[i] else -1

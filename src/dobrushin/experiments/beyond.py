@@ -99,7 +99,7 @@ def _choose(task: str, seed: int) -> Arrays:
             if name == "greedy":
                 return greedy_scan(bound, targets, steps=steps, guide=None).scan
             if name == "greedy + 1 round":
-                return make_scan("ours", bound, steps, targets)
+                return make_scan("greedy + 1 round", bound, steps, targets)
             return make_scan(name, bound, steps, targets)
 
         arrays: dict[str, Any] = {"budgets": budgets}
@@ -257,7 +257,7 @@ def _draw_choosers(data: dict[str, list[Arrays]]) -> Any:
         for name in CHOOSERS:
             ratio = np.median([part[name] / part["iterated DoGS"] for part in parts], axis=0)
             milliseconds = 1e3 * float(np.median([part[f"{name}, time"] for part in parts]))
-            style = look("ours" if name.startswith("greedy") else name, marker=True)
+            style = look("greedy + 1 round" if name.startswith("greedy") else name, marker=True)
             if name == "greedy":
                 style |= {"color": "#56B4E9", "linestyle": ":"}
             ax.plot(parts[0]["budgets"], ratio, label=f"{name}: {milliseconds:.0f} ms", **style)
@@ -273,7 +273,7 @@ def _draw_settling(data: Arrays) -> Any:
         "systematic": look("systematic", True),
         "DoGS, raw objective": look("DoGS", True) | {"linestyle": ":"},
         "DoGS, guided": look("DoGS", True),
-        "greedy, guided": look("ours", True),
+        "greedy, guided": look("greedy + 1 round", True),
     }
     for name, style in looks.items():
         ax.plot(data["theta"], data[name], label=f"coalescence: {name}", **style)
@@ -283,6 +283,5 @@ def _draw_settling(data: Arrays) -> Any:
         ax.text(where, 1.5, words, fontsize=8, ha="center", va="bottom")
     finish(ax, "", "coupling θ", f"bound on the total variation (confidence {CONFIDENCE})")
     ax.set_ylim(1e-5, 1.4)
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
     ax.set_title(f"40 × 40 torus, one target, T = {STEPS}", fontsize=10, pad=18)
     return figure

@@ -16,15 +16,15 @@ from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
 from dobrushin._variation import variation
 from dobrushin.errors import VacuousBoundWarning
-from dobrushin.experiments.drawing import finish, look
+from dobrushin.experiments.drawing import finish, legend_below, look
 from dobrushin.experiments.store import Arrays
 
-METHODS = ("uniform", "systematic", "DoGS", "iterated DoGS", "ours")
+METHODS = ("uniform", "systematic", "DoGS", "iterated DoGS", "greedy + 1 round")
 _POINTS = 100
 
 
 def make_scan(method: str, influence: Influence, steps: int, targets: Any = None) -> Scan:
-    """A scan of the paper's comparisons, or ours: greedy, then one round of DoGS.
+    """A scan of the paper's comparisons, or greedy and then one round of DoGS.
 
     Nothing is guided: these are the bounds that the paper's objective gives.
 
@@ -32,7 +32,7 @@ def make_scan(method: str, influence: Influence, steps: int, targets: Any = None
     --------
     >>> import dobrushin as db
     >>> from dobrushin.experiments.curves import make_scan
-    >>> make_scan("ours", db.influence(db.Ising.grid(1, 3, couplings=0.1)), steps=3, targets=[0])
+    >>> make_scan("greedy + 1 round", db.influence(db.Ising.grid(1, 3, couplings=0.1)), steps=3, targets=[0])
     Scan(steps=3, order=[0 1 0])
     """
     n = influence.n_variables
@@ -100,8 +100,8 @@ def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = 
                 ax.plot(data["along"], data[f"{method}, along"], **{**look(method), "linewidth": 0.6, "alpha": 0.7})
     finish(ax, title, "Gibbs steps T", "bound on the total variation")
     if compact:
-        ax.legend(fontsize=7, frameon=False, handlelength=1.4, labelspacing=0.2)
         ax.label_outer()
+        legend_below(ax, columns=1, size=7)
 
 
 def measured_bias(model: Ising, scan: Scan, chains: int, seed: Any) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""How the figures look: one colour and one line style for each scan, throughout."""
+"""How the figures look: one colour and one line style for each scan, throughout; legends never lie over data."""
 
 from __future__ import annotations
 
@@ -13,25 +13,43 @@ COLORS = {
     "systematic": "#0072B2",
     "DoGS": "#D55E00",
     "iterated DoGS": "#CC79A7",
-    "ours": "#009E73",
+    "greedy + 1 round": "#009E73",
 }
-LINES = {"uniform": ":", "systematic": "--", "DoGS": "-", "iterated DoGS": "-.", "ours": "-"}
-MARKERS = {"uniform": "x", "systematic": "s", "DoGS": "o", "iterated DoGS": "v", "ours": "D"}
+LINES = {"uniform": ":", "systematic": "--", "DoGS": "-", "iterated DoGS": "-.", "greedy + 1 round": "-"}
+MARKERS = {"uniform": "x", "systematic": "s", "DoGS": "o", "iterated DoGS": "v", "greedy + 1 round": "D"}
+
+# Of the figures that redo one of the paper's: which.
+PAPER = {
+    "ising-tv": "Figure 1",
+    "ising-tv-replicates": "Figure 9",
+    "wall-clock": "Figures 2 and 11",
+    "wall-clock-trials": "Figure 10",
+    "mle": "Figure 3",
+    "marginal-guarantees": "Figures 4 and 5 (left)",
+    "marginal-distances": "Figures 4 and 14",
+    "marginal-heatmaps": "Figures 12 and 15",
+    "marginal-bias": "Figures 5 and 13",
+    "segmentation-photograph": "Figure 6",
+    "segmentation-labels": "Figure 6",
+    "segmentation-errors": "Figures 7 and 16",
+    "loose-bounds": "Figure 8",
+}
+_DPI = 220  # twice what a page shows
 
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
     """Keywords of `plot` for a scan: those of the longest known name that its name begins with."""
-    known = max((name for name in COLORS if method.startswith(name)), key=len, default="ours")
+    known = max((name for name in COLORS if method.startswith(name)), key=len, default="greedy + 1 round")
     style: dict[str, Any] = {"color": COLORS[known], "linestyle": LINES[known], "linewidth": 1.6}
     if marker:
         style |= {"marker": MARKERS[known], "markersize": 3.5}
     return style
 
 
-def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 3.4, **share: Any) -> tuple[Any, Any]:
+def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 3.9, **share: Any) -> tuple[Any, Any]:
     """A figure and its axes, always as a two-dimensional array."""
     figure = require("matplotlib.figure", "experiments").Figure(
-        figsize=(columns * width, rows * height), layout="constrained", dpi=110
+        figsize=(columns * width, rows * height), layout="constrained", dpi=_DPI
     )
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
@@ -49,21 +67,46 @@ def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: bool = T
     ax.grid(visible=True, which="major", alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        ax.legend(frameon=False, fontsize=8)
+        legend_below(ax)
+
+
+def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
+    """The legend of a panel, under its horizontal axis."""
+    shift = require("matplotlib.transforms", "experiments").ScaledTranslation
+    under = ax.transAxes + shift(0, -0.42, ax.figure.dpi_scale_trans)
+    ax.legend(
+        frameon=False, fontsize=size, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=under, handlelength=1.8, columnspacing=1.2, labelspacing=0.25,
+    )  # fmt: skip
+
+
+def mark_target(ax: Any, column: float, row: float, name: bool) -> None:
+    """A ring around the target of a heat map, and an arrow with its name."""
+    for color, width in (("black", 3.5), ("white", 1.5)):
+        ax.plot(column, row, "o", markersize=9, markerfacecolor="none", markeredgecolor=color, markeredgewidth=width,
+                clip_on=False, zorder=3)  # fmt: skip
+    if name:
+        arrow = {"arrowstyle": "->", "linewidth": 1.2, "shrinkB": 7}
+        ax.annotate("target", (column, row), (0.5, 0.45), textcoords="axes fraction", fontsize=8, arrowprops=arrow)
 
 
 def save(figures: dict[str, Any], folder: Path) -> list[Path]:
-    """Write each figure as PNG (of few colours, so that it is small) and as SVG."""
+    """Write each figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
     image = require("PIL.Image", "experiments")
+    settings = require("matplotlib", "experiments").rc_context({"svg.fonttype": "none"})  # text stays text
     written: list[Path] = []
-    for name, figure in figures.items():
-        png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once is enough
-        figure.savefig(png)
-        with image.open(png) as whole:
-            small = whole.convert("RGB").quantize(200)
-        small.save(png, optimize=True)
-        figure.savefig(svg)
-        written += [png, svg]
+    with settings:
+        for name, figure in figures.items():
+            png, svg, pdf = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))
+            source = f"after {PAPER[name]} of the paper" if name in PAPER else "not in the paper"
+            figure.supxlabel(source, fontsize=8, color="#6A6A6A", x=0.99, ha="right")
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once is enough
+            figure.savefig(png)
+            with image.open(png) as whole:
+                small = whole.convert("RGB").quantize(128, dither=image.Dither.NONE)
+            small.save(png, optimize=True)
+            figure.savefig(svg)
+            figure.savefig(pdf)
+            written += [png, svg, pdf]
     return written

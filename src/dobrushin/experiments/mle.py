@@ -30,7 +30,7 @@ BOX, TOLERANCE = 0.2, 0.01
 BIAS = 2 * TOLERANCE
 # Two runs of the same method end with errors that differ by a few per cent, from the noise of 1533 chains.
 _NOISE = 1.1
-METHODS = ("uniform", "DoGS", "ours", "ours, own step sizes")
+METHODS = ("uniform", "DoGS", "fit", "fit, own step sizes")
 
 
 def uniform_steps(n: int) -> int:
@@ -172,29 +172,29 @@ def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
             Finding(
                 f"{side}×{side}: Gibbs steps to the error of the uniform scan, within 10 %",
                 "much more quickly with DoGS, consistently (Sec. 5.3)",
-                f"DoGS {_span(fewer['DoGS'])} fewer, ours {_span(fewer['ours'])}",
-                bool(fewer["DoGS"].min() > 2 and fewer["ours"].min() >= 4),
+                f"DoGS {_span(fewer['DoGS'])} fewer, fit {_span(fewer['fit'])}",
+                bool(fewer["DoGS"].min() > 2 and fewer["fit"].min() >= 4),
             ),
             Finding(
                 f"{side}×{side}: seconds to that error",
                 "much more quickly with DoGS, consistently (Sec. 5.3)",
-                f"DoGS {_span(faster['DoGS'])} faster, ours {_span(faster['ours'])}",
+                f"DoGS {_span(faster['DoGS'])} faster, fit {_span(faster['fit'])}",
                 bool(np.median(faster["DoGS"]) > 1),
                 "A scan is chosen for each gradient, which takes as long as 1533 chains of models as small as these.",
             ),
             Finding(
                 f"{side}×{side}: steps for a gradient",
                 f"v = {uniform_steps(side * side)} for the uniform scan (Domke 2015)",
-                f"DoGS {_range(lengths['DoGS'])}, ours {_range(lengths['ours'])}; bias of ours at most "
-                f"{max(float(run['ours, bias']) for run in runs):.3g}",
-                bool(lengths["ours"].max() < uniform_steps(side * side)),
+                f"DoGS {_range(lengths['DoGS'])}, fit {_range(lengths['fit'])}; bias of fit at most "
+                f"{max(float(run['fit, bias']) for run in runs):.3g}",
+                bool(lengths["fit"].max() < uniform_steps(side * side)),
             ),
             Finding(
                 f"{side}×{side}: error after {GRADIENTS} gradients, mean of {len(runs)} runs",
                 "the same level of accuracy (Sec. 5.3)",
-                f"uniform {ends['uniform']:.3g}, DoGS {ends['DoGS']:.3g}, ours {ends['ours']:.3g}; with step sizes "
+                f"uniform {ends['uniform']:.3g}, DoGS {ends['DoGS']:.3g}, fit {ends['fit']:.3g}; with step sizes "
                 f"of its own {ends[METHODS[3]]:.2g}",
-                abs(ends["DoGS"] / ends["uniform"] - 1) < 0.1 and abs(ends["ours"] / ends["uniform"] - 1) < 0.1,
+                abs(ends["DoGS"] / ends["uniform"] - 1) < 0.1 and abs(ends["fit"] / ends["uniform"] - 1) < 0.1,
             ),
         ]
     return rows

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+_APART = 3.0
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,17 @@ class Finding:
     holds : bool
     why : str
         Where it does not hold and that is understood: the reason.
+    factor : float
+        What was measured over the paper's number, where both have one. If they are more than three times apart, the
+        verdict says so, whatever else holds.
+
+    Examples
+    --------
+    >>> from dobrushin.experiments.outcome import Finding
+    >>> Finding("seconds", "less than a minute: 30", "20", True, factor=20 / 30).verdict
+    'holds'
+    >>> Finding("seconds", "less than a minute: 30", "2", True, factor=2 / 30).verdict
+    'holds, but 15× smaller'
     """
 
     what: str
@@ -29,11 +42,17 @@ class Finding:
     measured: str
     holds: bool
     why: str = ""
+    factor: float = 1.0
 
     @property
     def verdict(self) -> str:
-        """In one word."""
-        return "holds" if self.holds else ("differs" if self.why else "FAILS")
+        """In a word or two."""
+        if not self.holds:
+            return "differs" if self.why else "FAILS"
+        if 1 / _APART <= self.factor <= _APART:
+            return "holds"
+        apart, way = (self.factor, "larger") if self.factor > 1 else (1 / self.factor, "smaller")
+        return f"holds, but {float(f'{apart:.2g}'):g}× {way}"
 
     @property
     def expected(self) -> bool:
@@ -82,3 +101,13 @@ def write_findings(path: Path, findings: Sequence[Finding]) -> None:
         writer.writerow(["what", "paper says", "we measured", "verdict", "why"])
         for finding in findings:
             writer.writerow([finding.what, finding.paper, finding.measured, finding.verdict, finding.why])
+
+
+def write_tables(folder: Path, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]) -> list[Path]:
+    """Write columns and rows of each table as CSV."""
+    paths = []
+    for name, (columns, rows) in tables.items():
+        paths.append(folder / f"{name}.csv")
+        with open(paths[-1], "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([columns, *rows])
+    return paths

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.experiments.drawing import finish, look, panels
+from dobrushin.experiments.drawing import finish, legend_below, look, panels
 
-METHODS = ("PLSA", "systematic", "DoGS", "ours, short", "ours, certified")
+METHODS = ("PLSA", "systematic", "DoGS", "shortest scan", "certified scan")
 TITLES = {
     "truth": "by hand (black: void)",
     "PLSA": "PLSA: the start",
     "systematic": "systematic, 620 steps",
     "DoGS": "DoGS, 110 steps",
-    "ours, short": "ours, 109 steps",
-    "ours, certified": "ours, certified",
+    "shortest scan": "shortest scan, 109 steps",
+    "certified scan": "certified scan",
 }
 # Colours of the classes as in the data set, void first.
 PALETTE = np.array(
@@ -53,7 +53,7 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
     figure, axes = panels(1, len(runs) + 1, width=3.3, height=3.1)
     places = np.arange(len(METHODS))
     colors = ["#B0B0B0", *(look(name)["color"] for name in METHODS[1:])]
-    names = ["PLSA", "systematic", "DoGS", "ours,\nshort", "ours,\ncertified"]
+    names = ["PLSA", "systematic", "DoGS", "shortest\nscan", "certified\nscan"]
     for number, (ax, run) in enumerate(zip(axes[0], runs, strict=False)):
         mean, error = spread(errors(run))
         ax.bar(places, mean, yerr=error, color=colors, width=0.7, capsize=3, error_kw={"linewidth": 1})
@@ -85,10 +85,13 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     middle = np.median(data["best"], axis=0) / size
     ax.plot(sweeps, middle, label="default influence, each image: median", **look("uniform"))
     exact = data["exact"] / size
-    ax.plot(sweeps, np.median(exact, axis=0), label="exact influence, each image: median", **look("ours"))
+    ax.plot(sweeps, np.median(exact, axis=0), label="exact influence, each image: median", **look("greedy + 1 round"))
     for curve in exact:
-        ax.plot(sweeps, curve, color=look("ours")["color"], alpha=0.3, linewidth=0.7)
-    finish(ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average")
+        ax.plot(sweeps, curve, color=look("greedy + 1 round")["color"], alpha=0.3, linewidth=0.7)
+    finish(
+        ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average", legend=False
+    )
+    legend_below(ax, columns=1)
     ax.set_ylim(1e-6, 1.6)
     ax = axes[0][1]
     for k, curve in enumerate(data["settled"]):
@@ -100,10 +103,10 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
         one.set_xticks(range(0, len(sweeps), 5))
     ax = axes[0][2]
     labels = np.sort(data["estimate, labels"])[::-1]
-    ax.bar(np.arange(1, len(labels) + 1), labels, color=look("ours")["color"], width=0.8)
+    ax.bar(np.arange(1, len(labels) + 1), labels, color=look("greedy + 1 round")["color"], width=0.8)
     ax.axhline(size, color="#8A8A8A", linewidth=0.8)
     seconds = float(np.median(data["estimate, seconds"]))
-    title = f"estimate: labels certified, of {size} ({seconds:.1g} s each)"
+    title = f"labels certified of {size}, {seconds:.1g} s each"
     ax.set_xticks(range(1, len(labels) + 1, max(1, len(labels) // 6)))
     finish(ax, title, "test image", "patches", log="", legend=False)
     return figure
@@ -141,8 +144,8 @@ def _draw_labels(data: dict[str, Any]) -> Any:
 def _draw_photograph(data: dict[str, Any]) -> Any:
     """For the folder of who has the images: their licence does not let us show them."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
-    pictures = (data["photograph"], _color(data["DoGS"]), _color(data["ours, certified"]))
-    titles = (str(data["name"]), TITLES["DoGS"], TITLES["ours, certified"])
+    pictures = (data["photograph"], _color(data["DoGS"]), _color(data["certified scan"]))
+    titles = (str(data["name"]), TITLES["DoGS"], TITLES["certified scan"])
     for ax, picture, title in zip(axes[0], pictures, titles, strict=True):
         ax.imshow(picture, interpolation="nearest")
         _outline(ax, data["box"])

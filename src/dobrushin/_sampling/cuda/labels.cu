@@ -1,21 +1,6 @@
 // Gibbs updates of variables with up to LABELS states, one chain a thread; see _kernels/labels.py. States have the
 // layout [variable, chain]. Compiled without fused multiply-add, so that sums and products are rounded as they are
-// there.
-
-#ifndef LABELS
-#define LABELS 8
-#endif
-#ifndef STATE
-#define STATE signed char
-#endif
-// With few labels their weights are in registers, which cannot be looked up by number.
-#if LABELS <= 32
-#define EACH _Pragma("unroll")
-#else
-#define EACH _Pragma("unroll 1")
-#endif
-
-#define UNIT (1.0 / 9007199254740992.0)
+// there. See states.cuh for LABELS, STATE and EACH.
 
 // What all kernels of chains take, and how they begin: a thread has the column of its chain, and the words of its steps.
 #define ROUTE                                                                                                         \
@@ -281,82 +266,6 @@ extern "C" __global__ void update_conditional(
         }
         column[(size_t)chains * i] = (STATE)label;
     }
-}
-
-// -log(u) of a random number u between 0 and 1: the operations of _kernels/race.py.
-__device__ __forceinline__ double arrival(u64 word) {
-    union { double number; long long bits; } u, m;
-    u.number = ((double)(word >> 11) + 0.5) * UNIT;
-    const long long above = u.bits - 0x3FE6A09E00000000ll;
-    const double e = (double)(above >> 52);
-    m.bits = u.bits - (above & -(1ll << 52));
-    const double s = (m.number - 1.0) / (m.number + 1.0), z = s * s;
-    double p = 2.0 / 15.0 + z * (2.0 / 17.0 + z * (2.0 / 19.0 + z * (2.0 / 21.0)));
-    p = 2.0 / 7.0 + z * (2.0 / 9.0 + z * (2.0 / 11.0 + z * (2.0 / 13.0 + z * p)));
-    p = z * (2.0 / 3.0 + z * (2.0 / 5.0 + z * p));
-    const double time = -(e * 6.93147180369123816490e-01 + (2.0 * s + (s * p + e * 1.90821492927058770002e-10)));
-    return time > 1e-300 ? time : 1e-300;
-}
-
-// Sets of labels of a Potts model race; see _kernels/race.py. Row i k + a says whether label a of variable i is possible,
-// row n k + i whether one label alone is.
-extern "C" __global__ void set_labels(
-    const int* __restrict__ order, int length, int place, u64 number, int steps, const int* __restrict__ start,
-    const int* __restrict__ neighbor, const double* __restrict__ delay, const double* __restrict__ unary, int n,
-    const u64* __restrict__ keys, unsigned char* x, u32 runs)
-{
-    const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= runs) return;
-    unsigned char *column = x + c, *alone = column + (size_t)runs * n * LABELS;
-    const u64 gamma = keys[runs + c];
-    u64 word = keys[c] + gamma * (number * LABELS);
-    for (int t = 0; t < steps; t++) {
-        const int i = order[place];
-        place = place + 1 == length ? 0 : place + 1;
-        double earliest[LABELS], best = 1.0 / 0.0, second = 1.0 / 0.0;
-        int winner = -1, count = 0;
-        const int end = start[i + 1];
-        EACH
-        for (int a = 0; a < LABELS; a++) {
-            double fast = arrival(mix(word)) * unary[(size_t)i * LABELS + a], slow = fast;
-            word += gamma;
-            for (int e = start[i]; e < end; e++) {
-                const int j = neighbor[e];
-                const double f = delay[e];
-                const bool there = column[(size_t)runs * ((size_t)j * LABELS + a)];
-                const bool sure = there && alone[(size_t)runs * j];
-                fast *= (f <= 1.0 ? there : sure) ? f : 1.0;
-                slow *= (f <= 1.0 ? sure : there) ? f : 1.0;
-            }
-            earliest[a] = fast;
-            const double later = best > slow ? best : slow;
-            second = later < second ? later : second;
-            winner = slow < best ? a : winner;
-            best = slow < best ? slow : best;
-        }
-        EACH
-        for (int a = 0; a < LABELS; a++) {
-            const bool possible = earliest[a] <= (winner == a ? second : best);
-            column[(size_t)runs * ((size_t)i * LABELS + a)] = possible;
-            count += possible;
-        }
-        alone[(size_t)runs * i] = count == 1;
-    }
-}
-
-// The label of a variable that is settled, else -1.
-extern "C" __global__ void settled_labels(
-    const unsigned char* x, const long long* rows, u32 runs, u64 chains, short* out)
-{
-    const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
-    int count = 0, label = -1;
-    for (int a = 0; a < LABELS; a++)
-        if (x[(size_t)runs * (rows[blockIdx.y] * LABELS + a) + c]) {
-            count++;
-            label = a;
-        }
-    out[chains * blockIdx.y + c] = count == 1 ? label : -1;
 }
 
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.

@@ -15,10 +15,10 @@ from dobrushin._shared.device import cupy, function, launch
 _BLOCK_STEPS, _MOST_SPINS = 32, 2**17
 
 
-def compiled(name: str, labels: int, state: str = "signed char") -> Any:
+def _compile(name: str, labels: int, state: str = "signed char") -> Any:
     """A function of labels.cu, for so many labels."""
     options = ("-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}")
-    return function(__package__, ("generator.cuh", "labels.cu"), name, *options)
+    return function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, *options)
 
 
 class _Labels(DeviceKernel):
@@ -37,7 +37,7 @@ class _Labels(DeviceKernel):
         return self.region.size + 1
 
     def _compiled(self, name: str) -> Any:
-        return compiled(name, self.host.largest, "signed char" if self.dtype == np.int8 else "int")
+        return _compile(name, self.host.largest, "signed char" if self.dtype == np.int8 else "int")
 
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()
