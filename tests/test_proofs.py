@@ -198,6 +198,8 @@ def test_certificates_of_fields(path):
     forged.document["claim"]["upper"][0][0] *= 0.999
     forged.save(path)
     assert verify(path).exit_code == 1
+    with pytest.raises(db.ArgumentError, match="only variation"):
+        db.estimate(field, [0]).write_proof(path)
     with pytest.raises(db.ArgumentError, match="weights="):
         db.variation(field, db.Scan.systematic(9, 90), targets=[0]).write_proof(path)
 

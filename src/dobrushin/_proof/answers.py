@@ -98,6 +98,9 @@ def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """See `Estimate.write_proof`."""
     origin = estimate._origin
+    if estimate.plan.kind:
+        requirement = "about a discrete model: of fields only variation, with weights, has proofs"
+        raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
     if origin is None or origin.model is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
