@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.origin import Asked
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.query import KIND, FieldQuery, read_field_query

@@ -12,6 +12,8 @@ import typer
 METHODS = ("auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified")
 INFLUENCES = ("best", "paper", "exact")
 SCANS = ("systematic", "uniform", "greedy", "dogs")
+GRADIENTS = ("gibbs", "exact")
+GRADIENT_SCANS = ("certified", "systematic", "uniform")
 # More names than this help nobody.
 _MOST = 200
 
@@ -29,6 +31,16 @@ def complete_influence(incomplete: str) -> list[str]:
 def complete_scan(incomplete: str) -> list[str]:
     """Scans by name."""
     return _begin(SCANS, incomplete)
+
+
+def complete_gradient(incomplete: str) -> list[str]:
+    """Methods of fit."""
+    return _begin(GRADIENTS, incomplete)
+
+
+def complete_gradient_scan(incomplete: str) -> list[str]:
+    """Scans of fit."""
+    return _begin(GRADIENT_SCANS, incomplete)
 
 
 def complete_experiment(incomplete: str) -> list[str]:
@@ -65,7 +77,8 @@ def _model(ctx: typer.Context) -> Any:
 
         # Behind an option that has no value yet, arguments are not told apart.
         paths = [ctx.params.get("model"), *ctx.args]
-        return db.read(next(path for path in paths if path is not None and Path(path).is_file()))
+        found = next(Path(path) for path in paths if path is not None and Path(path).exists())
+        return db.open_model(found) if found.is_dir() else db.read(found)
     return None
 
 
