@@ -1,7 +1,7 @@
 """Formulas as MathML, made when the site is built: no script, nothing fetched, read aloud by screen readers.
 
-Docutils translates LaTeX. Where the package ziamath is installed, its copy of STIX Two Math, cut to the signs that
-pages use, goes with the site. Elsewhere browsers take a mathematical font of the reader's system.
+Docutils translates LaTeX. Where the package ziamath is installed, its copy of STIX Two Math, cut to the signs that are
+used, goes with the site. Elsewhere browsers take a mathematical font of the reader's system.
 """
 
 import re

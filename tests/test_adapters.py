@@ -22,7 +22,15 @@ from scipy import sparse
 import dobrushin as db
 from dobrushin import adapters
 from dobrushin._models.ising import SpinPairs
-from dobrushin.adapters import CertifiedInference, DobrushinSampler, from_dimod, from_pgmpy, to_dimod
+from dobrushin.adapters import (
+    CertifiedInference,
+    DobrushinSampler,
+    from_dimod,
+    from_pgmpy,
+    to_dimod,
+    to_pgmpy,
+    to_sampleset,
+)
 from dobrushin.adapters import dimod as dimod_adapter
 from dobrushin.errors import ArgumentError
 from models import all_states, random_model
@@ -265,6 +273,30 @@ def test_initial_states_are_where_chains_start():
     assert ends(frozen, low, num_reads=2) == [[-1] * 6] * 2
 
 
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_samples_become_sample_sets_in_the_vartype_of_the_model(vartype):
+    bqm = random_bqm(np.random.default_rng(4), vartype=vartype, n=4)
+    model = from_dimod(bqm)
+    run = db.sample(model, db.Scan.systematic(4, 40), chains=50, seed=2)
+    found = to_sampleset(run, bqm)
+    dimod.testing.assert_sampleset_energies(found, bqm)
+    assert found.vartype is bqm.vartype
+    assert found.info == {"seed": 2, "kernel": run.kernel, "chains": 50, "steps": 40}
+    spins = found.change_vartype("SPIN", inplace=False)
+    place = [list(spins.variables).index(label) for label in model.labels]
+    assert np.array_equal(spins.record.sample[:, place], run.states)
+    kept = db.sample(model, db.Scan.systematic(4, 40), chains=3, seed=2, record=db.Record(every=4))
+    assert len(to_sampleset(kept, bqm)) == kept.states.shape[0] * kept.states.shape[1]
+    one = db.sample(model, db.Scan([0]), seed=1, record=[model.labels[0]])
+    for call, sentence in (
+        (lambda: to_sampleset(one, bqm), "with the variables of 'bqm'. Got 1 variables"),
+        (lambda: to_sampleset(3, bqm), "must be Samples. Got 3"),
+        (lambda: to_sampleset(run, 3), "must be a dimod.BinaryQuadraticModel. Got 3"),
+    ):
+        with pytest.raises(ArgumentError, match=sentence):
+            call()
+
+
 def test_mixins_composites_and_unknown_keywords():
     sampler = DobrushinSampler()
     found = sampler.sample_ising({"a": -50.0}, {("a", "b"): -50.0}, num_reads=5, seed=1)
@@ -458,7 +490,31 @@ def test_intervals_hold_and_come_with_the_answer(method):
     joint = inference.query(["slip", "rain"], method=method, tolerance=0.05, seed=1)
     wanted = VariableElimination(network).query(["slip", "rain"], show_progress=False)
     assert joint.values == pytest.approx(wanted.values, abs=0.05)
-    assert joint.estimate.states[1] == (0, 1)
+    assert joint.estimate.states[1] == ("none", "no")
+
+
+@needs_pgmpy
+def test_estimates_become_factors():
+    network = weather()
+    answer = db.estimate(network, ["rain", db.Joint("slip", "rain")], method="exact", evidence={"wet": "no"})
+    inference = VariableElimination(network)
+    for target, scope in (("rain", ["rain"]), (("slip", "rain"), ["slip", "rain"])):
+        ours = to_pgmpy(answer, target)
+        theirs = inference.query(scope, evidence={"wet": "no"}, show_progress=False)
+        assert ours.variables == scope
+        assert ours == theirs
+        assert ours.state_names == {name: theirs.state_names[name] for name in scope}
+        assert ours.estimate is answer
+    for call, sentence in (
+        (lambda: to_pgmpy(answer), "given, where there are several. Got none of 2 targets."),
+        (lambda: to_pgmpy(answer, "wet"), "one of the targets that were estimated"),
+        (lambda: to_pgmpy(3), "an Estimate. Got 3"),
+    ):
+        with pytest.raises(ArgumentError, match=sentence):
+            call()
+    spins = db.Ising({(0, 1): 0.1})
+    with pytest.raises(ArgumentError, match="a variable or a Joint"):
+        to_pgmpy(db.estimate(spins, db.Statistic.magnetisation(spins), seed=1, tolerance=0.1))
 
 
 @needs_pgmpy

@@ -423,7 +423,12 @@ BAD = [
     (lambda: db.GaussianField([1.0, 2.0]), "square matrix"),
     (lambda: db.GaussianField(TWO, linear=[1.0, math.nan]), "'linear'"),
     (lambda: db.GaussianField(TWO, lower=1.0, upper=1.0), "above 'lower'"),
+    (lambda: db.GaussianField(TWO, lower=[0.0, 2.0], upper=1.0), "interval from 2 to 1 at variable 1"),
     (lambda: db.GaussianField(TWO, lower=[0.0, math.nan]), "'lower'"),
+    (lambda: db.sample(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[0.0, -1.0]), "inside the box.*index 1"),
+    (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), record="counts"), "are not counted"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={0: math.inf}), "from -inf to inf"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: 0.0}, verify=True), "answers about fields have none"),
     (lambda: db.GaussianField(TWO, levels={0: [1.0]}), "two or more different"),
     (lambda: db.GaussianField(TWO, levels={0: [0, 1]}, lower={0: 0.0}), "infinite for variables with levels"),
     (lambda: db.GaussianField(TWO).poisson([1, -2]), "whole numbers"),
@@ -534,6 +539,56 @@ def test_modes_are_found_from_anywhere():
         assert abs(slope) <= 0.02 * math.sqrt(bend) + 1e-6 * abs(c)
 
 
+# -- the same doors as other models -----------------------------------------------------------
+
+
+def test_evidence_is_the_conditioned_field():
+    field = db.GaussianField.car(nx.path_graph(list("abcd")), rho=0.8, precision=2.0)
+    given = field.condition({"b": 1.5})
+    exact = np.linalg.solve(given.precision.toarray(), given.linear)
+    for method in ("exact", "local", "dobrushin"):
+        answer = db.estimate(field, ["a", "d"], evidence={"b": 1.5}, tolerance=0.1, method=method, seed=1)
+        assert (answer.lower <= exact[[0, 2]]).all()
+        assert (exact[[0, 2]] <= answer.upper).all()
+    assert answer.asked.evidence == {"b": 1.5}
+    # Plan and certificate are about the field that was given.
+    assert set(answer.plan.scan.updates(4).tolist()) == {0, 2, 3}
+    assert db.plan(field, ["a", "d"], evidence={"b": 1.5}, tolerance=0.1, method="dobrushin").chains >= answer.chains
+    assert answer.certificate.per_variable[1] == 0.0
+    alone = db.estimate(given, ["a", "d"], tolerance=0.1, method="dobrushin", seed=1)
+    assert answer.certificate.per_variable[[0, 2, 3]] == pytest.approx(alone.certificate.per_variable)
+    assert (alone.mean == answer.mean).all()
+    box = db.GaussianField(TWO, lower=0.0, upper=1.0, labels=["a", "b"])
+    with pytest.raises(db.ArgumentError, match=r"0 to 1\. Got 2\.0 at label 'b'"):
+        db.estimate(box, ["a"], evidence={"b": 2.0})
+
+
+def test_many_queries_about_a_field():
+    field = db.GaussianField.car(nx.path_graph(4), rho=0.8).poisson([1, 0, 3, 2])
+    queries = [([0, db.Exceeds(1, 0.0)], None), ([0], {1: 0.5}), ([9], None)]
+    many = db.estimate_many(field, queries, tolerance=0.2, seed=1)
+    assert sorted(many.answers) == [0, 1]
+    assert "labels of the model" in str(many.errors[2])
+    again = db.estimate(field, [0], evidence={1: 0.5}, tolerance=0.2, seed=many[1].seed)
+    assert (again.mean == many[1].mean).all()
+    solved = db.estimate_many(db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0), [([40], None)])
+    assert solved[0].plan.method == "local"
+
+
+def test_samples_of_a_field_are_kept(tmp_path):
+    field = db.GaussianField(TWO, lower=0.0, labels=["a", "b"])
+    run = db.sample(field, db.Scan.systematic(2, 20), chains=50, seed=3, initial=[1.0, 0.5])
+    run.save(tmp_path / "run.npz")
+    again = db.Samples.load(tmp_path / "run.npz")
+    assert (again.states == run.states).all()
+    assert (again.point == [1.0, 0.5]).all()
+    assert again.variation(field, ["a"]).value == run.variation(field, ["a"]).value
+    with pytest.raises(db.ArgumentError, match="of discrete variables"):
+        again.marginals()
+    assert "mean (deviation)" in again._repr_html_()
+    assert "2 unbounded on one side or both" in field._repr_html_()
+
+
 # -- the command line ------------------------------------------------------------------------
 
 
@@ -556,6 +611,40 @@ def test_verbs_take_fields(tmp_path):
     code, text = call("estimate", path, "--target", "a@0.9", "--tolerance", "0.1", "--seed", "1")
     assert code == 0
     assert "0.9 quantile of a" in text
-    code, text = call("estimate", path, "--target", "z>0.5")
-    assert code == 2
-    assert "--target must name" in text
+    wrong = {
+        ("--target", "z>0.5"): "--target must name",
+        ("--target", "a>high"): "label>number or label@level",
+        ("--target", "a@2"): "between 0 and 1",
+        ("--evidence", "b=yes"): "label=number for a field. Got 'yes'",
+        ("--evidence", "b=nan"): "from -inf to inf",
+        ("--evidence", "z=1"): "--evidence must name",
+        ("--tolerance", "-1"): "must be a positive finite number",
+        ("--method", "coalescence"): "'auto', 'exact', 'local', 'dobrushin'",
+        ("--proof", str(tmp_path / "p")): "answers about fields have none",
+    }
+    for words, sentence in wrong.items():
+        code, text = call("estimate", path, *words)
+        assert (code, sentence in " ".join(text.split())) == (2, True), (words, text)
+    code, text = call("estimate", path, "--target", "a", "--evidence", "b=0.5", "--tolerance", "0.3", "--seed", "1")
+    assert code == 0
+    code, text = call("sample", path, "--chains", "5", "--output", tmp_path / "run.npz")
+    assert code == 0
+    assert db.Samples.load(tmp_path / "run.npz").chains == 5
+    (tmp_path / "empty.npz").touch()
+    assert "empty file" in call("estimate", tmp_path / "empty.npz")[1]
+    for other in ("model.uai", "model.bif", "model.coo"):
+        assert call("convert", path, tmp_path / other)[0] == 2
+
+
+def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
+    """A box that is empty, a precision that is none: the file is at fault, and the sentence names it."""
+    db.write(db.GaussianField(TWO, lower=0.0, upper=1.0), path := tmp_path / "field.npz")
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    for name, value in (("lower", [2.0, 2.0]), ("upper", [math.nan, 1.0]), ("diagonal", [-1.0, 2.0])):
+        assert name in arrays
+        np.savez(path, **{**arrays, name: np.array(value)})
+        result = CliRunner().invoke(app, ["estimate", str(path)])
+        assert result.exit_code != 0
+        assert isinstance(result.exception, SystemExit), name
+        assert "Error" in result.stderr

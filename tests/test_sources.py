@@ -119,7 +119,7 @@ def test_graphs_with_unaries_are_potts_models():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, r"a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx or PyMC\. Got 3"),
+        (3, r"a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml\. Got 3"),
         ("asia.bif", r"\(there is no such file\)\. Got 'asia\.bif'"),
         (str(Path(__file__).with_name("conftst.py")), r"no such file; the nearest is 'conftest\.py'\)"),
         (np.zeros((2, 2)), "must be a model"),
@@ -179,11 +179,44 @@ for source in (network, pyagrum.MarkovRandomField.fromBN(network)):
     for name in ("b", "c", "d"):
         np.testing.assert_allclose(answer[name].mean, inference.posterior(name).toarray(), atol=1e-9)
         assert answer[name].states == list(network.variable(name).labels())
+        tensor = db.adapters.to_pyagrum(answer, network, name)
+        assert abs((tensor - inference.posterior(name)).toarray()).max() < 1e-9
+inference.addJointTarget({"b", "c"})
+inference.makeInference()
+joint = db.estimate(network, db.Joint("c", "b"), evidence={"a": "no"})
+tensor, theirs = db.adapters.to_pyagrum(joint, network), inference.jointPosterior({"b", "c"})
+assert tensor.names == ("c", "b"), tensor.names
+for b in "xyz":
+    for c in "01":
+        assert abs(tensor[{"b": b, "c": c}] - theirs[{"b": b, "c": c}]) < 1e-9
+for call, sentence in [
+    (lambda: db.adapters.to_pyagrum(answer, network), "given, where there are several"),
+    (lambda: db.adapters.to_pyagrum(joint, 3), "a BayesNet or a MarkovRandomField"),
+    (lambda: db.adapters.to_pyagrum(3, network), "an Estimate"),
+    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("x->y")), "with the variable 'c'"),
+    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("c[2]->b{u|v|w}")), "with the states ['x', 'y', 'z'] of 'b'"),
+]:
+    try:
+        call()
+        raise SystemExit(sentence)
+    except db.ArgumentError as error:
+        assert sentence in str(error), error
+import sys
+sys.path.insert(0, "TESTS")
+from transcripts import run_docstrings, run_section
+from dobrushin.adapters import pyagrum as module
+assert run_docstrings(module) >= 8
+assert run_section("pyAgrum") == 1
 """
 
 
 @needs_pyagrum
 def test_networks_of_pyagrum_give_pyagrums_answers():
     # In a process of its own: its library does not load after some others.
-    result = subprocess.run([sys.executable, "-c", PYAGRUM], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", PYAGRUM.replace("TESTS", str(Path(__file__).parent))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr

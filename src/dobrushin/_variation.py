@@ -148,7 +148,8 @@ class Problem:
 
     def lift(self, part: Numbering) -> Problem:
         """The same for the model that `part` numbers some variables of."""
-        return replace(self, numbering=self.numbering.within(part))
+        initial = self.initial if np.ndim(self.initial) == 0 else part.spread(np.asarray(self.initial), 1.0)
+        return replace(self, numbering=self.numbering.within(part), initial=initial)
 
 
 def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:

@@ -22,6 +22,7 @@ from dobrushin._shared.executors import Lost, Trouble
 from dobrushin._shared.html import card
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import percent, rounded_up
@@ -189,7 +190,7 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -26,6 +26,8 @@ from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import pandas
+
     from dobrushin._estimate.method import Plan
     from dobrushin.report import Page
 
@@ -179,7 +181,7 @@ class Estimate:
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an Estimate is not iterable: use to_dataframe(), or estimate[target]")
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
 
         Examples
@@ -190,12 +192,12 @@ class Estimate:
         0       0     -1  0.119  0.119  0.119         0.0
         1       0      1  0.881  0.881  0.881         0.0
         """
-        pandas = require("pandas", "formats")
+        frames = require("pandas", "formats")
         columns: dict[str, Any] = {"target": [shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
         if any(state is None for state in self.states):  # as they are: no state becomes a float beside a statistic
             columns["state"] = np.array([*self.states, None], dtype=object)[:-1]
         columns |= {"lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
-        return pandas.DataFrame(columns)
+        return frames.DataFrame(columns)
 
     def to_arviz(self) -> Any:
         """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""

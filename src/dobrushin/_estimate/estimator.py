@@ -38,6 +38,7 @@ from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
@@ -53,7 +54,6 @@ _SHARE, _VAGUE = 0.8, 0.25
 
 
 @watched("planning")
-@by_family
 @guard_memory
 def estimate(
     model: Model | Any,
@@ -63,10 +63,10 @@ def estimate(
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -158,11 +158,12 @@ def estimate(
     """
     del progress  # `watched` reads it
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
-    settings = settings._replace(backend=backend)
     model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    settings = settings._replace(backend=backend)
     if proof is None and not verify:
         return answer_query(model, targets, evidence, settings, sequence, running)
+    require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
@@ -171,7 +172,6 @@ def estimate(
 
 
 @watched("planning")
-@by_family
 @guard_memory
 def plan(
     model: Model | Any,
@@ -180,7 +180,7 @@ def plan(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
 ) -> Plan:
@@ -215,10 +215,23 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    model, evidence, _ = split_evidence(as_model(model, "estimate"), evidence, "estimate")
+    model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
+    return plan_query(model, targets, evidence, settings)
+
+
+@by_family
+def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan`, once the settings are read."""
+    model, evidence, _ = split_evidence(model, evidence, "estimate")
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
+
+
+@by_family
+def require_proofs(model: Any) -> None:
+    """Refuse models whose answers have no proofs."""
+    del model
 
 
 def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
@@ -226,7 +239,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
 
     It is looked for as `estimate` looks for it, so that nobody advises against what `estimate` can do.
     """
-    settings = read_settings(0.01, 0.99, "auto", None, seconds / PLANNING_SHARE, "estimate")
+    settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE, "estimate")
     try:
         choice, _ = _choose(model, targets, None, settings)
     except (CertificateError, BudgetError):
@@ -234,6 +247,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
     return choice.plan
 
 
+@by_family
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,

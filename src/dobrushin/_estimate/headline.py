@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 20
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
+_PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
 
 
 def telling_state(states: Sequence[Any]) -> int:
@@ -86,8 +87,8 @@ def _value(answer: Estimate, row: int) -> str:
 def _count(answer: Estimate) -> str:
     """What there are so many of."""
     nouns = [noun(answer, row) for row in range(len(answer))]
-    plural = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
-    return " and ".join(f"{nouns.count(one):,} {many}" for one, many in plural.items() if one in nouns)
+    counts = {(one, many): nouns.count(one) for one, many in _PLURALS.items() if one in nouns}
+    return " and ".join(f"{count:,} {names[count > 1]}" for names, count in counts.items())
 
 
 def noun(answer: Estimate, row: int) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,9 +42,13 @@ from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
+
+if TYPE_CHECKING:
+    import pandas
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
 # with it.
@@ -113,7 +117,7 @@ class Estimates:
         """The answers, by the number of their query; raises the error of a query that has none."""
         return (self[k] for k in range(len(self.queries)))
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """All rows of all answers as a pandas DataFrame; the column ``query`` has the number of the query.
 
         Examples
@@ -128,11 +132,11 @@ class Estimates:
         2      1      b     -1  0.731
         3      1      b      1  0.269
         """
-        pandas = require("pandas", "formats")
+        library = require("pandas", "formats")
         if not self.answers:
-            return pandas.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
+            return library.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
         frames = [self.answers[k].to_dataframe() for k in sorted(self.answers)]
-        table = pandas.concat(frames, ignore_index=True)
+        table = library.concat(frames, ignore_index=True)
         table.insert(0, "query", np.repeat(sorted(self.answers), [len(frame) for frame in frames]))
         return table
 
@@ -171,9 +175,9 @@ def estimate_many(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     finished: Estimates | None = None,
@@ -233,7 +237,7 @@ def estimate_many(
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
     deadline = read_time(time, "estimate_many")
-    settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
+    settings = read_settings(model, tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
     settings = settings._replace(backend=check.choice(backend, BACKENDS, "estimate_many", "backend"))
     answers: dict[int, Estimate] = {}

@@ -24,6 +24,7 @@ from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.html import card
+from dobrushin._shared.options import Backend
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
 from dobrushin._shared.text import rounded_up
@@ -64,7 +65,7 @@ class MostLikely:
 
 @watched("planning")
 def marginals(
-    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool | None = None
+    model: Model, *, memory_limit: float | str | None = None, backend: Backend = "auto", progress: bool | None = None
 ) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
@@ -114,7 +115,7 @@ def log_partition(
     *,
     evidence: Evidence | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     progress: bool | None = None,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.

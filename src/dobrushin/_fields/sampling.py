@@ -18,12 +18,13 @@ from dobrushin._fields.certificate import Drift, FieldVariation, certify, float_
 from dobrushin._fields.kernel import FieldKernel
 from dobrushin._fields.query import FieldMethod, FieldQuery
 from dobrushin._fields.questions import SHARES, Clip, FieldTally, Terms, make_clip
-from dobrushin._fields.sampler import FieldSamples, make_kernel, run_field
+from dobrushin._fields.sampler import make_kernel, run_field_chains
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import MOST_STEPS, stagnates
 from dobrushin._sampling.sampler import Record
+from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME, PLANNED, trials_needed
@@ -212,16 +213,16 @@ class FieldRun:
         self.trials = -(-trials_needed(aim, PLANNED * query.error) // 64) * 64 if counted else 0
         self.done = 0
         self.trouble: Trouble | None = None
-        self.blocks: list[FieldSamples] = []
+        self.blocks: list[Samples] = []
 
     def draw(self) -> None:
         """Draw as many chains as it takes, or until something ends it."""
         labels = self.query.model._labels_at(self.query.positions)
         for numbers in self._blocks():
             running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
-            block, self.trouble = run_field(
-                self.query.model, self.method.kernel, self.query.anchor, self.method.design.scan, numbers,
-                self.sequence, Record(labels), running, "estimate",
+            block, self.trouble = run_field_chains(
+                self.query.model, self.method.kernel, self.method.design.scan, numbers, self.sequence,
+                record=Record(labels), running=running, function="estimate",
             )  # fmt: skip
             self._take(block)
             if self.trouble is not None:
@@ -246,7 +247,7 @@ class FieldRun:
                 )
             yield range(self.done, self.done + size)
 
-    def _take(self, block: FieldSamples) -> None:
+    def _take(self, block: Samples) -> None:
         states: Any = block.states
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             wanted = self.done < self.trials if question.is_counted else not tally.is_narrow
@@ -271,7 +272,7 @@ class FieldRun:
             stopped_by=next((words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)), None),
         )  # fmt: skip
 
-    def _samples(self) -> FieldSamples | None:
+    def _samples(self) -> Samples | None:
         if len(self.blocks) <= 1:
             return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]

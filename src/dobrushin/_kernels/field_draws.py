@@ -141,6 +141,8 @@ def _divergence(x, d, m, E, N):
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * max(math.expm1(min(d, 700.0)) - d, 0.0)
     if N > 0.0:
+        if x > 0.0:  # mirrored: s near 1 would cancel, times N
+            x, d = -x, -d
         s = _sigmoid(x)
         if d > 30.0:
             grown = d + math.log(s + (1.0 - s) * math.exp(-d))
@@ -157,7 +159,7 @@ def _slope_gain(x, d, m, E, N):
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * math.expm1(min(d, 700.0))
     if N > 0.0:
-        value += N * (_sigmoid(x + d) - _sigmoid(x))
+        value += N * (_sigmoid(-x) - _sigmoid(-x - d) if x > 0.0 else _sigmoid(x + d) - _sigmoid(x))
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import FitFamily, FitMethod, FitScan, Learn, Step
 from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
@@ -28,17 +29,17 @@ def fit(
     model: Any,
     data: Any,
     *,
-    family: str | None = None,
+    family: FitFamily | None = None,
     states: int | None = None,
-    learn: str = "all",
-    method: str = "gibbs",
-    scan: str = "certified",
+    learn: Learn = "all",
+    method: FitMethod = "gibbs",
+    scan: FitScan = "certified",
     tolerance: float = 0.02,
     steps: int | None = None,
     chains: int = 1000,
     persistent: bool = False,
     iterations: int = 100,
-    step: float | str | Callable[[int], float] = "auto",
+    step: float | Step | Callable[[int], float] = "auto",
     ridge: float = 0.0,
     box: Any = None,
     initial: Any = None,
@@ -137,8 +138,8 @@ def fit(
     >>> bool(found.bias_bound <= 0.02), float(found.parameters.mean().round(1))
     (True, 0.1...)
     """
-    check.choice(method, ("gibbs", "exact"), "fit", "method")
-    check.choice(scan, ("certified", "systematic", "uniform"), "fit", "scan")
+    check.choice(method, get_args(FitMethod), "fit", "method")
+    check.choice(scan, get_args(FitScan), "fit", "scan")
     del progress  # `watched` reads it
     chains = check.count(chains, "fit", "chains")
     iterations = check.count(iterations, "fit", "iterations")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._shared.arrays import without_repeats
-
 if TYPE_CHECKING:
     from dobrushin._models.model import Model
 
@@ -51,23 +49,14 @@ def fingerprint_of(model: Model) -> str:
 def describe(model: Model) -> list[tuple[str, str]]:
     """What people want to know of a model at first: its variables, their states, and its name."""
     labels = ", ".join(str(label) for label, _ in zip(model.labels, range(5), strict=False))
-    variables = ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else ""))
-    return [variables, *([_describe_states(model)] if model.is_discrete else []), *_describe_whole(model)]
-
-
-def _describe_states(model: Model) -> tuple[str, str]:
-    each = without_repeats(model.cardinalities)
-    sizes = (int(each.min()), int(each.max()))
-    states = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
-    called = ", ".join(map(str, model._called(0)[:8])) + (", ..." if len(model._called(0)) > 8 else "")
-    return "states", f"{states}; those of {model.labels[0]}: {called}"
-
-
-def _describe_whole(model: Model) -> list[tuple[str, str]]:
-    if not model.is_whole:
-        return []
-    facts = [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]
-    return [*facts, ("fingerprint", str(model.fingerprint))]
+    facts = [
+        ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else "")),
+        model._describe_states(),
+    ]
+    if model.is_whole:
+        facts += [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]
+        facts.append(("fingerprint", str(model.fingerprint)))
+    return facts
 
 
 def _plain_array(array: NDArray[Any]) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from dobrushin._shared.families import reads_sources
 from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
-_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx or PyMC"
+_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml"
 # Files that were read last, by what they were then.
 _MOST_FILES = 8
 _files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
@@ -48,6 +48,7 @@ SOURCES = {
         Source("pyagrum", "dobrushin.adapters.pyagrum", "from_pyagrum"),
         Source("networkx", "dobrushin.adapters.networkx", "from_networkx"),
         Source("pymc", "dobrushin.adapters.pymc", "read"),
+        Source("thrml", "dobrushin.adapters.thrml", "read"),
     )
 }
 

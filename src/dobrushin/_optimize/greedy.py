@@ -20,6 +20,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -29,7 +30,7 @@ from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuo
 @by_family
 @guard_memory
 def greedy_scan(
-    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: str | None = "auto"
+    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: Guide | None = "auto"
 ) -> ScanResult:
     """Build a scan of a given length without an input scan, forwards and backwards, and return the better one.
 

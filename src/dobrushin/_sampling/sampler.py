@@ -25,6 +25,7 @@ from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
@@ -111,7 +112,6 @@ def read_record(record: Any) -> Record:
 
 
 @watched("preparing")
-@by_family
 @guard_memory
 def sample(
     model: Model,
@@ -121,8 +121,8 @@ def sample(
     seed: int | np.random.SeedSequence | None = None,
     initial: Any = "uniform",
     record: Any = None,
-    kernel: str | None = None,
-    backend: str = "auto",
+    kernel: KernelName | None = None,
+    backend: Backend = "auto",
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -194,11 +194,9 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    if kernel is not None:
-        check.choice(kernel, list(KERNELS), "sample", "kernel")
     del progress  # `watched` reads it
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
-    keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
+    keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(
         model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
@@ -212,6 +210,16 @@ def sample(
     raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
 
 
+@by_family
+def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
+    """The kernel of `sample`: the one that was asked for, or the fastest that fits."""
+    del initial
+    if kernel is not None:
+        check.choice(kernel, list(KERNELS), "sample", "kernel")
+    return choose_kernel(model, scan, chains, kernel)
+
+
+@by_family
 def run_chains(
     model: Model,
     kernel: Runner,

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from numba.core import event
+from llvmlite import ir
+from numba.core import cgutils, event, types
+from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
 from dobrushin._shared.clock import PAUSES
@@ -38,6 +40,8 @@ class _Compilation(event.Listener):
 event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
+if _config.DISABLE_JIT:
+    raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
 # A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
 # many seconds in all, some part of what compiling it takes.
 FEW_OPERATIONS = 2**18
@@ -49,7 +53,16 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     No `fastmath`: certificates rely on the order of roundings and on infinities.
     """
-    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy")
+    return _compiled(function, inline=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function into each kernel that calls it: a call that passes arrays can cost more than that."""
+    return _compiled(function, inline=True)
+
+
+def _compiled(function: Callable[..., Any], inline: bool) -> Any:
+    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", forceinline=inline)
     if _has_place(os.path.dirname(function.__code__.co_filename)):
         return _interruptible(compiled(cache=True)(function))
     if (folder := _temporary_folder()) is None:
@@ -84,6 +97,33 @@ def _interpreted(compiled: Any) -> Interpreted | None:
     """The interpreted kernel; None where a compiled one is on disk."""
     kept = getattr(compiled._cache, "_cache_file", None)
     return Interpreted(compiled) if CAN_INTERPRET and not (kept and kept._load_index()) else None
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Inside a kernel: let the processor fetch array[index] (its first axis) ahead. It computes nothing."""
+    del typing_context, index
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word, size = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, view.strides)[0]
+        address = builder.add(builder.ptrtoint(view.data, size), builder.mul(arguments[1], stride))
+        hint = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        # To read, to be kept in all caches, of data.
+        builder.call(function, [builder.inttoptr(address, byte), word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+def _fetch_nothing(array: Any, index: Any) -> None:
+    """What `prefetch` is for the interpreter."""
+    del array, index
+
+
+setattr(prefetch, "py_func", _fetch_nothing)  # noqa: B010  where the interpreter looks for it
 
 
 def _interruptible(dispatcher: Any) -> Any:

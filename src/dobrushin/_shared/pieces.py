@@ -22,10 +22,13 @@ _SECONDS = 2.5e-9
 _PLACES = 6
 
 
-def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
-    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done."""
+def in_pieces(kernel: Any, count: int, *arguments: Any, at_once: float = 0.0) -> None:
+    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done.
+
+    `at_once` says how many operations it may do before it looks at the allowance, where these can be many.
+    """
     at = np.zeros(_PLACES, dtype=np.int64)
-    code, allowance = first_piece(kernel)
+    code, allowance = first_piece(kernel, at_once)
     while at[0] < count:
         if at.any() and code is kernel:
             charge_piece()
@@ -33,9 +36,9 @@ def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
         code, allowance = kernel, PIECE
 
 
-def first_piece(kernel: Any) -> tuple[Any, int]:
+def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
     """What to call first, and with which allowance: what a small one leaves is worth compiling the kernel for."""
-    code = code_for(kernel, FEW_OPERATIONS)
+    code = code_for(kernel, max(FEW_OPERATIONS, at_once))
     return code, PIECE if code is kernel else FEW_OPERATIONS
 
 

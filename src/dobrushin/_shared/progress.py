@@ -195,7 +195,7 @@ def _place(wanted: bool | None) -> Callable[[], Display] | None:
     stream = sys.stderr
     if stream is None:
         return None
-    with suppress(ValueError):  # a stream that was closed
+    with suppress(ValueError, AttributeError):  # a stream that was closed, or that can only be written to
         if stream.isatty() and os.environ.get("TERM") != "dumb":
             return lambda: Terminal(stream)
     return None if wanted is None else lambda: Log(stream)
@@ -299,10 +299,11 @@ _ticker = _Ticker()
 
 
 def _forget() -> None:
-    """In a process that was forked there is no thread that draws, and the call is not its own."""
+    """In a process that was forked there is no thread that draws, and a call that was under way is not its own."""
     global _ticker
     _ticker = _Ticker()
-    _CURRENT.set(_SILENT)
+    if _CURRENT.get() is not None:
+        _CURRENT.set(_SILENT)
 
 
 if hasattr(os, "register_at_fork"):
@@ -324,8 +325,8 @@ def watch(progress: bool | None, what: str = "", name: str = "dobrushin") -> Ite
         return
     current, is_done = Watch(place), False
     token = _CURRENT.set(current)
-    _ticker.add(current)
     try:
+        _ticker.add(current)
         with stage(what):
             yield
         is_done = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import read_executor
+from dobrushin._shared.options import Backend
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Work that takes longer is not begun unless the call allows it.
 MOST_SECONDS = 3600.0
-BACKENDS = ("auto", "cpu", "cuda")
+BACKENDS = get_args(Backend)
 # Of a SeedSequence that is made from a number alone.
 _POOL = np.random.SeedSequence(0).pool_size
 

@@ -232,6 +232,8 @@ def positions(
             places[k] = position
     if places.size == 0:
         raise ArgumentError(function, argument, "at least one label", labels)
+    if places.size == 1:
+        return places
     values, where, counts = np.unique(places, return_index=True, return_counts=True)
     if (counts > 1).any():
         repeated = int(values[counts > 1][0])

@@ -1,7 +1,7 @@
 """Other libraries: their models as ours and ours as theirs, one file here per library.
 
 SciPy matrices need no adapter: models are built from them. What is here is also done where a model is asked for:
-``estimate(bqm, ...)`` reads it. Engines that sample by themselves, such as PyMC, have modules of their own. Each
+``estimate(bqm, ...)`` reads it. Engines that sample by themselves, PyMC and thrml, have modules of their own. Each
 library is imported when one of its names here is first used, and missed with one sentence that says what to install.
 """
 
@@ -11,11 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin.adapters import pymc
-    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
+    from dobrushin.adapters import pymc, thrml
+    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod, to_sampleset
     from dobrushin.adapters.networkx import from_networkx
-    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
-    from dobrushin.adapters.pyagrum import from_pyagrum
+    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy, to_pgmpy
+    from dobrushin.adapters.pyagrum import from_pyagrum, to_pyagrum
 
 _HOME = {
     "CertifiedInference": "pgmpy",
@@ -25,9 +25,12 @@ _HOME = {
     "from_pgmpy": "pgmpy",
     "from_pyagrum": "pyagrum",
     "to_dimod": "dimod",
+    "to_pgmpy": "pgmpy",
+    "to_pyagrum": "pyagrum",
+    "to_sampleset": "dimod",
 }
 
-_MODULES = ("pymc",)
+_MODULES = ("pymc", "thrml")
 
 __all__ = [
     "CertifiedInference",
@@ -37,7 +40,11 @@ __all__ = [
     "from_pgmpy",
     "from_pyagrum",
     "pymc",
+    "thrml",
     "to_dimod",
+    "to_pgmpy",
+    "to_pyagrum",
+    "to_sampleset",
 ]
 
 

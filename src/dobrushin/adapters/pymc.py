@@ -17,10 +17,13 @@ from dobrushin._sampling.samples import arviz_data
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.progress import watched
 from dobrushin.adapters.pymc_variables import STATISTICS, Variables
 from dobrushin.adapters.pytensor import ChangingShape, Dependence, Part, shapes_of, split, with_shapes
 from dobrushin.adapters.tables import add_table, as_small_tables
 from dobrushin.errors import ArgumentError
+
+__all__ = ["order", "read", "to_arviz"]
 
 # Largest table of one term, and most evaluations of one tensor of terms.
 _MOST_ENTRIES = 2**20
@@ -29,6 +32,7 @@ _MOST_CALLS = 10**6
 _COMPARED = 16
 
 
+@watched("reading")
 def read(model: Any) -> FactorGraph:
     """The factor graph of a PyMC model of discrete variables.
 

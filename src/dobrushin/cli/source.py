@@ -148,7 +148,12 @@ def _label(model: db.Model, name: str, option: str) -> Hashable:
 
 
 def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
-    """A state, or likelihoods of states as in yes:0.7/no:0.3."""
+    """A state, likelihoods of states as in yes:0.7/no:0.3, or of fields a number."""
+    if isinstance(model, db.GaussianField):
+        try:
+            return float(text)
+        except ValueError:
+            raise Usage(f"--evidence must be label=number for a field. Got {text!r} for {label!r}.") from None
     if ":" not in text or any(str(name) == text for name in model._called(model.index(label))):
         return _state(model, label, text)
     likelihoods = {}

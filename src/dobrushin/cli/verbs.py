@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.text import Text
 
 import dobrushin as db
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
@@ -29,7 +30,7 @@ def inspect(source: Source, out: Output) -> int:
 def influence(source: Source, method: str, top: int, out: Output) -> int:
     """How strong the influence is, and where."""
     model = source.read_given()
-    bound = db.influence(model, method=method)
+    bound = db.influence(model, method=cast(InfluenceMethod, method))
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = np.argsort(-sums, kind="stable")[:top].tolist()
     about = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,8 @@ class Finding:
             return "differs" if self.why else "FAILS"
         if 1 / _APART <= self.factor <= _APART:
             return "holds"
-        return (
-            f"holds, but {self.factor:.2g}× larger" if self.factor > 1 else f"holds, but {1 / self.factor:.2g}× smaller"
-        )
+        apart, way = (self.factor, "larger") if self.factor > 1 else (1 / self.factor, "smaller")
+        return f"holds, but {float(f'{apart:.2g}'):g}× {way}"
 
     @property
     def expected(self) -> bool:
@@ -102,3 +101,13 @@ def write_findings(path: Path, findings: Sequence[Finding]) -> None:
         writer.writerow(["what", "paper says", "we measured", "verdict", "why"])
         for finding in findings:
             writer.writerow([finding.what, finding.paper, finding.measured, finding.verdict, finding.why])
+
+
+def write_tables(folder: Path, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]) -> list[Path]:
+    """Write columns and rows of each table as CSV."""
+    paths = []
+    for name, (columns, rows) in tables.items():
+        paths.append(folder / f"{name}.csv")
+        with open(paths[-1], "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([columns, *rows])
+    return paths

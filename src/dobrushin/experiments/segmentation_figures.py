@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.experiments.drawing import finish, look, panels
+from dobrushin.experiments.drawing import finish, legend_below, look, panels
 
 METHODS = ("PLSA", "systematic", "DoGS", "shortest scan", "certified scan")
 TITLES = {
@@ -88,7 +88,10 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     ax.plot(sweeps, np.median(exact, axis=0), label="exact influence, each image: median", **look("greedy + 1 round"))
     for curve in exact:
         ax.plot(sweeps, curve, color=look("greedy + 1 round")["color"], alpha=0.3, linewidth=0.7)
-    finish(ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average")
+    finish(
+        ax, "Dobrushin variation of the 96 labels", "systematic sweeps", "bound for a label, on average", legend=False
+    )
+    legend_below(ax, columns=1)
     ax.set_ylim(1e-6, 1.6)
     ax = axes[0][1]
     for k, curve in enumerate(data["settled"]):
@@ -103,7 +106,7 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     ax.bar(np.arange(1, len(labels) + 1), labels, color=look("greedy + 1 round")["color"], width=0.8)
     ax.axhline(size, color="#8A8A8A", linewidth=0.8)
     seconds = float(np.median(data["estimate, seconds"]))
-    title = f"estimate: labels certified, of {size} ({seconds:.1g} s each)"
+    title = f"labels certified of {size}, {seconds:.1g} s each"
     ax.set_xticks(range(1, len(labels) + 1, max(1, len(labels) // 6)))
     finish(ax, title, "test image", "patches", log="", legend=False)
     return figure

@@ -17,7 +17,7 @@ from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
 from dobrushin.experiments.curves import value_of
 from dobrushin.experiments.doubling import doubling_scan
-from dobrushin.experiments.drawing import finish, look, panels
+from dobrushin.experiments.drawing import finish, legend_below, look, panels
 from dobrushin.experiments.models import paper_ising
 from dobrushin.experiments.outcome import Finding
 from dobrushin.experiments.store import Arrays, Store
@@ -281,7 +281,9 @@ def _draw_trial(ax: Any, timing: dict[str, Any], k: int, title: str, legend: boo
         label = f"{name}: {setup['steps'][place]} steps, bias ≤ {2 * setup['bounds'][place]:.2g}"
         ax.plot(when, trial[f"{name}, mean"], label=label, markevery=0.05, **_look(place, marker=True))
     ax.axhline(0, color="#8A8A8A", linewidth=0.8)
-    finish(ax, title, "seconds, set-up included", "mean of the samples so far", log="x", legend=legend)
+    finish(ax, title, "seconds, set-up included", "mean of the samples so far", log="x", legend=False)
+    if legend:
+        legend_below(ax, columns=1)
     # Means of few samples are as far off as ±1, those of many within a few hundredths: both can be seen.
     ax.set_yscale("symlog", linthresh=0.1, linscale=1.5)
     ax.set_ylim(-1.3, 1.3)
@@ -300,4 +302,5 @@ def _draw_speed_up(ax: Any, timing: dict[str, Any], title: str) -> None:
         ratio = speed_up(timing, samples, place)
         ax.plot(samples, ratio, label=f"{SCANS[place]}: up to {ratio[-1]:.2g}", **_look(place))
     ax.axhline(1, color="#8A8A8A", linewidth=0.8)
-    finish(ax, title, "sample points", "times faster, set-up included", log="xy")
+    finish(ax, title, "sample points", "times faster, set-up included", log="xy", legend=False)
+    legend_below(ax, columns=1)

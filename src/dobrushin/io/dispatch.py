@@ -7,6 +7,7 @@ import os
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.options import FormatName
 from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
@@ -18,7 +19,7 @@ _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
 
 @watched("reading")
-def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | None = None) -> Model:
+def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: FormatName | None = None) -> Model:
     """Read a model from a file.
 
     Parameters
@@ -81,7 +82,9 @@ read.__doc__ = str(read.__doc__).replace(
 )
 
 
-def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None) -> None:
+def write(
+    model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: FormatName | None = None
+) -> None:
     """Write a model to a file, or to a folder that `open_model` opens.
 
     Parameters
@@ -147,7 +150,7 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model), "write")
 
 
-def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) -> float:
+def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = None) -> float:
     """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
 
     Parameters

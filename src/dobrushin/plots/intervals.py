@@ -59,7 +59,8 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
         elif is_named := len(part) <= min(_MOST_NAMES, max(3, inches(panel)[1] / _ROW)):
             state = common_state(estimate, part)
             draw_rows(panel, estimate, part, colours, states=state is None)
-            panel.set_xlabel("probability" if state is None else f"probability of {state}")
+            # Of events of a field the state is called "probability" itself.
+            panel.set_xlabel("probability" if state in (None, "probability") else f"probability of {state}")
             panel.set_ylabel("variable: state" if state is None else "variable")
         else:
             _draw_sorted(panel, estimate, part, colours)

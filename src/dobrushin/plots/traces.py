@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from dobrushin._estimate.headline import telling_state
 from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.options import Trace
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import (
     STYLES,
@@ -32,7 +33,7 @@ _PANELS, _MOST_PANELS = 4, 24
 _MOST_POINTS, _MOST_LINES, _MOST_STRIPS = 1000, 20, 100
 
 
-def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: Any = None) -> Any:
+def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax: Any = None) -> Any:
     """Draw chains along their recorded draws, with a panel for each variable.
 
     Parameters
@@ -62,7 +63,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     ('variable 5', 'share of state 1')
     """
     check.instance(samples, Samples, _NAME, "samples", "Samples")
-    check.choice(show, ("means", "states"), _NAME, "show")
+    check.choice(show, get_args(Trace), _NAME, "show")
     states = samples.states
     if states is None or states.ndim != 3:
         kept = "counts only" if states is None else "the last draw only"
