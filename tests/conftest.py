@@ -34,3 +34,19 @@ def close_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser without a window; without one, tests that need it are skipped."""
+    from browser import Browser, installed
+
+    path = installed()
+    if path is None:
+        pytest.skip("no Chromium is installed")
+    try:
+        found = Browser(path)
+    except (OSError, RuntimeError, TimeoutError) as error:
+        pytest.skip(f"{path} does not start: {error}")
+    yield found
+    found.close()

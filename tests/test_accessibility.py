@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import dobrushin as db
-from browser import Browser, installed
 from dobrushin import report
 from report_cases import CASES, cases
 from test_notebooks import VALUES
@@ -30,19 +29,6 @@ def axe():
     if not path.is_file():
         pytest.skip("axe-core is not installed (npm install --no-save axe-core)")
     return path.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = installed()
-    if path is None:
-        pytest.skip("no Chromium is installed")
-    try:
-        found = Browser(path)
-    except (OSError, RuntimeError, TimeoutError) as error:
-        pytest.skip(f"{path} does not start: {error}")
-    yield found
-    found.close()
 
 
 def violations(browser, axe):

@@ -35,6 +35,13 @@ def test_values_of_options_are_those_that_there_are():
     assert completion.complete_scan("d") == ["dogs"]
     assert completion.complete_influence("p") == ["paper"]
     assert completion.complete_experiment("") == ["all", *EXPERIMENTS]
+    assert completion.complete_gradient("e") == ["exact"]
+    assert completion.complete_gradient_scan("c") == ["certified"]
+    model, data = db.Ising({(0, 1): 0.1}), [[1, 1], [-1, 1], [1, -1]]
+    for method in completion.GRADIENTS:
+        db.fit(model, data, method=method, iterations=1, chains=10, seed=1)
+    for scan in completion.GRADIENT_SCANS:
+        db.fit(model, data, scan=scan, iterations=1, chains=10, seed=1)
 
 
 def test_variables_and_states_of_the_file_on_the_line(tmp_path):
@@ -47,6 +54,8 @@ def test_variables_and_states_of_the_file_on_the_line(tmp_path):
     assert offer(completion.complete_evidence, line, "rain=") == ["rain=yes", "rain=no"]
     assert offer(completion.complete_evidence, line, "rain=yes,roof=w") == ["rain=yes,roof=wet"]
     assert offer(completion.complete_evidence, line, "snow=") == []
+    db.write(db.Ising.grid(2, 2, state_names=("down", "up")), tmp_path / "grid")
+    assert offer(completion.complete_evidence, {"model": tmp_path / "grid"}, "3=") == ["3=down", "3=up"]
 
 
 def test_a_file_that_is_not_there_offers_nothing_and_says_nothing(tmp_path, capsys):

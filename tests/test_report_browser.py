@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from browser import Browser, installed
 from dobrushin import report
 from report_cases import CASES, HOSTILE, cases
 
@@ -14,19 +13,6 @@ from report_cases import CASES, HOSTILE, cases
 @pytest.fixture(scope="module")
 def made():
     return cases()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = installed()
-    if path is None:
-        pytest.skip("no Chromium is installed")
-    try:
-        found = Browser(path)
-    except (OSError, RuntimeError, TimeoutError) as error:
-        pytest.skip(f"{path} does not start: {error}")
-    yield found
-    found.close()
 
 
 @pytest.fixture

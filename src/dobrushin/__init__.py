@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
+from dobrushin._shared import progress as _progress
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:
@@ -195,9 +196,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(importlib.import_module(f"dobrushin.{_HOME[name]}"), name)
+        with _progress.loading():
+            value = getattr(importlib.import_module(f"dobrushin.{_HOME[name]}"), name)
     elif name in _MODULES:
-        value = importlib.import_module(f"dobrushin.{name}")
+        with _progress.loading():
+            value = importlib.import_module(f"dobrushin.{name}")
     else:
         # With these, Python's own message names what may have been meant.
         message = f"module 'dobrushin' has no attribute {name!r}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
-from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.origin import Asked, Origin
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
@@ -30,31 +30,6 @@ if TYPE_CHECKING:
 
     from dobrushin._estimate.method import Plan
     from dobrushin.report import Page
-
-
-class Asked:
-    """What an estimate is about.
-
-    Attributes
-    ----------
-    model : Model or None
-        None in another process than the one that was asked, and after pickling.
-    fingerprint : str or None
-        `Model.fingerprint`.
-    evidence : dict
-        Observed states by label, by their names where they have some.
-    """
-
-    def __init__(self, model: Model | None, evidence: dict[Hashable, Any], fingerprint: str | None = None) -> None:
-        self.model, self.evidence, self._fingerprint = model, evidence, fingerprint
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of the model, computed when it is asked for."""
-        return self._fingerprint if self.model is None else self.model.fingerprint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Asked, (None, self.evidence, self.fingerprint)
 
 
 class Answer(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose
 from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import (
@@ -25,7 +25,7 @@ from dobrushin._estimate.method import (
     is_certain,
 )
 from dobrushin._estimate.nearby import choose_at_once, choose_nearby
-from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.origin import Asked, Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._estimate.settings import read_settings
@@ -261,7 +261,8 @@ def answer_query(
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = _choose(model, targets, evidence, wider, running)
 
-    asked_about = Asked(asked_model, {**shown_evidence(model, evidence), **soft})
+    observed = read_evidence(model, evidence)
+    asked_about = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed)
 
     def adapt(estimate: Estimate) -> Estimate:
         if reachable > settings.tolerance:
@@ -269,12 +270,11 @@ def answer_query(
             estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
         estimate = replace(estimate, asked=asked_about)
         if estimate._origin is not None:
-            estimate = replace(estimate, _origin=estimate._origin.of_call(model, given))
+            estimate = replace(estimate, _origin=replace(estimate._origin, asked=asked_about))
         return estimate if part is None else estimate.lift(part)
 
-    given = read_evidence(model, evidence)
     if from_plan is not None:
-        sequence = from_plan(Origin(method, None, model, given))
+        sequence = from_plan(Origin(method, None, asked_about))
     with adapt_errors(adapt, part):
         estimate = adapt(answer(method, sequence, running))
     return estimate if soft else weigh_evidence(estimate, model, evidence, settings, running)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import within_limits
 from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.anchor import REMEDY

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Asked, Estimate
+from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Method, Plan
+from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.query import FieldQuery

@@ -101,7 +101,7 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     if estimate.plan.kind:
         requirement = "about a discrete model: of fields only variation, with weights, has proofs"
         raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
-    if origin is None or origin.model is None:
+    if origin is None or origin.asked is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
     outcomes["seed"], words = seed_entry(estimate.seed, plan, draft.arrays)
@@ -149,8 +149,9 @@ def _pieces(origin: Origin) -> list[Piece]:
 
 def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     """The plan and the outcomes; these are empty before anything is drawn."""
-    model, query, pieces = origin.model, origin.method.query, _pieces(origin)
-    assert model is not None
+    assert origin.asked is not None
+    assert origin.asked.weighed is not None
+    model, query, pieces = origin.asked.weighed, origin.method.query, _pieces(origin)
     inside, known = [], []
     for piece in pieces:
         if piece.method is not None:
@@ -162,7 +163,7 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     # Where something was left out, it was because it does not matter.
     left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
     kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
-    draft = Draft(model, PartOfModel(model, origin.evidence, np.concatenate(inside), kept))
+    draft = Draft(model, PartOfModel(model, origin.asked.observed, np.concatenate(inside), kept))
     parts: list[Written] = []
     for piece in pieces:
         asked = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import wraps
 from html import escape
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -334,6 +334,11 @@ def watch(progress: bool | None, what: str = "", name: str = "dobrushin") -> Ite
         _CURRENT.reset(token)
         _ticker.remove(current)
         current.end(name, is_done)
+
+
+def loading() -> AbstractContextManager[None]:
+    """What is shown while the package is loaded: in a terminal only, as outputs of a notebook stay."""
+    return watch(False if is_notebook() else None, "loading")
 
 
 def watched(what: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:

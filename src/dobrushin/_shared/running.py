@@ -63,7 +63,7 @@ def read_time(time: Any, function: str) -> Deadline:
     if time is None:
         return NO_DEADLINE
     if not check.is_real(time) or not float(time) > 0.0:
-        raise ArgumentError(function, "time", "a positive number of seconds, or None", time)
+        raise ArgumentError(function, "time", "a positive number of seconds", time)
     return Deadline(float(time), "The call")
 
 

@@ -283,8 +283,12 @@ def sample(
 def fit(
     model: Model,
     data: Annotated[Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.")],
-    method: Annotated[str, typer.Option(help="gibbs, or exact for narrow models.")] = "gibbs",
-    scan: Annotated[str, typer.Option(help="certified, systematic or uniform.")] = "certified",
+    method: Annotated[
+        str, typer.Option(help="gibbs, or exact for narrow models.", autocompletion=completion.complete_gradient)
+    ] = "gibbs",
+    scan: Annotated[
+        str, typer.Option(help="certified, systematic or uniform.", autocompletion=completion.complete_gradient_scan)
+    ] = "certified",
     tolerance: Annotated[float, typer.Option(help="Most bias of every coordinate of the gradient.")] = 0.02,
     iterations: Annotated[int, typer.Option(help="Gradient steps.", min=1)] = 100,
     chains: Annotated[int, typer.Option(help="Chains for each gradient.", min=1)] = 1000,

@@ -14,6 +14,8 @@ from dobrushin._shared.options import EstimateMethod, InfluenceMethod
 METHODS = get_args(EstimateMethod)
 INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")
+GRADIENTS = ("gibbs", "exact")
+GRADIENT_SCANS = ("certified", "systematic", "uniform")
 # More names than this help nobody.
 _MOST = 200
 
@@ -31,6 +33,16 @@ def complete_influence(incomplete: str) -> list[str]:
 def complete_scan(incomplete: str) -> list[str]:
     """Scans by name."""
     return _begin(SCANS, incomplete)
+
+
+def complete_gradient(incomplete: str) -> list[str]:
+    """Methods of fit."""
+    return _begin(GRADIENTS, incomplete)
+
+
+def complete_gradient_scan(incomplete: str) -> list[str]:
+    """Scans of fit."""
+    return _begin(GRADIENT_SCANS, incomplete)
 
 
 def complete_experiment(incomplete: str) -> list[str]:
@@ -67,7 +79,8 @@ def _model(ctx: typer.Context) -> Any:
 
         # Behind an option that has no value yet, arguments are not told apart.
         paths = [ctx.params.get("model"), *ctx.args]
-        return db.read(next(path for path in paths if path is not None and Path(path).is_file()))
+        found = next(Path(path) for path in paths if path is not None and Path(path).exists())
+        return db.open_model(found) if found.is_dir() else db.read(found)
     return None
 
 
