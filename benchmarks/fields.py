@@ -79,19 +79,24 @@ def local() -> None:
         print(f"local: n = {side * side:9d}: {within} in {seconds:.4f} s")
 
 
-def updates() -> None:
+def updates(rounds: int = 5) -> None:
     """Updates per second of a truncated field, against a loop over sites with scipy.special over chains."""
     rows, chains, sweeps = 30, 1024, 200
     field = db.GaussianField.grid(rows, rows, rho=0.9, lower=0.0)
     scan = db.Scan.systematic(900, 900 * sweeps)
     db.sample(field, db.Scan.systematic(900, 900), chains=chains, seed=0)
-    start = time.perf_counter()
-    ours_states = db.sample(field, scan, chains=chains, seed=1).states
-    ours = 900 * sweeps * chains / (time.perf_counter() - start)
-    plain_states, plain = _plain_loop(field, chains, 3)
-    ratio, means = ours / plain, f"means {ours_states.mean():.3f} and, after 3 sweeps, {plain_states.mean():.3f}"
-    print(f"updates: {ours:.3g} per second against {plain:.3g} of the plain loop: {ratio:.1f} x")
-    print(f"         ({os.cpu_count()} cores; {means})")
+    speeds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        states = db.sample(field, scan, chains=chains, seed=1).states
+        ours = 900 * sweeps * chains / (time.perf_counter() - start)
+        plain_states, plain = _plain_loop(field, chains, 3)
+        speeds.append((ours, plain))
+    ours, plain = np.max(speeds, axis=0)
+    ratios = sorted(first / second for first, second in speeds)
+    means = f"means {states.mean():.3f} and, after 3 sweeps, {plain_states.mean():.3f}"
+    print(f"updates: {ours:.3g} per second against {plain:.3g} of the plain loop, both at best: {ours / plain:.1f} x")
+    print(f"         ({os.cpu_count()} cores; from {ratios[0]:.1f} to {ratios[-1]:.1f} x in {rounds} rounds; {means})")
 
 
 def _plain_loop(field: db.GaussianField, chains: int, sweeps: int) -> tuple[np.ndarray, float]:
@@ -124,10 +129,11 @@ def carolina() -> None:
 
     start = time.perf_counter()
     counties = read_counties(Path(folder))
-    answer = counties.estimate(seed=1)
+    answer, events = counties.estimate(seed=1), counties.exceedances(seed=2)
     seconds = time.perf_counter() - start
-    worst, outside = compare(counties, answer, sweeps=20_000, seed=2)
-    print(f"carolina: {len(answer)} intervals in {seconds:.1f} s; widest {answer.half_width.max():.3f}; "
+    worst, outside = compare(counties, answer, sweeps=2000, seed=2)
+    widest = f"widest {answer.half_width.max():.3f} and {events.half_width.max():.3f}"
+    print(f"carolina: {len(answer)} means and {len(events)} probabilities in {seconds:.1f} s; {widest}; "
           f"against long Gibbs runs: {outside} outside, largest difference of means {worst:.3f}")  # fmt: skip
 
 

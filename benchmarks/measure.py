@@ -12,7 +12,9 @@ import numpy as np
 from rich.table import Table
 
 import dobrushin as db
+from dobrushin._shared.compile import compile_always
 
+compile_always()  # what is measured is compiled code, also after a first call that has little to do
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "skipped"}
 
 

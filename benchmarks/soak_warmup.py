@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dobrushin._shared.compile import compile_always
 from soak_calls import MAKERS
 from soak_cli import make_cli
 from soak_models import random_case
@@ -20,6 +21,7 @@ _SECONDS = 1.0
 
 def warm_up(rounds: int = _ROUNDS) -> None:
     """Make some small calls of each kind."""
+    compile_always()
     rng = np.random.default_rng(12345)
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")

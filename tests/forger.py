@@ -1,9 +1,8 @@
-"""A forger of proofs: it knows the format, and makes checksums, words and the seed of the plan right again."""
+"""A forger of proofs: it knows the format, and makes checksums and words right again."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
 import json
 import zipfile
@@ -11,7 +10,7 @@ import zipfile
 import numpy as np
 
 # What a claim may not be made stronger by; other changes may leave a proof of a claim that is still true.
-STRICT = ("lower", "upper", "confidence", "drawn", "means", "block", "entropy")
+STRICT = ("lower", "upper", "confidence", "drawn", "means", "block", "seed")
 
 
 class Forgery:
@@ -33,21 +32,12 @@ class Forgery:
     @property
     def is_drawn(self):
         """Whether a seed matters."""
-        return self.document["outcomes"]["seed"]["origin"] != "none"
+        return any("kernel" in part for part in self.document["plan"]["parts"])
 
-    def save(self, path, new_seed=True, words=True):
-        """Write it, with all checksums; and with the seed that follows from the changed plan."""
-        plan, outcomes, claim = (self.document[part] for part in ("plan", "outcomes", "claim"))
-        for part in (plan, outcomes):
-            for name in part["arrays"]:
-                array = np.ascontiguousarray(self.arrays[name])
-                about = {"kind": array.dtype.str, "shape": list(array.shape)}
-                part["arrays"][name] = {**about, "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
-        if new_seed and outcomes["seed"]["origin"] == "plan":
-            text = json.dumps(plan, sort_keys=True, separators=(",", ":"))
-            outcomes["seed"]["entropy"] = str(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
+    def save(self, path, words=True):
+        """Write it. The seed of a plan follows from it, and is not written."""
         if words:
-            claim["words"] = self.words()
+            self.document["claim"]["words"] = self.words()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr("proof.json", json.dumps(self.document))
             for name, array in self.arrays.items():
@@ -57,16 +47,15 @@ class Forgery:
 
     def words(self):
         """The claim in words."""
-        from dobrushin.verify.questions import Question, read_names
+        from dobrushin.verify.document import Names, Question
 
         plan, claim = self.document["plan"], self.document["claim"]
         states, lines = self.arrays["states"].tolist(), []
         try:
-            names = read_names(plan["names"], self.arrays["positions"].tolist())
+            names = Names(plan, self.arrays["positions"], states)
             for about, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
-                lines += Question(about, states, names, plan["spins"]).words(low, high)
-            for v, digit in plan["evidence"]:
-                lines.append(f"given {names[v]} = {2 * digit - 1 if plan['spins'] else digit}")
+                lines += Question(about, states, names).words(low, high)
+            lines += [f"given {names.event([v], [digit])}" for v, digit in plan["evidence"]]
         except Exception:
             return claim["words"]
         return [*lines, f"all at once with confidence {plan['confidence']!r}"]
@@ -76,8 +65,7 @@ def numbers(value, path=()):
     """Where the numbers of a document are."""
     if isinstance(value, dict):
         for name, part in value.items():
-            if name not in ("sha256", "shape", "arrays"):
-                yield from numbers(part, (*path, name))
+            yield from numbers(part, (*path, name))
     elif isinstance(value, list):
         for k, part in enumerate(value):
             yield from numbers(part, (*path, k))
@@ -132,7 +120,7 @@ def _chains(honest, rng):
     if not honest.is_drawn:
         return
     forged = honest.copy()
-    forged.document["outcomes"]["seed"] |= {"origin": "given", "entropy": str(int(rng.integers(2**60)))}
+    forged.document["outcomes"]["seed"] = [int(rng.integers(2**60))]
     yield "another seed", forged, bool(_tells(honest))
     for part in honest.document["outcomes"]["parts"]:
         counts = honest.arrays.get(part.get("counts"))

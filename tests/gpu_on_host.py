@@ -29,6 +29,7 @@ using std::fma;
 struct Place { unsigned x, y, z; };
 extern "C" { Place threadIdx, blockIdx, blockDim, gridDim; }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);

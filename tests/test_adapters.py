@@ -1,11 +1,9 @@
 """Other libraries: exact round trips, the other library's own answers, and one sentence for what cannot be used."""
 
-import doctest
 import gzip
 import importlib.util
 import itertools
 import os
-import re
 import subprocess
 import sys
 import unittest
@@ -24,10 +22,19 @@ from scipy import sparse
 import dobrushin as db
 from dobrushin import adapters
 from dobrushin._models.ising import SpinPairs
-from dobrushin.adapters import CertifiedInference, DobrushinSampler, from_dimod, from_pgmpy, to_dimod
+from dobrushin.adapters import (
+    CertifiedInference,
+    DobrushinSampler,
+    from_dimod,
+    from_pgmpy,
+    to_dimod,
+    to_pgmpy,
+    to_sampleset,
+)
 from dobrushin.adapters import dimod as dimod_adapter
 from dobrushin.errors import ArgumentError
 from models import all_states, random_model
+from transcripts import run_docstrings, run_section
 
 SEEDS = st.integers(0, 10**6)
 DATA = os.environ.get("DOBRUSHIN_DATA")
@@ -266,6 +273,30 @@ def test_initial_states_are_where_chains_start():
     assert ends(frozen, low, num_reads=2) == [[-1] * 6] * 2
 
 
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+def test_samples_become_sample_sets_in_the_vartype_of_the_model(vartype):
+    bqm = random_bqm(np.random.default_rng(4), vartype=vartype, n=4)
+    model = from_dimod(bqm)
+    run = db.sample(model, db.Scan.systematic(4, 40), chains=50, seed=2)
+    found = to_sampleset(run, bqm)
+    dimod.testing.assert_sampleset_energies(found, bqm)
+    assert found.vartype is bqm.vartype
+    assert found.info == {"seed": 2, "kernel": run.kernel, "chains": 50, "steps": 40}
+    spins = found.change_vartype("SPIN", inplace=False)
+    place = [list(spins.variables).index(label) for label in model.labels]
+    assert np.array_equal(spins.record.sample[:, place], run.states)
+    kept = db.sample(model, db.Scan.systematic(4, 40), chains=3, seed=2, record=db.Record(every=4))
+    assert len(to_sampleset(kept, bqm)) == kept.states.shape[0] * kept.states.shape[1]
+    one = db.sample(model, db.Scan([0]), seed=1, record=[model.labels[0]])
+    for call, sentence in (
+        (lambda: to_sampleset(one, bqm), "with the variables of 'bqm'. Got 1 variables"),
+        (lambda: to_sampleset(3, bqm), "must be Samples. Got 3"),
+        (lambda: to_sampleset(run, 3), "must be a dimod.BinaryQuadraticModel. Got 3"),
+    ):
+        with pytest.raises(ArgumentError, match=sentence):
+            call()
+
+
 def test_mixins_composites_and_unknown_keywords():
     sampler = DobrushinSampler()
     found = sampler.sample_ising({"a": -50.0}, {("a", "b"): -50.0}, num_reads=5, seed=1)
@@ -459,7 +490,31 @@ def test_intervals_hold_and_come_with_the_answer(method):
     joint = inference.query(["slip", "rain"], method=method, tolerance=0.05, seed=1)
     wanted = VariableElimination(network).query(["slip", "rain"], show_progress=False)
     assert joint.values == pytest.approx(wanted.values, abs=0.05)
-    assert joint.estimate.states[1] == (0, 1)
+    assert joint.estimate.states[1] == ("none", "no")
+
+
+@needs_pgmpy
+def test_estimates_become_factors():
+    network = weather()
+    answer = db.estimate(network, ["rain", db.Joint("slip", "rain")], method="exact", evidence={"wet": "no"})
+    inference = VariableElimination(network)
+    for target, scope in (("rain", ["rain"]), (("slip", "rain"), ["slip", "rain"])):
+        ours = to_pgmpy(answer, target)
+        theirs = inference.query(scope, evidence={"wet": "no"}, show_progress=False)
+        assert ours.variables == scope
+        assert ours == theirs
+        assert ours.state_names == {name: theirs.state_names[name] for name in scope}
+        assert ours.estimate is answer
+    for call, sentence in (
+        (lambda: to_pgmpy(answer), "given, where there are several. Got none of 2 targets."),
+        (lambda: to_pgmpy(answer, "wet"), "one of the targets that were estimated"),
+        (lambda: to_pgmpy(3), "an Estimate. Got 3"),
+    ):
+        with pytest.raises(ArgumentError, match=sentence):
+            call()
+    spins = db.Ising({(0, 1): 0.1})
+    with pytest.raises(ArgumentError, match="a variable or a Joint"):
+        to_pgmpy(db.estimate(spins, db.Statistic.magnetisation(spins), seed=1, tolerance=0.1))
 
 
 @needs_pgmpy
@@ -604,21 +659,9 @@ def test_real_networks_are_those_of_our_reader(name):
 
 
 @needs_pgmpy
-def test_examples_run_where_pgmpy_is(capsys):
+def test_examples_run_where_pgmpy_is():
     """Those of the docstrings, which are skipped elsewhere, and those of the page."""
     from dobrushin.adapters import pgmpy as module
 
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    ran = 0
-    for test in doctest.DocTestFinder().find(module, module.__name__):
-        for example in test.examples:
-            example.options.pop(doctest.SKIP, None)
-        ran += len(test.examples)
-        assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
-    assert ran >= 15
-    page = (Path(__file__).parent.parent / "docs" / "adapters.md").read_text()
-    blocks = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if ">>>" not in text]
-    assert len(blocks) == 2
-    capsys.readouterr()
-    exec("\n".join(blocks), {})
-    assert "exactly" in capsys.readouterr().out
+    assert run_docstrings(module) >= 15
+    assert run_section("pgmpy") >= 2

@@ -245,7 +245,7 @@ def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._estimate.method import read_settings
     from dobrushin._shared.executors import Within
 
-    settings = read_settings(1e-3, 0.99, "dobrushin", None, None, "estimate_many")
+    settings = read_settings(None, 1e-3, 0.99, "dobrushin", None, None, "estimate_many")
     content = (SPINS, settings, np.random.SeedSequence(1))
     for seconds in (0.0, -1.0):
         for outcome in answer_some(content, {0: ([0], None)}, Within(1), seconds).values():

@@ -14,6 +14,8 @@ from dobrushin._shared.compile import kernel
 
 WORK = """
 import dobrushin as db
+from dobrushin._shared.compile import compile_always
+compile_always()
 print(db.variation(db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90)).value)
 """
 

@@ -1,8 +1,11 @@
 """What the shell offers behind options."""
 
+import numpy as np
+import pytest
 import typer
 from typer.testing import CliRunner
 
+import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._influence.rows import METHODS as INFLUENCES
 from dobrushin.cli import completion
@@ -51,6 +54,43 @@ def test_a_file_that_is_not_there_offers_nothing_and_says_nothing(tmp_path, caps
         assert offer(completion.complete_target, line, "r") == []
         assert offer(completion.complete_evidence, line, "r=") == []
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (["estimate", "{model}", "--method", "exakt"], "'exact'"),
+        (["estimate", "{model}", "--target", "rian"], "'rain'"),
+        (["estimate", "{model}", "--evidence", "rain=yess"], "'yes'"),
+        (["estimate", "{model}", "--targt", "rain"], "--target"),
+        (["estimat", "{model}"], "'estimate'"),
+        (["estimate", "{folder}/wet.biff"], "wet.bif"),
+        (["influence", "{model}", "--method", "pape"], "'paper'"),
+        (["certify", "{model}", "--scan", "systematc"], "'systematic'"),
+        (["optimize", "{model}", "--target", "roofs"], "'roof'"),
+        (["reproduce", "ising-tvv"], "'ising-tv'"),
+        (["fit", "{model}", "{data}", "--method", "gibs"], "'gibbs'"),
+    ],
+)
+def test_misspelt_names_meet_the_nearest_ones(line, meant, tmp_path):
+    path, data = tmp_path / "wet.bif", tmp_path / "data.npy"
+    path.write_text(NETWORK)
+    np.save(data, np.zeros((3, 2), dtype=np.int64))
+    result = CliRunner().invoke(app, [part.format(model=path, folder=tmp_path, data=data) for part in line])
+    assert result.exit_code in (1, 2)
+    assert meant in result.stderr
+
+
+def test_misspelt_names_in_python_meet_the_nearest_ones(tmp_path):
+    (tmp_path / "wet.bif").write_text(NETWORK)
+    model = db.read(tmp_path / "wet.bif")
+    with pytest.raises(db.ArgumentError, match=r"\(the nearest is 'local'\)\. Got 'lokal'"):
+        db.estimate(model, "rain", method="lokal")
+    with pytest.raises(db.ArgumentError, match=r"\(the nearest is 'rain'\)"):
+        db.estimate(model, "rain")["rian"]
+    with pytest.raises(AttributeError) as caught:
+        db.estimat  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("estimat", db)  # from these, Python says what was meant
 
 
 def test_the_shell_gets_them(tmp_path, monkeypatch):

@@ -166,10 +166,10 @@ def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
 
 @pytest.mark.parametrize("states", [2, 3, 5, 34])
 def test_races_of_factors_are_those_of_the_cpu(gpu, states):
-    """Mixed cardinalities, factors of up to four variables, forbidden states."""
+    """Mixed cardinalities, factors of up to five variables, forbidden states."""
     rng = np.random.default_rng(states)
     sizes = [states, *rng.integers(2, 4, size=7).tolist()]
-    scopes = [(0, 1), (1, 2, 3), (2, 4), (3, 4, 5, 6), (6, 7), (0, 7), (5,)]
+    scopes = [(0, 1), (1, 2, 3), (2, 4), (3, 4, 5, 6), (6, 7), (0, 7), (5,), (1, 2, 4, 6, 7)]
     tables = [rng.normal(0, 0.7, size=[sizes[v] for v in scope]) for scope in scopes]
     tables[3][rng.random(tables[3].shape) < 0.1] = -np.inf
     tables[3][0, 0, 0, 0] = 0.0

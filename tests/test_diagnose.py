@@ -69,12 +69,30 @@ def test_diagnosis_says_what_holds():
     assert cold.width is None
     assert set(cold.dobrushin.values()) == {0.0}
     assert max(cold.coalescence.values()) == 0.0
-    assert cold.advice
+    assert not cold.plans
+    assert "uncertified" in cold.advice[-1]
     alone = db.diagnose(db.Potts(np.zeros((1, 1)), states=3, unaries=[[0.0, INF, 1.0]]))
     assert alone.hard_zeros
     assert alone.irreducible
     with pytest.raises(db.ArgumentError, match="'model'"):
         db.diagnose(1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        db.Ising.grid(20, 20, couplings=0.3),
+        db.Ising(np.kron(np.eye(2), db.Ising.grid(8, 8, couplings=0.6).couplings.toarray())),
+        db.Ising.grid(3, 3, couplings=2.0).to_factor_graph(),
+        db.FactorGraph([2] * 2, [((0, 1), EQUAL)]),
+    ],
+)
+def test_nobody_is_advised_against_what_estimate_can_do(model):
+    seen = db.diagnose(model)
+    assert seen.plans[0][0] == "all variables"
+    assert not any("uncertified" in words for words in seen.advice)
+    assert db.estimate(model, "all", method=seen.plans[0][1], tolerance=0.05, seed=1).is_certified
+    assert "within 0.01 by" in str(seen)
 
 
 def test_trapped_and_free_constraints_are_told_apart():

@@ -25,7 +25,12 @@ def public():
     names = {name for name in db.__all__ if name not in MODULES}
     for module in MODULES:
         own = importlib.import_module(f"dobrushin.{module}")
-        names |= {f"{module}.{name}" for name in own.__all__ if getattr(db, name, None) is not getattr(own, name)}
+        for name in own.__all__:
+            thing = getattr(own, name)
+            if isinstance(thing, ModuleType):
+                names |= {f"{module}.{name}.{inner}" for inner in thing.__all__}
+            elif getattr(db, name, None) is not thing:
+                names.add(f"{module}.{name}")
     return names
 
 

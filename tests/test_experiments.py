@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
 from dobrushin.errors import ArgumentError, WorkerError
-from dobrushin.experiments import beyond, catalog, ising_tv, loose_bounds, marginal, mle, wall_clock
+from dobrushin.experiments import beyond, catalog, disease_mapping, ising_tv, loose_bounds, marginal, mle, wall_clock
 from dobrushin.experiments.curves import METHODS
 from dobrushin.experiments.outcome import Finding, Outcome
 from dobrushin.experiments.store import MissingData, Part, Setting, Store
@@ -327,3 +328,25 @@ def test_what_can_be_asked_for(tmp_path):
     assert error.startswith("Error: ")
     code, out, _ = call("reproduce", "--help")
     assert "Example: dobrushin reproduce ising-tv --quick" in " ".join(out.split())
+
+
+def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
+    """Eight counties in a row, one of them with many cases; without NumPyro a sentence says what to install."""
+    names = [f"county {k}" for k in range(8)]
+    (tmp_path / "nc_sids.csv").write_text(
+        "county,births_1974,sids_1974\n"
+        + "".join(f"{name},{500 + 100 * k},{12 if k == 3 else 1}\n" for k, name in enumerate(names))
+    )
+    pairs = "".join(f"{a},{b}\n" for a, b in pairwise(names))
+    (tmp_path / "nc_adjacency.csv").write_text(f"county,neighbour\n{pairs}")
+    monkeypatch.setattr(disease_mapping, "DIMENSIONS", 12)
+    monkeypatch.setattr(disease_mapping.nuts, "is_installed", lambda: False)
+    found = catalog.run("disease-mapping", Setting(quick=True, data=tmp_path), tmp_path / "out")
+    assert found.holds
+    missing = next(finding for finding in found.findings if "NUTS" in finding.what)
+    assert (missing.verdict, "dobrushin[nuts]" in missing.why) == ("differs", True)
+    table = next(path for path in found.files if path.name == "counties.csv").read_text().splitlines()
+    assert len(table) == 9
+    assert table[4].startswith("county 3,12,")
+    with pytest.raises(MissingData, match=r"nc_sids\.csv"):
+        disease_mapping.read_counties(tmp_path / "out")

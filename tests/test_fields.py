@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.certificate import proxy
+from dobrushin._fields.questions import ranks
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
 from dobrushin._variation import Objective
@@ -233,6 +234,49 @@ def test_wrong_draws_are_caught():
     assert stats.kstest(x, site_law(1.0, 0.0, 0.0, 0.0, -np.inf, np.inf, x)).pvalue < 1e-4
 
 
+def test_strips_hold_the_density_and_places_hold_the_interval():
+    """What the rejection of truncated Gaussians rests on; without the slack, places would cut off what is inside."""
+    edges = np.array(field_draws._EDGES) * field_draws._UNIT
+    kept = np.diff(edges) * np.exp(-0.5 * edges[:-1] ** 2) / field_draws._AREA
+    assert kept.max() <= 1 + 1e-15  # the rectangle is above the density
+    assert kept.min() >= 1 - 0.2 / 2048 + 1e-5  # and accepts at its edge what `_attempt` takes without a look
+    # Between points 1e-5 apart, strips and the polynomial grow by at most 0.01 each.
+    z = np.arange(0.0, 3.7, 1e-5)
+    true = np.interp(z, edges, np.arange(len(edges)))
+    low = np.array([field_draws.lower_place(x) for x in z.tolist()])
+    high = np.array([field_draws.upper_place(x) for x in z.tolist()])
+    assert (np.diff(true) <= 0.0101).all()
+    assert (low <= true - 0.02).all()
+    assert (high >= true + 0.02).all()
+    assert (low + field_draws._SLACK > true).any()  # negative control
+    assert [field_draws.lower_place(-x) for x in z[::100].tolist()] == (-high[::100]).tolist()
+    # The tail is proposed as a whole or not at all.
+    assert set(high[high > field_draws._LAST]) == {field_draws._ALL}
+    assert field_draws.lower_place(-math.inf) == -field_draws._ALL
+    assert field_draws.upper_place(math.inf) == field_draws._ALL
+
+
+def binned(x, low, high):
+    """The p-value of draws from a standard normal on an interval, by bins that are narrow at its ends."""
+    inner = np.linspace(low, high, 60)
+    near = np.array([1e-4, 5e-4, 2e-3])
+    edges = np.unique(np.concatenate([inner, low + near, high - near]))
+    expected = np.diff(stats.norm.cdf(edges)) / (stats.norm.cdf(high) - stats.norm.cdf(low)) * len(x)
+    return stats.chisquare(np.histogram(x, edges)[0], expected * (len(x) / expected.sum())).pvalue
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.3, 2.0), (-4.5, 0.1), (-0.2, 0.2), (3.4, 3.9)])
+def test_truncated_draws_are_right_up_to_the_ends(low, high):
+    x = draws_of((1.0, 0.0, 0.0, 0.0, low, high), count=1_000_000)
+    assert binned(x, low, high) > 1e-6
+
+
+def test_truncated_draws_that_miss_an_end_are_caught():
+    """Negative control: a place that is one strip too high at the lower end."""
+    x = draws_of((1.0, 0.0, 0.0, 0.0, 0.3, 2.0), count=1_000_000)
+    assert binned(x[x > 0.301], 0.3, 2.0) < 1e-6
+
+
 def test_draws_depend_on_the_seed_alone():
     field = db.GaussianField.grid(4, 5, rho=0.8, lower=0.0).poisson({3: 2})
     scan = db.Scan.systematic(20, 100)
@@ -303,6 +347,40 @@ def test_estimates_agree_with_quadrature(kind):
         assert event.lower[0] - 0.01 <= 1 - cdf <= event.upper[0] + 0.01
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantiles_agree_with_quadrature(kind):
+    rng = np.random.default_rng(6)
+    field = random_field(rng, kind, 2)
+    grid = Grid(field, space_of(field).anchor.point)
+    targets = [db.Quantile(i, level) for i in range(2) for level in (0.1, 0.5, 0.9)]
+    answers = [db.estimate(field, targets, tolerance=0.02, method="dobrushin", seed=4)]
+    if kind == "gaussian":
+        answers += [db.estimate(field, targets, tolerance=0.02, method=method) for method in ("exact", "local")]
+    for answer in answers:
+        for target, low, high in zip(targets, answer.lower, answer.upper, strict=True):
+            law, points = grid.marginal(grid.law, target.label), grid.points[target.label]
+            # A node stands for what is around it: half of its own mass may be on either side.
+            assert law[points < low].sum() - law.max() / 2 <= target.level <= law[points <= high].sum() + law.max() / 2
+            assert law[(points > low) & (points < high)].sum() <= 0.08 + law.max()
+    assert answers[0].states == ["quantile"] * 6
+    assert "the tolerance" not in answers[0].headline
+
+
+def test_ranks_hold_a_quantile_with_the_stated_probability():
+    """Exactly, from binomial laws; ranks that are a little closer, or that forget the bias, are caught."""
+    for chains, level, bias, early in [(500, 0.5, 0.0, False), (400, 0.1, 0.02, False), (300, 0.9, 0.05, True)]:
+        r, s = ranks(chains, level - bias, level + bias, 0.2, early)
+        assert stats.binom.cdf(r - 1, chains, level - bias) <= 0.1
+        assert stats.binom.sf(s - 1, chains, level + bias) <= 0.1
+        if not early:
+            closer = r + 0.2 * math.sqrt(chains * level * (1 - level))
+            assert stats.binom.cdf(closer, chains, level - bias) > 0.1
+        if bias and not early:
+            forgetful = ranks(chains, level, level, 0.2, early)[0]
+            assert stats.binom.cdf(forgetful - 1, chains, level - bias) > 0.1
+    assert ranks(10, 0.0, 1.0, 0.1, False) == (0, 11)
+
+
 def test_intervals_cover_and_fail_without_their_bias_or_their_width():
     """Coverage at confidence 0.8 over seeds; a quick share of benchmarks/fields.py."""
     field = db.GaussianField([[1.0, -0.9], [-0.9, 1.0]], linear=[0.5, 0.0], lower=-1.0, upper=2.0)
@@ -345,7 +423,12 @@ BAD = [
     (lambda: db.GaussianField([1.0, 2.0]), "square matrix"),
     (lambda: db.GaussianField(TWO, linear=[1.0, math.nan]), "'linear'"),
     (lambda: db.GaussianField(TWO, lower=1.0, upper=1.0), "above 'lower'"),
+    (lambda: db.GaussianField(TWO, lower=[0.0, 2.0], upper=1.0), "interval from 2 to 1 at variable 1"),
     (lambda: db.GaussianField(TWO, lower=[0.0, math.nan]), "'lower'"),
+    (lambda: db.sample(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[0.0, -1.0]), "inside the box.*index 1"),
+    (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), record="counts"), "are not counted"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={0: math.inf}), "from -inf to inf"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: 0.0}, verify=True), "answers about fields have none"),
     (lambda: db.GaussianField(TWO, levels={0: [1.0]}), "two or more different"),
     (lambda: db.GaussianField(TWO, levels={0: [0, 1]}, lower={0: 0.0}), "infinite for variables with levels"),
     (lambda: db.GaussianField(TWO).poisson([1, -2]), "whole numbers"),
@@ -360,6 +443,9 @@ BAD = [
     (lambda: db.GaussianField.leroux(np.array([[0, 1], [0, 0]]), rho=0.5), "undirected"),
     (lambda: db.Exceeds(0, math.inf), "'threshold'"),
     (lambda: db.Between(0, 1.0, 0.0), "above 'low'"),
+    (lambda: db.Quantile(0, 1.0), "'level'"),
+    (lambda: db.estimate(db.GaussianField(TWO), db.Quantile(7, 0.5)), "labels of the model"),
+    (lambda: db.estimate(db.Ising({(0, 1): 0.1}), db.Quantile(0, 0.5)), "about a field"),
     (lambda: db.variation(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[-1.0, 0.0]), "inside the box"),
     (lambda: db.estimate(db.GaussianField(TWO), [0], method="coalescence"), "'method'"),
     (lambda: db.estimate(db.GaussianField(TWO), db.Joint(0, 1)), "means, Exceeds"),
@@ -453,6 +539,56 @@ def test_modes_are_found_from_anywhere():
         assert abs(slope) <= 0.02 * math.sqrt(bend) + 1e-6 * abs(c)
 
 
+# -- the same doors as other models -----------------------------------------------------------
+
+
+def test_evidence_is_the_conditioned_field():
+    field = db.GaussianField.car(nx.path_graph(list("abcd")), rho=0.8, precision=2.0)
+    given = field.condition({"b": 1.5})
+    exact = np.linalg.solve(given.precision.toarray(), given.linear)
+    for method in ("exact", "local", "dobrushin"):
+        answer = db.estimate(field, ["a", "d"], evidence={"b": 1.5}, tolerance=0.1, method=method, seed=1)
+        assert (answer.lower <= exact[[0, 2]]).all()
+        assert (exact[[0, 2]] <= answer.upper).all()
+    assert answer.asked.evidence == {"b": 1.5}
+    # Plan and certificate are about the field that was given.
+    assert set(answer.plan.scan.updates(4).tolist()) == {0, 2, 3}
+    assert db.plan(field, ["a", "d"], evidence={"b": 1.5}, tolerance=0.1, method="dobrushin").chains >= answer.chains
+    assert answer.certificate.per_variable[1] == 0.0
+    alone = db.estimate(given, ["a", "d"], tolerance=0.1, method="dobrushin", seed=1)
+    assert answer.certificate.per_variable[[0, 2, 3]] == pytest.approx(alone.certificate.per_variable)
+    assert (alone.mean == answer.mean).all()
+    box = db.GaussianField(TWO, lower=0.0, upper=1.0, labels=["a", "b"])
+    with pytest.raises(db.ArgumentError, match=r"0 to 1\. Got 2\.0 at label 'b'"):
+        db.estimate(box, ["a"], evidence={"b": 2.0})
+
+
+def test_many_queries_about_a_field():
+    field = db.GaussianField.car(nx.path_graph(4), rho=0.8).poisson([1, 0, 3, 2])
+    queries = [([0, db.Exceeds(1, 0.0)], None), ([0], {1: 0.5}), ([9], None)]
+    many = db.estimate_many(field, queries, tolerance=0.2, seed=1)
+    assert sorted(many.answers) == [0, 1]
+    assert "labels of the model" in str(many.errors[2])
+    again = db.estimate(field, [0], evidence={1: 0.5}, tolerance=0.2, seed=many[1].seed)
+    assert (again.mean == many[1].mean).all()
+    solved = db.estimate_many(db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0), [([40], None)])
+    assert solved[0].plan.method == "local"
+
+
+def test_samples_of_a_field_are_kept(tmp_path):
+    field = db.GaussianField(TWO, lower=0.0, labels=["a", "b"])
+    run = db.sample(field, db.Scan.systematic(2, 20), chains=50, seed=3, initial=[1.0, 0.5])
+    run.save(tmp_path / "run.npz")
+    again = db.Samples.load(tmp_path / "run.npz")
+    assert (again.states == run.states).all()
+    assert (again.point == [1.0, 0.5]).all()
+    assert again.variation(field, ["a"]).value == run.variation(field, ["a"]).value
+    with pytest.raises(db.ArgumentError, match="of discrete variables"):
+        again.marginals()
+    assert "mean (deviation)" in again._repr_html_()
+    assert "2 unbounded on one side or both" in field._repr_html_()
+
+
 # -- the command line ------------------------------------------------------------------------
 
 
@@ -472,6 +608,43 @@ def test_verbs_take_fields(tmp_path):
     code, text = call("sample", path, "--chains", "50", "--seed", "1", "--scan", "systematic")
     assert code == 0
     assert "deviation" in text
-    code, text = call("estimate", path, "--target", "z>0.5")
-    assert code == 2
-    assert "--target must name" in text
+    code, text = call("estimate", path, "--target", "a@0.9", "--tolerance", "0.1", "--seed", "1")
+    assert code == 0
+    assert "0.9 quantile of a" in text
+    wrong = {
+        ("--target", "z>0.5"): "--target must name",
+        ("--target", "a>high"): "label>number or label@level",
+        ("--target", "a@2"): "between 0 and 1",
+        ("--evidence", "b=yes"): "label=number for a field. Got 'yes'",
+        ("--evidence", "b=nan"): "from -inf to inf",
+        ("--evidence", "z=1"): "--evidence must name",
+        ("--tolerance", "-1"): "must be a positive finite number",
+        ("--method", "coalescence"): "'auto', 'exact', 'local', 'dobrushin'",
+        ("--proof", str(tmp_path / "p")): "answers about fields have none",
+    }
+    for words, sentence in wrong.items():
+        code, text = call("estimate", path, *words)
+        assert (code, sentence in " ".join(text.split())) == (2, True), (words, text)
+    code, text = call("estimate", path, "--target", "a", "--evidence", "b=0.5", "--tolerance", "0.3", "--seed", "1")
+    assert code == 0
+    code, text = call("sample", path, "--chains", "5", "--output", tmp_path / "run.npz")
+    assert code == 0
+    assert db.Samples.load(tmp_path / "run.npz").chains == 5
+    (tmp_path / "empty.npz").touch()
+    assert "empty file" in call("estimate", tmp_path / "empty.npz")[1]
+    for other in ("model.uai", "model.bif", "model.coo"):
+        assert call("convert", path, tmp_path / other)[0] == 2
+
+
+def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
+    """A box that is empty, a precision that is none: the file is at fault, and the sentence names it."""
+    db.write(db.GaussianField(TWO, lower=0.0, upper=1.0), path := tmp_path / "field.npz")
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    for name, value in (("lower", [2.0, 2.0]), ("upper", [math.nan, 1.0]), ("diagonal", [-1.0, 2.0])):
+        assert name in arrays
+        np.savez(path, **{**arrays, name: np.array(value)})
+        result = CliRunner().invoke(app, ["estimate", str(path)])
+        assert result.exit_code != 0
+        assert isinstance(result.exception, SystemExit), name
+        assert "Error" in result.stderr

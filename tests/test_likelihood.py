@@ -117,3 +117,16 @@ def test_the_command_line_and_files_have_it(tmp_path):
     likelihoods = [{"state": "no", "likelihood": 0.3}, {"state": "yes", "likelihood": 0.7}]
     assert data["evidence"] == [{"target": "a", "state": likelihoods}]
     assert CliRunner().invoke(app, [*words, "a=yes:x/no:0.3"]).exit_code == 2
+
+
+def test_sums_and_maxima_take_likelihoods():
+    model = db.Ising({(0, 1): 0.5, (1, 2): -0.3}, fields=[0.1, 0.0, 0.4], state_names={0: ("no", "yes")})
+    evidence = {0: {"no": 0.2, "yes": 0.8}, 2: -1}
+    joint = db.exact.distribution(model)[:, :, 0] * np.array([0.25, 1.0])[:, None]
+    z = db.exact.log_partition(model)
+    soft = db.exact.log_partition(model, evidence=evidence)
+    assert float(soft - z) == pytest.approx(np.log(joint.sum()), abs=1e-12)
+    best = db.exact.most_likely(model, evidence=evidence)
+    assert best.states == {0: "yes", 1: 1, 2: -1}
+    assert best.log_density - float(z) == pytest.approx(np.log(joint.max()), abs=1e-12)
+    assert db.exact.most_likely(model, evidence={0: {"no": 1.0, "yes": 1e-9}}).states[0] == "no"

@@ -19,7 +19,7 @@ from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 
-SETTINGS = read_settings(0.01, 0.99, "local", None, None, "estimate")
+SETTINGS = read_settings(None, 0.01, 0.99, "local", None, None, "estimate")
 
 
 def ball_of(model, inside):
@@ -491,3 +491,32 @@ def test_sums_that_are_done_at_once_are_what_auto_would_take(monkeypatch):
     answer = db.estimate(models[0], [0], tolerance=0.05)
     assert answer.plan.method == "local"
     assert answer.lower[0] <= 0.5 <= answer.upper[0]
+
+
+@pytest.mark.parametrize("make", [db.Ising.grid, lambda *sides, **given: db.Potts.grid(*sides, states=3, **given)])
+def test_evidence_makes_no_new_model_where_sums_near_the_targets_do(make):
+    """The answers are those of sums over all states of the model given the evidence. Without it they are others."""
+    missed = 0
+    rng = np.random.default_rng(3)
+    model = make(4, 600, couplings=rng.uniform(-0.3, 0.3, 4 * 599 + 3 * 600))
+    for target in (0, 1207, 2399):
+        near = [(target + step) % 2400 for step in (1, 3, 601)]
+        evidence = {label: int(rng.choice(model.states(label))) for label in [*near, (target + 1100) % 2400]}
+        for asked in ([target], db.Joint(target, (target + 2) % 2400)):
+            answer = db.estimate(model, asked, evidence=evidence, tolerance=0.002)
+            assert answer.plan.method == "local"
+            exact = db.estimate(model.condition(evidence), asked, method="exact")
+            assert (answer.lower <= exact.upper).all()
+            assert (answer.upper >= exact.lower).all()
+            assert answer.half_width.max() <= 0.002
+            free = db.estimate(model, asked, tolerance=0.002)
+            missed += ((free.lower > exact.upper) | (free.upper < exact.lower)).any()
+    assert missed >= 4
+    assert not any(space.is_given for space in model._workspace._derived.values())
+
+
+def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do():
+    chain = db.Ising({(i, i + 1): 4.0 for i in range(2499)})
+    answer = db.estimate(chain, [1000], evidence={0: 1})
+    assert answer.plan.method == "exact"
+    assert answer.mean[1] > 0.6

@@ -1,12 +1,15 @@
 """Files of Bayesian networks: the same network in every format, and BIF written back."""
 
+import random
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
+import fuzz_networks
+from dobrushin._models.directed import find_parents
 from dobrushin.cli.app import app
-from dobrushin.io.networks import find_parents
 from models import FAMILIES, random_model
 
 BIF = """network wet { }
@@ -170,3 +173,19 @@ def test_convert_writes_bif_and_says_which_names_are_lost(tmp_path):
     assert command("convert", path, tmp_path / "wet.npz").stderr == ""
     bits = write_file(tmp_path, "bits.coo", "# vartype=BINARY\n0 0 -1\n0 1 2\n")
     assert "names of the states" in command("convert", bits, tmp_path / "bits.bqm").stderr
+
+
+def test_the_judges_of_made_up_networks_see_what_is_wrong(tmp_path):
+    rng = random.Random(3)
+    for kind, make, ending in (
+        ("xmlbif", fuzz_networks.make_xmlbif, ".xmlbif"),
+        ("hugin", fuzz_networks.make_hugin, ".net"),
+    ):
+        data = next(data for data in iter(lambda make=make: make(rng), None) if b"0.25" in data)
+        path = tmp_path / f"case{ending}"
+        path.write_bytes(data)
+        model = db.read(path)
+        assert fuzz_networks.same_numbers(kind, data, model)
+        assert fuzz_networks.survives_bif(model)
+        assert not fuzz_networks.same_numbers(kind, data.replace(b"0.25", b"0.5"), model)
+        assert not fuzz_networks.same_numbers(kind, data.replace(b"0.25", b""), model)

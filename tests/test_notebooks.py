@@ -1,7 +1,9 @@
 """Results as notebooks show them: complete, escaped, well formed, and without colours of their own."""
 
+import importlib.util
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import dobrushin as db
 from dobrushin._shared.html import Bar, card
 
+DOCS = Path(__file__).parent.parent / "docs"
 EVIL = '<script>alert("x")</script>&'
 
 
@@ -67,6 +70,18 @@ def values():
     yield "samples", data
     yield "fit", db.fit(model, data.to_dataframe(), method="exact", iterations=12)
     yield "diagnosis", db.diagnose(model)
+    yield "coalescence", db.coalescence(model, db.Scan.systematic(3, 60), runs=64, seed=1)
+    yield "exact draws", db.exact_sample(model, [EVIL, "b"], draws=20, seed=1)
+    yield "queries", db.estimate_many(model, [("b", {"c": f"yes {EVIL}"}), ("no", None)] + [("b", None)] * 30)
+    yield "most likely", db.exact.most_likely(model)
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], lower=0.0, upper=3.0, labels=[EVIL, "b"])
+    sweeps = db.Scan.systematic(2, 40)
+    yield "field", field
+    yield "field samples", db.sample(field, sweeps, chains=10, seed=1)
+    yield "field estimate", db.estimate(field, [EVIL, db.Exceeds("b", 1.0)], tolerance=0.2, seed=1)
+    yield "field influence", db.influence(field)
+    yield "field variation", db.variation(field, sweeps)
+    yield "field diagnosis", db.diagnose(field)
 
 
 VALUES = dict(values())
@@ -104,6 +119,12 @@ def test_pages_say_what_matters():
     assert "without any bound" in read_html(VALUES["samples"])
     assert f"yes {EVIL}: 0." in read_html(VALUES["samples"])
     assert "tolerance" in read_html(VALUES["plan"])
+    assert "not settled" in read_html(VALUES["coalescence"])
+    assert f"yes {EVIL}: 0." in read_html(VALUES["exact draws"])
+    assert f"c = yes {EVIL}" in read_html(VALUES["queries"])
+    assert "12 more queries" in read_html(VALUES["queries"])
+    assert "labels of the model" in read_html(VALUES["queries"])
+    assert "deviation" in read_html(VALUES["field samples"])
 
 
 def test_bars_show_the_value_and_its_interval():
@@ -113,3 +134,114 @@ def test_bars_show_the_value_and_its_interval():
     assert 'aria-label="0.25, between 0.2 and 0.4"' in page
     outside = card("x", (), ("bar",), [[Bar(1.5, -1.0, 2.0)]])
     assert "width: 100.00%" in outside
+
+
+# -- marginals on the graph --------------------------------------------------------------------
+
+
+def sprinkler():
+    return db.FactorGraph(
+        [2, 2, 2],
+        [((0,), np.log([0.2, 0.8])), ((0, 1), np.log([[0.1, 0.9], [0.5, 0.5]])),
+         ((0, 1, 2), np.log([[[0.9, 0.1], [0.8, 0.2]], [[0.7, 0.3], [0.1, 0.9]]]))],
+        labels=["rain", "sprinkler", "grass"],
+        state_names=[("yes", "no"), ("on", "off"), ("wet", "dry")],
+    )  # fmt: skip
+
+
+def test_small_networks_are_drawn_with_their_marginals():
+    answer = db.estimate(sprinkler(), ["rain", "sprinkler"], evidence={"grass": "wet"})
+    page = answer._repr_html_()
+    assert page.count("<polygon") == 3  # an arrow from each parent
+    assert "observed: wet" in page
+    assert f">{answer['rain'].mean[0]:.3f}</text>" in page
+    soft = db.estimate(sprinkler(), "rain", evidence={"grass": {"wet": 0.9, "dry": 0.2}})._repr_html_()
+    assert "soft evidence" in soft
+    assert "grass: wet 0.9 / dry 0.2" in soft
+    undirected = db.estimate(db.Ising.grid(3, 3, couplings=0.1), [4])._repr_html_()
+    assert undirected.count("<line") == 12
+    assert "<polygon" not in undirected
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (db.Ising.grid(6, 6, couplings=0.1), [0]),
+        (db.Ising.grid(3, 3, couplings=0.1), db.Joint(0, 1)),
+        (db.Ising.grid(10**5, 10**5, couplings=0.1), [0]),
+        (db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]), [0]),
+    ],
+)
+def test_other_graphs_are_not_drawn(model, targets):
+    assert "<svg" not in db.estimate(model, targets, tolerance=0.1)._repr_html_()
+
+
+def test_boxes_do_not_overlap_and_parents_stand_above():
+    page = db.estimate(sprinkler(), "all")._repr_html_()
+    boxes = re.findall(r'<rect x="([-\d.]+)" y="([-\d.]+)" width="168" height="([\d.]+)"', page)
+    places = np.array(boxes, dtype=float)
+    for i in range(3):
+        for j in range(i):
+            apart_x = abs(places[i, 0] - places[j, 0]) >= 168
+            apart_y = abs(places[i, 1] - places[j, 1]) >= max(places[i, 2], places[j, 2])
+            assert apart_x or apart_y
+    rain, sprinkler_box, grass = places[:, 1]
+    assert rain < sprinkler_box < grass
+
+
+def test_the_report_is_shown_in_its_place(tmp_path):
+    answer = db.estimate(evil_model(), "b", evidence={"c": "no"})
+    page = answer.report()
+    frame = page._repr_html_()
+    assert frame.startswith("<iframe title=")
+    assert 'sandbox="allow-scripts"' in frame
+    assert "<script>" not in frame  # the page is an attribute
+    page.save(tmp_path / "page.html")
+    answer.report(tmp_path / "same.html", model=answer.asked.model, diagnosis=False)
+    assert (tmp_path / "page.html").read_text() == (tmp_path / "same.html").read_text() == page.html
+    assert repr(page).startswith("Page('P(b = yes")
+
+
+# -- a real kernel -----------------------------------------------------------------------------
+
+
+def kinds(notebook):
+    """What the cells of a notebook show, but for progress, which depends on how long it takes."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        [
+            sorted(output["data"])
+            for output in cell.outputs
+            if output.output_type == "execute_result" or "image/png" in output["data"]
+        ]
+        for cell in cells
+    ]
+
+
+def test_the_tutorial_runs_and_shows_what_is_stored():
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    spec = importlib.util.spec_from_file_location("make_notebook", DOCS / "make_notebook.py")
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    notebook, stored = maker.make(), nbformat.read(maker.PATH, as_version=4)
+    assert [cell.source for cell in notebook.cells] == [cell.source for cell in stored.cells]
+    long = next(cell for cell in stored.cells if "coalescence" in cell.source)
+    assert "<progress" in long.outputs[0]["data"]["text/html"]  # a call of about ten seconds
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("64 * 40", "64")
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    assert kinds(notebook) == kinds(stored)
+    cells = {cell.source.split("\n")[-1]: cell.get("outputs") for cell in notebook.cells}
+    assert "<svg" in cells["answer"][0]["data"]["text/html"]
+    assert "<iframe" in cells["answer.report()"][0]["data"]["text/html"]
+    for line in ("db.plots.marginals(answer)", "plt.show()"):
+        assert any("image/png" in output["data"] for output in cells[line])
+
+
+def test_pyplot_knows_figures_where_it_is_used():
+    from matplotlib import pyplot as plt
+
+    ax = db.plots.marginals(db.estimate(sprinkler(), "all"))
+    assert plt.get_fignums() == [ax.figure.number]

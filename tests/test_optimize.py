@@ -43,6 +43,21 @@ def test_dogs_is_the_literal_algorithm(seed, one_target):
     assert result.variation.value == pytest.approx(linear(matrix, dense, d), rel=1e-9, abs=1e-290)
 
 
+@pytest.mark.parametrize("is_mutual", [True, False])
+def test_dogs_is_the_literal_algorithm_on_a_grid(is_mutual):
+    """A model with more gains than two levels of their tree hold; influence goes both ways, or one way in places."""
+    rng, side = np.random.default_rng(5), 9
+    n = side * side
+    couplings = rng.uniform(0, 0.4, 2 * side * (side - 1))
+    matrix = 0.9 * db.influence(db.Ising.grid(side, side, couplings=couplings)).matrix.toarray()
+    matrix *= rng.uniform(0.5, 1, matrix.shape) * (is_mutual or rng.random(matrix.shape) < 0.8)
+    order, d = np.resize(rng.permutation(n), 3 * n), rng.random(n) + 0.1
+    result = db.optimize(db.Influence(matrix), db.Scan(order), weights=d, guide=None)
+    dense = [int(q.argmax()) for q in reference.dogs(matrix, np.eye(n)[order], d)]
+    assert 0.05 < np.mean(order != dense) < 0.95
+    assert result.scan.order.tolist() == dense
+
+
 @given(seed=SEEDS)
 def test_dogs_from_random_scans_is_the_literal_algorithm(seed):
     rng = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ from dobrushin._estimate.parts import _split
 from dobrushin._estimate.query import read_query
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
-SETTINGS = read_settings(0.05, 0.99, "auto", None, None, "estimate")
+SETTINGS = read_settings(None, 0.05, 0.99, "auto", None, None, "estimate")
 
 
 def shifted(model, first):

@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import dobrushin as db
+from dobrushin._shared.layout import spread
 from dobrushin.plots import graphs, style
 
 MODEL = db.Ising.grid(4, 4, couplings=0.2, fields=0.1)
@@ -129,7 +130,7 @@ def test_scan_map_of_a_graph():
 
 
 def test_layout_keeps_the_distances_of_a_graph():
-    path = graphs.layout(6, np.array([[i, i + 1] for i in range(5)]))
+    path = spread(6, np.array([[i, i + 1] for i in range(5)]))
     apart = np.linalg.norm(path[:, None] - path[None], axis=2)
     assert np.allclose(apart, np.abs(np.subtract.outer(np.arange(6), np.arange(6))), atol=1e-2)
     grid = db.Ising.grid(7, 7, couplings=0.1)
@@ -139,14 +140,14 @@ def test_layout_keeps_the_distances_of_a_graph():
     assert lengths.max() < 1.3
     assert np.linalg.norm(drawn.places[0] - drawn.places[48]) > 6
     # Parts that are not connected do not overlap, and none is lost; nor are nodes that lie alike.
-    parts = graphs.layout(9, np.array([[0, 1], [1, 2], [2, 0], [3, 4]]))
+    parts = spread(9, np.array([[0, 1], [1, 2], [2, 0], [3, 4]]))
     apart = np.linalg.norm(parts[:, None] - parts[None], axis=2) + 9 * np.eye(9)
     assert apart.min() > 0.5
-    complete = graphs.layout(30, np.array(list(itertools.combinations(range(30), 2))))
+    complete = spread(30, np.array(list(itertools.combinations(range(30), 2))))
     apart = np.linalg.norm(complete[:, None] - complete[None], axis=2) + 9 * np.eye(30)
     assert np.isfinite(complete).all()
     assert apart.min() > 0.05
-    assert np.array_equal(graphs.layout(30, np.empty((0, 2), dtype=np.int64)).shape, (30, 2))
+    assert np.array_equal(spread(30, np.empty((0, 2), dtype=np.int64)).shape, (30, 2))
 
 
 # -- influence -----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import ast
 import io
-import json
 import pickle
 import subprocess
 import sys
@@ -45,17 +44,7 @@ def test_the_checker_is_alone_and_short():
     for file in CHECKER:
         for module in rooms.imported_modules(file):
             assert module.split(".")[0] in allowed or module.startswith("dobrushin.verify"), (file, module)
-    assert sum(map(_lines_of_code, CHECKER)) <= 1500
-
-
-def _lines_of_code(file):
-    """Without comments, docstrings and blank lines."""
-    tree = ast.parse(file.read_text())
-    told = [node.body[0] for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
-    told = [node for node in told if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    skipped = {line for node in told for line in range(node.lineno, node.end_lineno + 1)}
-    lines = enumerate(file.read_text().splitlines(), 1)
-    return sum(bool(line.strip()) and line.strip()[0] != "#" and number not in skipped for number, line in lines)
+    assert sum(len(file.read_text().splitlines()) for file in CHECKER) <= 1500
 
 
 def test_the_checker_shares_no_function_with_the_finder():
@@ -262,13 +251,13 @@ def test_a_removed_factor_is_noticed_with_the_model(path, tmp_path):
 # -- what is forged is not -------------------------------------------------------------------------
 
 ANSWERS = {
-    "marginals": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="dobrushin", tolerance=0.1),
-    "labels": lambda: db.estimate(LABELS, [0], method="dobrushin", tolerance=0.1),
-    "mean": lambda: db.estimate(GRID, db.Statistic.total(GRID, [0, 1]), method="dobrushin", tolerance=0.5),
-    "runs": lambda: db.estimate(GRID, [0], method="coalescence", tolerance=0.1),
-    "sums": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="exact"),
-    "extremes": lambda: db.estimate(GRID, [12], method="local", evidence={7: 1}),
-    "region": lambda: db.estimate(LABELS, [0], method="local", tolerance=0.1),
+    "marginals": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="dobrushin", tolerance=0.1, seed=1),
+    "labels": lambda: db.estimate(LABELS, [0], method="dobrushin", tolerance=0.1, seed=1),
+    "mean": lambda: db.estimate(GRID, db.Statistic.total(GRID, [0, 1]), method="dobrushin", tolerance=0.5, seed=1),
+    "runs": lambda: db.estimate(GRID, [0], method="coalescence", tolerance=0.1, seed=1),
+    "sums": lambda: db.estimate(GRID, [0, db.Joint(1, 2)], method="exact", seed=1),
+    "extremes": lambda: db.estimate(GRID, [12], method="local", evidence={7: 1}, seed=1),
+    "region": lambda: db.estimate(LABELS, [0], method="local", tolerance=0.1, seed=1),
     "bound": lambda: db.variation(GRID, db.Scan.systematic(25, 50), [0, 1]),
     "limit": lambda: db.coalescence(GRID, db.Scan.systematic(25, 100), [0, 1], runs=256, seed=3),
 }
@@ -351,7 +340,7 @@ def test_chains_may_not_start_in_a_forbidden_state(path):
     forged = Forgery(path)
     name = forged.document["plan"]["parts"][0]["start"]
     forged.document["plan"]["parts"][0]["start"] = ""
-    del forged.arrays[name], forged.document["plan"]["arrays"][name]
+    del forged.arrays[name]
     forged.save(path)
     assert "forbidden" in verify(path).reason
 
@@ -396,7 +385,7 @@ TRICKS = {
     "no number": lambda members: [(name, data.replace(b"0.99", b"NaN")) for name, data in members],
     "infinite": lambda members: [(name, data.replace(b"0.99", b"1e999")) for name, data in members],
     "a name twice": lambda members: [
-        (name, data.replace(b'"spins":', b'"spins": true, "spins":')) for name, data in members
+        (name, data.replace(b'"evidence":', b'"evidence": [], "evidence":')) for name, data in members
     ],
     "deep": lambda members: [(name, b"[" * 10**5 if name == "proof.json" else data) for name, data in members],
     "a long array": lambda members: [
@@ -422,19 +411,15 @@ def test_a_member_twice(path):
     assert verify(path).exit_code == 1
 
 
-def test_a_bomb(path):
-    """A shape that is far too large is refused before anything is unpacked."""
+@pytest.mark.parametrize("shape", [2**40, 2**26])
+def test_a_bomb(shape, path):
+    """A header that says more than there is; and more zeros than the checker takes, in a few kilobytes."""
     db.estimate(GRID, [0], method="exact", proof=path)
-
-    def change(members):
-        for name, data in members:
-            if name == "proof.json":
-                document = json.loads(data)
-                document["plan"]["arrays"]["tables"]["shape"] = [2**40]
-                data = json.dumps(document).encode()
-            yield name, data
-
-    rewrite(path, change)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|i1", "fortran_order": False, "shape": (shape,)})
+    bomb = header.getvalue() + (bytes(shape) if shape < 2**30 else b"")
+    rewrite(path, lambda members: ((name, bomb if name == "order.npy" else data) for name, data in members))
+    assert path.stat().st_size < 100_000
     assert verify(path).exit_code == 1
 
 

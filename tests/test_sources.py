@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -46,6 +47,15 @@ CALLS = {
     "exact.most_likely": lambda model: db.exact.most_likely(model).states,
     "exact.distribution": db.exact.distribution,
     "exact.influence": db.exact.influence,
+    "exact.law": lambda model: db.exact.law(model, SCAN),
+    "Statistic.energy": lambda model: db.estimate(MODEL, db.Statistic.energy(model)).mean,
+    "Statistic.magnetisation": lambda model: db.estimate(MODEL, db.Statistic.magnetisation(model)).mean,
+    "Statistic.total": lambda model: db.estimate(MODEL, db.Statistic.total(model, ["wet"])).mean,
+    "fit": lambda model: db.fit(model, [[1, 1, -1], [-1, 1, 1], [1, -1, -1]], method="exact", iterations=3).parameters,
+    "report": lambda model: (
+        db.estimate(MODEL, "wet", evidence={"sun": 1}).report(model=model, diagnosis=False).html.count("<")
+    ),
+    "plots.scan_map": lambda model: len(db.plots.scan_map(SCAN, model=model).shape),
 }
 
 
@@ -59,6 +69,16 @@ def test_what_takes_a_model_takes_a_path_and_other_libraries(name, tmp_path):
             np.testing.assert_array_equal(answer, expected)
         else:
             assert answer == expected
+
+
+def test_a_path_may_be_that_of_a_field(tmp_path):
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    db.write(field, tmp_path / "field.npz")
+    assert db.estimate(tmp_path / "field.npz", [0]).mean == pytest.approx(db.estimate(field, [0]).mean)
+    assert db.estimate(model=str(tmp_path / "field.npz"), targets=[0]).mean == pytest.approx(
+        db.estimate(field, [0]).mean
+    )
+    assert "in Wasserstein distance" in str(db.diagnose(tmp_path / "field.npz"))
 
 
 def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
@@ -99,8 +119,9 @@ def test_graphs_with_unaries_are_potts_models():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, r"must be a model, the path of a file, or a model of dimod, pgmpy, pyAgrum or networkx\. Got 3"),
+        (3, r"a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml\. Got 3"),
         ("asia.bif", r"\(there is no such file\)\. Got 'asia\.bif'"),
+        (str(Path(__file__).with_name("conftst.py")), r"no such file; the nearest is 'conftest\.py'\)"),
         (np.zeros((2, 2)), "must be a model"),
         (nx.DiGraph([(0, 1)]), "an undirected simple graph"),
         (nx.path_graph(2), "whose edges all have the attribute 'weight'"),
@@ -158,11 +179,44 @@ for source in (network, pyagrum.MarkovRandomField.fromBN(network)):
     for name in ("b", "c", "d"):
         np.testing.assert_allclose(answer[name].mean, inference.posterior(name).toarray(), atol=1e-9)
         assert answer[name].states == list(network.variable(name).labels())
+        tensor = db.adapters.to_pyagrum(answer, network, name)
+        assert abs((tensor - inference.posterior(name)).toarray()).max() < 1e-9
+inference.addJointTarget({"b", "c"})
+inference.makeInference()
+joint = db.estimate(network, db.Joint("c", "b"), evidence={"a": "no"})
+tensor, theirs = db.adapters.to_pyagrum(joint, network), inference.jointPosterior({"b", "c"})
+assert tensor.names == ("c", "b"), tensor.names
+for b in "xyz":
+    for c in "01":
+        assert abs(tensor[{"b": b, "c": c}] - theirs[{"b": b, "c": c}]) < 1e-9
+for call, sentence in [
+    (lambda: db.adapters.to_pyagrum(answer, network), "given, where there are several"),
+    (lambda: db.adapters.to_pyagrum(joint, 3), "a BayesNet or a MarkovRandomField"),
+    (lambda: db.adapters.to_pyagrum(3, network), "an Estimate"),
+    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("x->y")), "with the variable 'c'"),
+    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("c[2]->b{u|v|w}")), "with the states ['x', 'y', 'z'] of 'b'"),
+]:
+    try:
+        call()
+        raise SystemExit(sentence)
+    except db.ArgumentError as error:
+        assert sentence in str(error), error
+import sys
+sys.path.insert(0, "TESTS")
+from transcripts import run_docstrings, run_section
+from dobrushin.adapters import pyagrum as module
+assert run_docstrings(module) >= 8
+assert run_section("pyAgrum") == 1
 """
 
 
 @needs_pyagrum
 def test_networks_of_pyagrum_give_pyagrums_answers():
     # In a process of its own: its library does not load after some others.
-    result = subprocess.run([sys.executable, "-c", PYAGRUM], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", PYAGRUM.replace("TESTS", str(Path(__file__).parent))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr

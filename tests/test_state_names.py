@@ -26,6 +26,9 @@ probability ( grass | rain, sprinkler ) {
 """
 
 
+MODEL = db.Ising({(0, 1): 0.3})
+
+
 @pytest.fixture
 def path(tmp_path):
     file = tmp_path / "wet.bif"
@@ -100,6 +103,70 @@ def test_names_are_kept_wherever_a_model_goes(family, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "model",
+    [
+        db.Ising.grid(9, 9, couplings=0.1, state_names=("down", "up")),
+        db.Ising.grid(9, 9, couplings=0.1, state_names={3: ("down", "up"), 5: ("left", "right")}),
+        db.Potts.grid(9, 9, states=3, couplings=0.1, state_names=("x", "y", ("z", 1))),
+        db.Ising.grid(9, 9, couplings=0.1, state_names=(0, 1)).to_factor_graph(),
+        db.FactorGraph([2, 3], [((0, 1), np.ones((2, 3)))], state_names=[("no", "yes"), ("x", "y", "z")]),
+    ],
+)
+def test_folders_keep_names(model, tmp_path):
+    db.write(model, tmp_path / "folder")
+    stored = db.open_model(tmp_path / "folder")
+    assert dict(stored.state_names) == dict(model.state_names)
+    again = pickle.loads(pickle.dumps(stored))
+    assert dict(again.state_names) == dict(model.state_names)
+    expected = db.estimate(model, [0, 1], evidence={3: 1} if model.n_variables > 3 else None, method="exact")
+    answer = db.estimate(stored, [0, 1], evidence={3: model._called(3)[1]} if model.n_variables > 3 else None)
+    assert answer.states == expected.states
+    assert (answer.lower <= expected.mean + 1e-9).all()
+    assert (answer.upper >= expected.mean - 1e-9).all()
+    assert db.io.lost_names(model, tmp_path / "folder") == ""
+    db.write(stored, tmp_path / "copy")
+    assert dict(db.open_model(tmp_path / "copy").state_names) == dict(model.state_names)
+
+
+def test_names_of_a_folder_that_is_built(tmp_path):
+    db.io.build_folder(tmp_path / "ring", 3, [([0, 1, 2], [1, 2, 0], [0.1] * 3)], state_names=("down", "up"))
+    assert db.estimate(tmp_path / "ring", [0], evidence={1: "up"}).states == ["down", "up"]
+    with pytest.raises(db.ArgumentError, match="2 names"):
+        db.io.build_folder(tmp_path / "other", 2, [([0], [1], [0.1])], state_names=("down", "up", "top"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state_names.json", b"["),
+        ("state_names.json", b'{"all": ["a"]}'),
+        ("state_names.json", b'{"kinds": [["a", "a"]]}'),
+        ("state_names.json", b'{"kinds": [["a", "b", "c"], ["d", "e"]]}'),
+        ("state_names.json", b'{"kinds": 3}'),
+        ("state_names.json", None),
+        ("state_kind.npy", b"no array"),
+        ("state_kind.npy", None),
+        ("state_kind.npy", np.full(9, 7, dtype=np.int32)),
+        ("manifest.json", b'{"state_names": 3}'),
+    ],
+)
+def test_damaged_names_in_a_folder_are_told(name, content, tmp_path):
+    model = db.Ising.grid(3, 3, couplings=0.1, state_names={3: ("down", "up"), 5: ("left", "right")})
+    db.write(model, tmp_path / "grid")
+    file = tmp_path / "grid" / name
+    about = json.loads((tmp_path / "grid" / "manifest.json").read_text())
+    file.unlink()
+    if name == "manifest.json":
+        file.write_text(json.dumps({**about, "state_names": 3}))
+    elif isinstance(content, np.ndarray):
+        np.save(file, content)
+    elif content is not None:
+        file.write_bytes(content)
+    with pytest.raises((db.FormatError, FileNotFoundError), match=name.replace(".", r"\.")):
+        db.estimate(tmp_path / "grid", [3, 5])
+
+
+@pytest.mark.parametrize(
     "content", [b"[]", b'{"all": []}', b'{"all": ["a"]}', b'{"each": [["a", "b"]]}', b"{", b'{"each": 3}']
 )
 def test_broken_names_in_a_file_are_refused(content, tmp_path):
@@ -125,6 +192,8 @@ def test_three_ways_to_give_names():
     assert repr(common.state_names).startswith("{'a': ('down', 'up')")
     graph = db.FactorGraph([2, 3], [((0, 1), np.zeros((2, 3)))], state_names=[None, ("x", "y", "z")])
     assert dict(graph.state_names) == {1: ("x", "y", "z")}
+    flat = db.FactorGraph.from_arrays([2, 2], [np.array([[0, 1]])], [np.zeros((1, 2, 2))], state_names=("no", "yes"))
+    assert flat.state_names[1] == ("no", "yes")
 
 
 def test_a_large_model_has_names_without_an_object_for_each(tmp_path):
@@ -244,6 +313,21 @@ def test_no_picture_of_a_network_speaks_of_state_1(network):
     assert db.plots.marginals(spins).get_xlabel() == "probability of state 1"
 
 
+def test_traces_are_drawn_by_name(network):
+    run = db.sample(network, db.Scan.systematic(3, 60), chains=5, seed=1, record=db.Record(every=3))
+    rain, sprinkler, _ = db.plots.trace(run)
+    assert rain.get_ylabel() == "share of yes"
+    drawn = rain.lines[-1].get_ydata()[-1]
+    assert drawn == pytest.approx((run.states[..., 0] == 0).mean())
+    assert {text.get_text() for text in sprinkler.get_legend().get_texts()} == {"off", "low", "high"}
+    ax = db.plots.trace(run, ["sprinkler"], show="states")
+    assert [text.get_text() for text in ax.figure.axes[-1].get_yticklabels()] == ["off", "low", "high"]
+    several = db.plots.trace(run, show="states")[0]
+    assert several.figure.axes[-1].get_ylabel() == "number of the state"
+    spins = db.sample(MODEL, db.Scan.systematic(2, 20), chains=3, seed=1, record=db.Record(every=2))
+    assert db.plots.trace(spins, [0]).get_ylabel() == "share of state 1"
+
+
 def test_which_of_two_states_is_spoken_of():
     assert [telling_state(pair) for pair in (["No", "Yes"], [True, False], [0, 1], ["b", "a"])] == [1, 0, 1, 0]
 
@@ -303,6 +387,29 @@ def test_the_command_line_speaks_by_name(path, tmp_path):
     wrong = command("estimate", path, "--evidence", "grass=wett")
     assert "the nearest is 'wet'" in wrong.stderr
     assert "(the nearest: 'sprinkler')" in command("estimate", path, "--target", "sprinkle").stderr
+
+
+def test_sample_prints_and_writes_names(path, tmp_path):
+    code = command("sample", path, "--chains", 50, "--seed", 1, "--output", tmp_path / "states.csv")
+    assert code.exit_code == 0
+    assert "sprinkler" in code.output
+    assert "state 0" not in code.output
+    lines = (tmp_path / "states.csv").read_text().splitlines()
+    assert lines[0] == "chain,draw,rain,sprinkler,grass"
+    assert {line.split(",")[3] for line in lines[1:]} <= {"off", "low", "high"}
+    found = json.loads(command("sample", path, "--chains", 50, "--seed", 1, "--json").output)
+    assert [(row["variable"], row["state"]) for row in found["rows"]][:5] == [
+        ("rain", "yes"), ("rain", "no"), ("sprinkler", "off"), ("sprinkler", "low"), ("sprinkler", "high"),
+    ]  # fmt: skip
+    assert found["seed"] == 1
+
+
+def test_the_command_line_opens_folders(tmp_path):
+    db.write(db.Ising.grid(9, 9, couplings=0.1, state_names=("down", "up")), tmp_path / "grid.npz")
+    assert command("convert", tmp_path / "grid.npz", tmp_path / "grid").exit_code == 0
+    result = command("estimate", tmp_path / "grid", "--target", 0, "--evidence", "1=up", "--json")
+    assert [row["state"] for row in json.loads(result.output)["rows"]] == ["down", "up"]
+    assert "--beta" in command("estimate", tmp_path / "grid", "--beta", 2).stderr
 
 
 def test_observed_spins_are_written_to_result_files(tmp_path):

@@ -13,6 +13,7 @@ certified bound on the bias of any Gibbs scan before sampling, and choose scans 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
-    from dobrushin._fields import Between, Exceeds, GaussianField
+    from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
     from dobrushin._influence import Influence, influence
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
@@ -85,6 +86,7 @@ _HOME = {
     "PairwiseMRF": "_models",
     "Plan": "_estimate",
     "Potts": "_models",
+    "Quantile": "_fields",
     "Record": "_sampling",
     "Samples": "_sampling",
     "SamplingInterrupted": "errors",
@@ -149,6 +151,7 @@ __all__ = [
     "PairwiseMRF",
     "Plan",
     "Potts",
+    "Quantile",
     "Record",
     "Samples",
     "SamplingInterrupted",
@@ -196,7 +199,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"dobrushin.{name}")
     else:
-        raise AttributeError(f"module 'dobrushin' has no attribute {name!r}")
+        # With these, Python's own message names what may have been meant.
+        message = f"module 'dobrushin' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

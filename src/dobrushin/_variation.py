@@ -27,6 +27,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53
@@ -147,7 +148,8 @@ class Problem:
 
     def lift(self, part: Numbering) -> Problem:
         """The same for the model that `part` numbers some variables of."""
-        return replace(self, numbering=self.numbering.within(part))
+        initial = self.initial if np.ndim(self.initial) == 0 else part.spread(np.asarray(self.initial), 1.0)
+        return replace(self, numbering=self.numbering.within(part), initial=initial)
 
 
 def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
@@ -290,6 +292,7 @@ class Variation:
         return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
 
 
+@watched("bounding the bias")
 @by_family
 @guard_memory
 def variation(

@@ -19,12 +19,18 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.executors import Lost, Trouble
+from dobrushin._shared.html import card
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
 
 _RUNS = 10_000
+# Variables that a notebook shows.
+_SHOWN = 10
 _POINTS = 50
 _TOO_LONG = "Ask for fewer runs or steps, or allow it with time= (seconds after which what is there is used)."
 
@@ -144,6 +150,26 @@ class Coalescence:
     def __float__(self) -> float:
         return self.value
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        nothing = ", which says nothing" if self.is_vacuous else ""
+        facts = [
+            ("total variation", f"at most {rounded_up(self.value)}{nothing}"),
+            ("confidence", percent(self.confidence)),
+            ("runs", f"{self.runs:,}, of which {self.failures:,} were not settled"),
+            ("steps", f"{self.steps:,}"),
+            ("kernel", self.kernel),
+            ("seed", str(self.seed)),
+        ]
+        facts += [("stopped early", "yes: the limits are wider, and hold")] if self.stopped_early else []
+        rows = [
+            (str(label), rounded_up(float(limit)))
+            for label, limit, _ in zip(self.variables, self.per_variable, range(_SHOWN), strict=False)
+        ]
+        more = len(self.variables) - len(rows)
+        note = f"{more:,} more variables." if more else ""
+        return card("Coalescence: a bound by simulation", facts, ("variable", "bound of its marginal"), rows, note)
+
     def __repr__(self) -> str:
         size = len(self.variables)
         about = f"{size} target{'s' if size > 1 else ''}"
@@ -154,6 +180,7 @@ class Coalescence:
         )
 
 
+@watched("preparing")
 @guard_memory
 def coalescence(
     model: Model,
@@ -163,9 +190,9 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> Coalescence:
@@ -192,8 +219,8 @@ def coalescence(
         Where to draw: with "auto" on an NVIDIA GPU if there is one and the runs are long (extra `cuda`). The draws are
         the same.
     executor : concurrent.futures.Executor, optional
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
         in parts, each of which has a file of its own.)
@@ -236,7 +263,8 @@ def coalescence(
         raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "coalescence", "confidence")
     runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "coalescence")
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "coalescence")
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")

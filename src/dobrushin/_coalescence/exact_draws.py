@@ -15,6 +15,7 @@ from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
+from dobrushin._models.state_names import Names, call_states
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
 from dobrushin._sampling.start import check_feasible
@@ -22,12 +23,18 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.executors import own_threads, run_pieces
+from dobrushin._shared.extras import require
+from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
+from dobrushin._shared.text import rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
 
 _MOST_STEPS = 10**7
+# Variables and states that a notebook shows.
+_SHOWN = 10
 # States that are drawn and kept: 16 GiB.
 _MOST_STATES = 2**31
 # Draws that rounding touches more often than this are not called exact.
@@ -47,6 +54,8 @@ class ExactSamples:
     error : float
         Bound on the probability that a given draw was touched by rounding.
     seed : int or SeedSequence
+    state_names : list
+        For each variable what its states are called, or None. The array has numbers.
     """
 
     states: NDArray[Any]
@@ -54,12 +63,47 @@ class ExactSamples:
     steps: int
     error: float
     seed: int | np.random.SeedSequence
+    spins: bool = False
+    state_names: Sequence[Names | None] = ()
+
+    def called(self, k: int) -> NDArray[Any]:
+        """The states of the variable number `k` in all draws, by their names where they have some."""
+        return call_states(self.states[:, k], self.state_names[k] if self.state_names else None, self.spins)
+
+    def to_dataframe(self) -> Any:
+        """As a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
+        >>> db.exact_sample(model, ["rain", "sun"], draws=3, seed=1).to_dataframe()
+          rain  sun
+        0  ...
+        """
+        pandas = require("pandas", "formats")
+        return pandas.DataFrame({label: self.called(k) for k, label in enumerate(self.variables)})
+
+    def _repr_html_(self) -> str:
+        """For notebooks: shares of the states."""
+        facts = [("draws", f"{len(self.states):,}"), ("steps", f"{self.steps:,}, of the slowest draw")]
+        facts += [("error", f"at most {rounded_up(self.error)} of the draws, by rounding"), ("seed", str(self.seed))]
+        rows = []
+        for k, label in zip(range(_SHOWN), self.variables, strict=False):
+            states, counts = np.unique(self.states[:, k], return_counts=True)
+            called = call_states(states, self.state_names[k] if self.state_names else None, self.spins)
+            shares = [f"{state}: {count / len(self.states):.4g}" for state, count in zip(called, counts, strict=True)]
+            rows.append((str(label), ", ".join(shares[:_SHOWN]) + (", ..." if len(shares) > _SHOWN else "")))
+        more = len(self.variables) - len(rows)
+        note = "Independent draws without bias." + (f" {more:,} more variables." if more else "")
+        return card(f"Exact draws of {len(self.variables):,} variables", facts, ("variable", "shares"), rows, note)
 
     def __repr__(self) -> str:
         draws, size = self.states.shape
         return f"ExactSamples(draws={draws}, variables={size}, steps={self.steps}, seed={self.seed})"
 
 
+@watched("drawing")
 @guard_memory
 def exact_sample(
     model: Model,
@@ -146,7 +190,8 @@ def exact_sample(
             f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
         )
         raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
-    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence))
+    names = [model._names_at(i) for i in positions.tolist()]
+    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence), model._spins, names)
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import tally_sets
 from dobrushin._diagnose.groups import suggest_groups
+from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import Workspace, workspace
 from dobrushin._influence import influence
@@ -22,6 +23,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -30,6 +32,7 @@ _MOST_FOR_TREE, _MOST_STATES = 20_000, 2**16
 _SWEEPS = (10, 100, 1000)
 _RUNS = 64
 _SECONDS = 2.0
+_PLANNING = 2.0
 _SETTLED = 0.05
 # Tables of blocks that are looked at.
 _MOST_ENTRIES = 10**5
@@ -67,6 +70,9 @@ class Diagnosis:
         About how long 10 000 runs of coalescence would take.
     advice : list of str
         What to try.
+    plans : list of (what, method, seconds)
+        What `estimate` would do about all variables, and about the one that is moved the most, at a tolerance of 0.01;
+        those for which a few seconds of planning have found no way to a guarantee are left out.
     """
 
     model: str
@@ -86,6 +92,7 @@ class Diagnosis:
     coalescence: dict[int, float]
     seconds: dict[int, float]
     advice: list[str]
+    plans: list[tuple[str, str, float]] = field(default_factory=list)
 
     @property
     def satisfies_dobrushin(self) -> bool:
@@ -118,8 +125,23 @@ class Diagnosis:
             ("exact", exact),
             ("dobrushin", f"variables bounded by 0.05 after {shares}"),
             ("coalescence", f"variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}"),
+            ("estimate", "; ".join(map(_plan_words, self.plans)) or "no guarantee was found in a few seconds"),
             *(("try", advice) for advice in self.advice),
         ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings for JSON: lists of objects in the place of pairs and of numbers that are keys."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        about["satisfies_dobrushin"] = self.satisfies_dobrushin
+        about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
+        about["plans"] = [dict(zip(("targets", "method", "seconds"), plan, strict=True)) for plan in self.plans]
+        about["dobrushin"] = [{"sweeps": sweeps, "share": share} for sweeps, share in self.dobrushin.items()]
+        about["coalescence"] = [
+            {"sweeps": sweeps, "share": share, "seconds": about["seconds"][sweeps]}
+            for sweeps, share in self.coalescence.items()
+        ]
+        del about["seconds"]
+        return about
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -131,6 +153,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
+@watched("looking at the model")
 @by_family
 @guard_memory
 def diagnose(model: Model) -> Diagnosis:
@@ -157,8 +180,10 @@ def diagnose(model: Model) -> Diagnosis:
       exact        clique tree of width 20, 593 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
+      estimate     all variables within 0.01 by exact, ...; variable 21 within 0.01 by local, at once
       try          method "exact": the clique tree fits in memory
       try          method "coalescence": all variables settle within 100 sweeps
+      try          method "auto": variable 21 within 0.01 by local, at once
     """
     model = as_model(model, "diagnose")
     space = workspace(model)
@@ -190,7 +215,23 @@ def diagnose(model: Model) -> Diagnosis:
         seconds,
         [],
     )
+    diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
     return replace(diagnosis, advice=_advice(diagnosis, model))
+
+
+def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
+    """What `estimate` would do: about all variables, and about one of the hardest."""
+    plans = {}
+    for what, targets in (("all variables", "all"), (f"variable {strongest!r}", [strongest])):
+        plan = quick_plan(model, targets, _PLANNING)
+        if plan is not None:
+            plans[what] = plan
+    return [(what, plan.method, plan.seconds) for what, plan in plans.items()]
+
+
+def _plan_words(plan: tuple[str, str, float]) -> str:
+    what, method, seconds = plan
+    return f"{what} within 0.01 by {method}, {f'about {seconds:.1g} s' if seconds >= 0.1 else 'at once'}"
 
 
 def _tree(space: Workspace) -> tuple[int | None, int | None]:
@@ -291,6 +332,8 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
         best = max(diagnosis.coalescence.values())
         advice.append(f'method "coalescence" for some targets: {best:.0%} of the variables settle')
+    missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
+    advice += [f'method "auto": {_plan_words(plan)}' for plan in missing[:1]]
     groups = suggest_groups(model)
     if groups and (diagnosis.determined or not diagnosis.satisfies_dobrushin):
         radius = _radius_of_blocks(model, groups)
@@ -299,9 +342,9 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
             advice.append(f"{blocks}, so that variables that determine each other move together")
         elif radius is not None and radius < 1:
             advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
-    if not advice:
+    if not diagnosis.plans:
         advice.append(
-            "estimate with few targets: sums near them (local, parts) may do where these methods do not; evidence on "
-            "strongly coupled variables helps; else the method 'uncertified'"
+            "evidence on strongly coupled variables, a larger tolerance or joint variables (merge); for an estimate "
+            "without any guarantee, the method 'uncertified'"
         )
     return advice

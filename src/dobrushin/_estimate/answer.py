@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, visible_rows
+from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.targets import Target, shown
 from dobrushin._exact.partition import LogPartition
@@ -20,13 +20,16 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.extras import require
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import hint, percent, rounded_up
 from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import pandas
+
     from dobrushin._estimate.method import Plan
+    from dobrushin.report import Page
 
 
 class Asked:
@@ -178,13 +181,20 @@ class Estimate:
         """Half the width of each interval: at most the tolerance, unless something stopped the run."""
         return (self.upper - self.lower) / 2
 
+    @property
+    def widest(self) -> float:
+        """The largest half-width of all rows but quantiles, whose tolerance is a probability."""
+        rows = np.array([not self.plan.kind or noun(self, row) != "quantile" for row in range(len(self))])
+        return float(self.half_width.max(where=rows, initial=0.0))
+
     def __getitem__(self, target: Hashable | Target) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
         is_name = isinstance(target, Hashable)
         rows = [k for k, other in enumerate(self.targets) if other is target or (is_name and _is_label(other, target))]
         rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
         if not rows:
-            raise ArgumentError("Estimate", "target", "one of the targets that were estimated", target)
+            near = hint(target, (shown(other) for other in self.targets))
+            raise ArgumentError("Estimate", "target", f"one of the targets that were estimated{near}", target)
         if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
             raise ArgumentError("Estimate", "target", "the target itself, where several have the same name", target)
         states = [self.states[k] for k in rows]
@@ -196,7 +206,7 @@ class Estimate:
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("an Estimate is not iterable: use to_dataframe(), or estimate[target]")
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
 
         Examples
@@ -207,12 +217,12 @@ class Estimate:
         0       0     -1  0.119  0.119  0.119         0.0
         1       0      1  0.881  0.881  0.881         0.0
         """
-        pandas = require("pandas", "formats")
+        frames = require("pandas", "formats")
         columns: dict[str, Any] = {"target": [shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
         if any(state is None for state in self.states):  # as they are: no state becomes a float beside a statistic
             columns["state"] = np.array([*self.states, None], dtype=object)[:-1]
         columns |= {"lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
-        return pandas.DataFrame(columns)
+        return frames.DataFrame(columns)
 
     def to_arviz(self) -> Any:
         """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""
@@ -249,17 +259,23 @@ class Estimate:
             rows.append({"target": _plain(target), "state": _plain(state), **numbers})
         return json.dumps({**self._about(), "rows": rows}, indent=indent)
 
-    def report(self, path: str | os.PathLike[str], model: Model | None = None, **about: Any) -> None:
-        """Write everything as one interactive HTML page that needs no network.
+    def report(
+        self, path: str | os.PathLike[str] | None = None, model: Model | Any = None, **about: Any
+    ) -> Page | None:
+        """Everything as one interactive HTML page that needs no network: in a file, or in the notebook.
 
         Parameters
         ----------
-        path : str or path
-            The file, replaced as a whole.
-        model : Model, optional
+        path : str or path, optional
+            The file, replaced as a whole. Without it the page is returned, and a notebook shows it.
+        model : Model, path, or a model of another library, optional
             The model that was asked about, for names, distances and the diagnosis.
         **about
             ``evidence``, ``shape``, ``title``, ``command`` and ``diagnosis``: see `dobrushin.report.write`.
+
+        Returns
+        -------
+        Page or None
 
         Examples
         --------
@@ -269,9 +285,12 @@ class Estimate:
         >>> path.read_text()[:15]
         '<!doctype html>'
         """
-        from dobrushin.report import write
+        from dobrushin.report import render, write
 
+        if path is None:
+            return render(self, **about if model is None else {"model": model, **about})
         write(self, path, model=model, **about)
+        return None
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library: ``python -m dobrushin.verify``.
@@ -352,12 +371,14 @@ class Estimate:
         return f"log P(evidence) = {self.log_evidence:.6g}"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the answer with its intervals as bars."""
-        return estimate_card(self)
+        """For notebooks: the answer with its intervals as bars, and on the graph of the model where that is small."""
+        from dobrushin.report.network import network_picture
+
+        return estimate_card(self, network_picture(self))
 
     def __str__(self) -> str:
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
-        visible = visible_rows(self)
+        visible = visible_numbers(len(self))
         for k in visible:
             state = "" if self.states[k] is None else str(self.states[k])
             bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"

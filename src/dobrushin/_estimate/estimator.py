@@ -25,7 +25,7 @@ from dobrushin._estimate.method import (
     is_certain,
     read_settings,
 )
-from dobrushin._estimate.nearby import choose_nearby
+from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
@@ -34,22 +34,26 @@ from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.deadline import planning_deadline
+from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Backend, EstimateMethod
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
 
 # Models of so many variables are not made again for evidence, when so few targets are asked for.
 _LARGE, _FEW = 20_000, 1000
+# In those of so many, sums near the targets are tried before that.
+_MEDIUM = 2000
 # And those whose form would have to be gone through for every target.
 _LARGE_TABLES = 4000
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25
 
 
-@by_family
+@watched("planning")
 @guard_memory
 def estimate(
     model: Model | Any,
@@ -59,12 +63,12 @@ def estimate(
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
     proof: str | os.PathLike[str] | None = None,
@@ -104,8 +108,8 @@ def estimate(
         Where to draw and to sum; see `sample`. The draws are the same, sums differ by rounding.
     executor : concurrent.futures.Executor, optional
         Runs the chains; default: one thread per core.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists. (Very many chains are run
         in parts, each of which has a file of its own.)
@@ -152,12 +156,14 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
-    settings = read_settings(tolerance, confidence, method, budget, time, "estimate", memory_limit)
-    settings = settings._replace(backend=backend)
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
     model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    settings = settings._replace(backend=backend)
     if proof is None and not verify:
         return answer_query(model, targets, evidence, settings, sequence, running)
+    require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
@@ -165,7 +171,7 @@ def estimate(
     return answer_with_proof(answer, proof, verify)
 
 
-@by_family
+@watched("planning")
 @guard_memory
 def plan(
     model: Model | Any,
@@ -174,7 +180,7 @@ def plan(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
 ) -> Plan:
@@ -209,12 +215,39 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    settings = read_settings(tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
-    model, evidence, _ = split_evidence(as_model(model, "estimate"), evidence, "estimate")
+    model = as_model(model, "estimate")
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
+    return plan_query(model, targets, evidence, settings)
+
+
+@by_family
+def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan`, once the settings are read."""
+    model, evidence, _ = split_evidence(model, evidence, "estimate")
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
+@by_family
+def require_proofs(model: Any) -> None:
+    """Refuse models whose answers have no proofs."""
+    del model
+
+
+def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
+    """What `estimate` would do, if that is found in so many seconds; None where there is no way to a guarantee.
+
+    It is looked for as `estimate` looks for it, so that nobody advises against what `estimate` can do.
+    """
+    settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE, "estimate")
+    try:
+        choice, _ = _choose(model, targets, None, settings)
+    except (CertificateError, BudgetError):
+        return None
+    return choice.plan
+
+
+@by_family
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
@@ -272,6 +305,10 @@ def _choose(
             with contextlib.suppress(CertificateError, BudgetError):
                 return choose_nearby(model, targets, evidence, settings)
             log.info("nothing is certified by what is near the targets: looking at the whole model")
+        elif evidence and _is_medium(model, targets, settings.method):
+            found = choose_at_once(model, targets, evidence, settings)
+            if found is not None:
+                return found
         asked = read_query(model, targets, evidence, settings)
         with carry_estimate(asked):
             query, part = keep_relevant(asked)
@@ -294,5 +331,15 @@ def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> 
         return False
     if (is_indexed and not evidence) or not model.has_parts:
         return False
-    few = not isinstance(targets, Sized) or len(targets) <= _FEW
-    return few and (method == "auto" or METHODS[method].works_nearby)
+    return _are_few(targets) and (method == "auto" or METHODS[method].works_nearby)
+
+
+def _is_medium(model: Model, targets: Any, method: str) -> bool:
+    """Whether sums near the targets are tried before evidence makes a new model: where no evidence is impossible."""
+    if method != "auto" or isinstance(targets, str) or model.n_variables < _MEDIUM or not _are_few(targets):
+        return False
+    return model._form.is_indexed and not model._form.has_zeros and model.has_parts
+
+
+def _are_few(targets: Any) -> bool:
+    return not isinstance(targets, Sized) or len(targets) <= _FEW

@@ -74,9 +74,9 @@ class Exact(Method):
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """The sums; intervals hold the rounding errors. `CertificateError` when these are larger than the tolerance."""
-        del sequence
+        del sequence, running
         rows, worst = [], 0.0
-        working = Working(progress=running.progress)
+        working = Working()
         for question, plan in zip(self.query.questions, self.sum_plans, strict=True):
             sums = self._sums(plan, working)
             places = {group: k for k, group in enumerate(plan.groups)}
@@ -145,7 +145,7 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
     """The plan of a question; `BudgetError` or `CertificateError` where it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
-        cells = math.prod(space.model.cardinalities[positions].tolist())
+        cells = math.prod(space.model._form.sizes_at(positions).tolist())
         if cells > _MOST_CELLS:
             size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
             what = f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up"

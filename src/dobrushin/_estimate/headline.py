@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._estimate.targets import Statistic, Target, shown
+from dobrushin._estimate.targets import Target, shown
 from dobrushin._shared.html import Bar, card
 from dobrushin._shared.text import percent, rounded_up
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 20
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
+_PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quantiles"}
 
 
 def telling_state(states: Sequence[Any]) -> int:
@@ -53,7 +55,7 @@ def _sureness(answer: Estimate, several: bool) -> str:
         return f"{words} about chance alone; {_NOT_CERTIFIED}"
     if answer.plan.is_certain:
         words = ", for certain"
-    if answer.half_width.max() <= answer.plan.tolerance:
+    if answer.widest <= answer.plan.tolerance:
         return f"{words}; proved, not diagnosed"
     why = f"stopped by {answer.stopped_by}; " if answer.stopped_by else ""
     return f"{words}; proved, not diagnosed ({why}the tolerance {answer.plan.tolerance:g} was not reached)"
@@ -70,11 +72,8 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int) -> str:
     target, state = answer.targets[row], answer.states[row]
-    if answer.plan.kind:
-        return f"E({shown(target)})" if _is_mean(answer, row) else f"P({shown(target)})"
-    if state is not None:
-        return f"P({shown(target)} = {state})"
-    return f"P({target.name})" if isinstance(target, Statistic) and target.is_event else f"E({shown(target)})"
+    name = shown(target) if state is None or answer.plan.kind else f"{shown(target)} = {state}"
+    return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), str(name))
 
 
 def _value(answer: Estimate, row: int) -> str:
@@ -87,42 +86,55 @@ def _value(answer: Estimate, row: int) -> str:
 
 def _count(answer: Estimate) -> str:
     """What there are so many of."""
-    means = sum(_is_mean(answer, row) for row in range(len(answer)))
-    probabilities = len(answer) - means
-    parts = [f"{count:,} {word}" for count, word in ((probabilities, "probabilities"), (means, "means")) if count]
-    return " and ".join(parts)
+    nouns = [noun(answer, row) for row in range(len(answer))]
+    counts = {(one, many): nouns.count(one) for one, many in _PLURALS.items() if one in nouns}
+    return " and ".join(f"{count:,} {names[count > 1]}" for names, count in counts.items())
 
 
-def _is_mean(answer: Estimate, row: int) -> bool:
-    """Whether a row is a mean and not a probability; labels of fields ask for means."""
+def noun(answer: Estimate, row: int) -> str:
+    """What a row is: a probability, a mean, a quantile; labels of fields ask for means."""
     target = answer.targets[row]
-    if isinstance(target, Statistic):
-        return not target.is_event
-    return bool(answer.plan.kind) and not isinstance(target, Target)
+    if isinstance(target, Target):
+        return target.noun
+    return "mean" if answer.plan.kind else "probability"
 
 
-def visible_rows(answer: Estimate) -> list[int]:
-    """The rows that are shown."""
-    rows = list(range(len(answer)))
-    return rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+def visible_numbers(count: int) -> list[int]:
+    """Which of so many are shown."""
+    rows = list(range(count))
+    return rows if count <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
 
 
-def estimate_card(answer: Estimate) -> str:
-    """For notebooks: the headline, probabilities as bars with their intervals, and what it all rests on."""
-    visible = visible_rows(answer)
+def given_words(evidence: Mapping[Any, Any]) -> str:
+    """Evidence in words.
+
+    Examples
+    --------
+    >>> given_words({"rain": "yes", "grass": {"wet": 0.9, "dry": 0.2}})
+    'rain = yes, grass: wet 0.9 / dry 0.2'
+    """
+    parts = []
+    for label, state in islice(evidence.items(), MOST_ROWS):
+        soft = isinstance(state, Mapping)
+        parts.append(f"{label}: {' / '.join(f'{s} {x:g}' for s, x in state.items())}" if soft else f"{label} = {state}")
+    return ", ".join(parts) + (", ..." if len(evidence) > MOST_ROWS else "")
+
+
+def estimate_card(answer: Estimate, picture: str = "") -> str:
+    """For notebooks: the headline, a picture, probabilities as bars with their intervals, and what it all rests on."""
+    visible = visible_numbers(len(answer))
     rows: list[list[Any]] = []
     for k in visible:
         bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
         numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
-        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and not _is_mean(answer, k)
+        is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
         bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
         state = "" if answer.states[k] is None else str(answer.states[k])
         rows.append([str(shown(answer.targets[k])), state, bar, *numbers, bias])
     if len(visible) < len(answer):
         rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence
-    given = ", ".join(f"{label} = {state}" for label, state in list(evidence.items())[:MOST_ROWS])
-    facts = [("given", given + (", ..." if len(evidence) > MOST_ROWS else ""))] if evidence else []
+    facts = [("given", given_words(evidence))] if evidence else []
     columns = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
     why = ("what it rests on", answer.assumptions)
-    return card(headline(answer), facts, columns, rows, answer.footer, why)
+    return card(headline(answer), facts, columns, rows, answer.footer, why, picture)

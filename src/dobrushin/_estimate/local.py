@@ -96,7 +96,7 @@ class Local(Method):
     def _refuse_large(cls, query: Query, question: Question) -> None:
         if not question.needs_joint_law:
             return
-        cells = math.prod(query.model.cardinalities[question.positions].tolist())
+        cells = math.prod(query.model._form.sizes_at(question.positions).tolist())
         if cells > MOST_CELLS:
             size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
             raise cls.refuse(f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up.")

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.headline import given_words, visible_numbers
 from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
 from dobrushin._models import Model
@@ -39,9 +40,15 @@ from dobrushin._shared.executors import (
 )
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import BACKENDS, Running, kept_seed, progress_bar, read_time, seed_sequence
+from dobrushin._shared.options import Backend, EstimateMethod
+from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
+
+if TYPE_CHECKING:
+    import pandas
 
 # Queries that go to another process at a time, and for how long it may work on them: what it has not sent back is lost
 # with it.
@@ -110,7 +117,7 @@ class Estimates:
         """The answers, by the number of their query; raises the error of a query that has none."""
         return (self[k] for k in range(len(self.queries)))
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """All rows of all answers as a pandas DataFrame; the column ``query`` has the number of the query.
 
         Examples
@@ -125,13 +132,28 @@ class Estimates:
         2      1      b     -1  0.731
         3      1      b      1  0.269
         """
-        pandas = require("pandas", "formats")
+        library = require("pandas", "formats")
         if not self.answers:
-            return pandas.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
+            return library.DataFrame(columns=["query", "target", "state", "mean", "lower", "upper", "bias_bound"])
         frames = [self.answers[k].to_dataframe() for k in sorted(self.answers)]
-        table = pandas.concat(frames, ignore_index=True)
+        table = library.concat(frames, ignore_index=True)
         table.insert(0, "query", np.repeat(sorted(self.answers), [len(frame) for frame in frames]))
         return table
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a line for each query."""
+        rows = []
+        for k in visible_numbers(len(self)):
+            evidence = self.queries[k][1] or {}
+            answer = self.answers.get(k)
+            result = str(self.errors.get(k, "not answered")) if answer is None else answer.headline
+            if answer is not None and answer.asked is not None:
+                evidence = answer.asked.evidence
+            rows.append([str(k), given_words(evidence), result])
+        if len(rows) < len(self):
+            rows.insert(len(rows) // 2, ["...", "", f"{len(self) - len(rows)} more queries"])
+        heading = f"{len(self.answers):,} of {len(self):,} queries answered"
+        return card(heading, [("seed", str(self.seed))], ("query", "given", "answer"), rows)
 
     def __str__(self) -> str:
         lines = [f"Estimates: {len(self.answers)} of {len(self.queries)} queries answered"]
@@ -144,6 +166,7 @@ class Estimates:
     __repr__ = __str__
 
 
+@watched("answering")
 @guard_memory
 def estimate_many(
     model: Model,
@@ -152,11 +175,11 @@ def estimate_many(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
+    method: EstimateMethod = "auto",
     budget: float | None = None,
-    backend: str = "auto",
+    backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     finished: Estimates | None = None,
     time: float | None = None,
 ) -> Estimates:
@@ -175,8 +198,8 @@ def estimate_many(
     executor : concurrent.futures.Executor, optional
         Default: one query after the other, each of them on all cores. As planning is Python code, threads gain
         nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     finished : Estimates, optional
         What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
         or that the time ended are tried again.
@@ -209,11 +232,12 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
+    del progress  # `watched` reads it
     model = as_model(model, "estimate_many")
     asked = _read_queries(queries)
     executor = read_executor(executor, "estimate_many")
     deadline = read_time(time, "estimate_many")
-    settings = read_settings(tolerance, confidence, method, budget, None, "estimate_many")
+    settings = read_settings(model, tolerance, confidence, method, budget, None, "estimate_many")
     name = fingerprint(model, asked, settings)
     settings = settings._replace(backend=check.choice(backend, BACKENDS, "estimate_many", "backend"))
     answers: dict[int, Estimate] = {}
@@ -227,7 +251,7 @@ def estimate_many(
     errors = _find_unsendable(asked, executor)
     with (
         share((model, settings, sequence), executor, "estimate_many") as shared,
-        progress_bar(bool(progress), len(asked), "answering", "queries") as report,
+        bar(len(asked), "answering", "queries") as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)

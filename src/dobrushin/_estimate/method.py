@@ -7,7 +7,7 @@ who speaks of methods reads the list: `estimate`, `plan`, the command line, the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -25,6 +25,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, current
+from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import memory_limit as read_memory
@@ -369,15 +370,23 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def read_settings(
-    tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None
-) -> Settings:
-    """Check what does not depend on the model."""
-    tolerance = check.fraction(tolerance, function, "tolerance")
+@by_family
+def read_settings(model: Any, *settings: Any) -> Settings:
+    """Check what does not depend on the targets: see `check_settings`."""
+    del model
+    return check_settings(METHODS, check.fraction, *settings)
+
+
+def check_settings(
+    known: Mapping[str, Any], read_tolerance: Callable[[Any, str, str], float], tolerance: Any, confidence: Any,
+    method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None,
+) -> Settings:  # fmt: skip
+    """The settings of a call, for a family of models with these methods and this kind of tolerance."""
+    tolerance = read_tolerance(tolerance, function, "tolerance")
     confidence = check.fraction(confidence, function, "confidence")
     if 1.0 - confidence < _LEAST_ERROR:
         raise ArgumentError(function, "confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
-    check.choice(method, ("auto", *METHODS), function, "method")
+    check.choice(method, ("auto", *known), function, "method")
     most = None if budget is None else check.positive(budget, function, "budget")
     memory = None if memory_limit is None else read_memory(memory_limit, function)
     return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
@@ -416,7 +425,12 @@ def _choose(query: Query) -> Method:
     method = _ask_all(query) if query.method == "auto" else METHODS[query.method].propose(query, Choice(by_name=True))
     if method is None:
         raise CertificateError({query.method: "it has no proposal."}, REMEDY)
-    needed = method.needed_updates()
+    return within_limits(method, method.needed_updates())
+
+
+def within_limits(method: Method, needed: int) -> Method:
+    """The method, if its needed updates are what the query allows."""
+    query = method.query
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
@@ -454,16 +468,23 @@ def _refuse_long(method: Method, needed: int) -> None:
         raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
 
 
+def ask_at_once(query: Query) -> Method | None:
+    """The first proposal that those before it could not be better than, if there is one."""
+    for method in METHODS.values():
+        if method.in_auto:
+            with current().part(method.share):
+                proposal = method.propose_at_once(query)
+            if proposal is not None:
+                return proposal
+    return None
+
+
 def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
-    choice = Choice()
+    choice = Choice(best=ask_at_once(query))
     asked = [method for method in METHODS.values() if method.in_auto]
-    for k, method in enumerate(asked):
-        with current().part(method.share):
-            choice.best = method.propose_at_once(query)
-        if choice.best is not None:
-            asked = asked[k + 1 :]  # those before it would not be better
-            break
+    if choice.best is not None:
+        asked = asked[asked.index(type(choice.best)) + 1 :]  # those before it would not be better
     for method in asked:
         try:
             with current().part(method.share if method is not asked[-1] else 1.0):

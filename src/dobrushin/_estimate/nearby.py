@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Method, adapt_errors, carry_estimate, choose
+from dobrushin._estimate.method import METHODS, Method, adapt_errors, ask_at_once, carry_estimate, choose
 from dobrushin._estimate.query import Query, Settings, make_query, read_evidence
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
@@ -31,16 +31,11 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a model that is never made as a whole"
         raise ArgumentError("estimate", "method", requirement, settings.method)
-    centres, local = _read_centres(model, targets), model._local()
     given = read_evidence(model, evidence)
     model.refuse_forbidden(given, "estimate")
-    radius = model.first_radius if local is None else local.first_radius
+    centres, radius = _read_centres(model, targets), _first_radius(model)
     while True:
-        ball = model.near(centres, radius)
-        log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
-        near = {label: state for label, state in given.items() if ball.holds(label)}
-        query = make_query(ball.model, targets, near, settings, is_part=True)
-        place = _place_in_the_whole(query, given, model.n_variables)
+        ball, query, place = _query_near(model, centres, radius, targets, given, settings)
         with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
             current().charge(ball.model.n_variables * _SECONDS_PER_VARIABLE, "looking around the targets")
             method = choose(query)
@@ -48,6 +43,31 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
             _ = query.space.start  # the evidence may be impossible
             return method, place
         radius *= 2
+
+
+def choose_at_once(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering] | None:
+    """The same where sums on the first ball are done while they are planned; None where that is not so."""
+    given, centres = read_evidence(model, evidence), _read_centres(model, targets)
+    ball, query, place = _query_near(model, centres, _first_radius(model), targets, given, settings)
+    with adapt_errors(lambda estimate: estimate.lift(place), place), carry_estimate(query):
+        method = ask_at_once(query)
+    return None if method is None or _reaches_border(query, method.updated(), ball) else (method, place)
+
+
+def _first_radius(model: Model) -> int:
+    local = model._local()
+    return model.first_radius if local is None else local.first_radius
+
+
+def _query_near(
+    model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
+) -> tuple[Part, Query, Numbering]:
+    """A ball around the targets, the query on it, and where its variables are in the whole given the evidence."""
+    ball = model.near(centres, radius)
+    log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
+    near = {label: state for label, state in given.items() if ball.holds(label)}
+    query = make_query(ball.model, targets, near, settings, is_part=True)
+    return ball, query, _place_in_the_whole(query, given, model.n_variables)
 
 
 def _place_in_the_whole(query: Query, evidence: dict[Any, int], n: int) -> Numbering:

@@ -235,7 +235,7 @@ class _Reader(TargetReader):
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
         # Variables with as many states have the same ones: a model has spins or labels.
-        sizes = self.rest.cardinalities[positions]
+        sizes = self.rest._form.sizes_at(positions)
         kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
         return [kinds[k] for k in sizes.tolist()]
 

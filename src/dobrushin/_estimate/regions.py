@@ -70,7 +70,7 @@ class Region:
 
     def _find_order(self, cells: float) -> Order | None:
         ball, form = self.ball, self.query.model._form
-        states = np.full(self.size, 2) if form.spins else form.cardinalities[ball.positions]
+        states = form.sizes_at(ball.positions)
         inwards = np.empty(self.size, dtype=np.int64)
         inwards[ball.outwards[::-1]] = np.arange(self.size)
         return find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)

@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 
 class Target(ABC):
     """What can be asked besides the marginal of one variable, which is asked for by its label."""
+
+    @property
+    def noun(self) -> str:
+        """What the answer is: a probability, a mean, a quantile."""
+        return "probability"
 
     @property
     @abstractmethod
@@ -57,6 +63,10 @@ class TargetReader(ABC):
     def read_interval(self, event: Target) -> Any:
         """The question behind the probability of an interval: of fields only."""
         raise ArgumentError("estimate", "targets", "about a field where it is Exceeds or Between", event.shown)
+
+    def read_quantile(self, quantile: Target) -> Any:
+        """The question behind a quantile: of fields only."""
+        raise ArgumentError("estimate", "targets", "about a field where it is a Quantile", quantile.shown)
 
 
 class Joint(Target):
@@ -161,6 +171,10 @@ class Statistic(Target):
             raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
 
     @property
+    def noun(self) -> str:
+        return "probability" if self.is_event else "mean"
+
+    @property
     def shown(self) -> str:
         return self.name
 
@@ -199,6 +213,7 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.magnetisation(model), tolerance=0.05, seed=1).mean.round(1)
         array([0.6])
         """
+        model = as_model(model, "Statistic.magnetisation")
         if not model._spins:
             raise ArgumentError("Statistic.magnetisation", "model", "one of spins -1/+1", model)
         names = _labels(model, labels, "magnetisation")
@@ -216,6 +231,7 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.total(model, [0, 1]), tolerance=0.05, seed=1).mean.round(1)
         array([2.])
         """
+        model = as_model(model, "Statistic.total")
         names = _labels(model, labels, "total")
         ranges = [model.states(model.index(name)) for name in names]
         weights = {name: float(states[-1] - states[0]) for name, states in zip(names, ranges, strict=True)}
@@ -235,8 +251,7 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.energy(model), tolerance=0.01).mean.round(3)  # -0.5 tanh(0.5)
         array([-0.231])
         """
-        if not isinstance(model, Model):
-            raise ArgumentError("Statistic.energy", "model", "a model", model)
+        model = as_model(model, "Statistic.energy")
         graph = model.to_factor_graph()
         change, low, high = np.zeros(graph.n_variables), 0.0, 0.0
         factors = []
@@ -344,9 +359,7 @@ def variables_of(target: Any) -> list[Hashable]:
     return target.variables if isinstance(target, Target) else [target]
 
 
-def _labels(model: Any, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:
-    if not isinstance(model, Model):
-        raise ArgumentError(f"Statistic.{method}", "model", "a model", model)
+def _labels(model: Model, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:
     if labels is None:
         return list(model.labels)
     found = check.positions(labels, model.labels, model._lookup, f"Statistic.{method}", "labels")

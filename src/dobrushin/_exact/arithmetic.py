@@ -15,11 +15,14 @@ from dobrushin._exact.working import Working
 from dobrushin._kernels.contraction import account, run_steps
 from dobrushin._kernels.semirings import LOWEST, add_wide_products, normalise
 from dobrushin._models.factors import FactorTables
+from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
 
 # Roundings of exp, and of what is said about the error itself.
 _EXP = 8.0
 UNIT = 2.0**-53
+# Operations of a step by itself, and for each combination of states.
+_STEP, _ENTRY = 600, 12
 # What a product of numbers below 1 can lose where it underflows, also where small numbers are flushed to 0.
 UNDERFLOW = 2.0**-1022
 
@@ -161,7 +164,8 @@ class Plain:
                 done = self._run_large(first, working)
             else:
                 call = (first, last, *fixed, *steps, self.store, place, UNDERFLOW, *kept)
-                done = working.wait_for(run_steps, *call) == last
+                work = _STEP * (last - first) + _ENTRY * int(program.entries[first:last].sum())
+                done = working.wait_for(code_for(run_steps, work), *call) == last
             if not done:
                 return False
             working.report(int(program.entries[first:last].sum()))

@@ -16,6 +16,7 @@ from scipy.sparse import csgraph
 from dobrushin._exact.working import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import watch
 from dobrushin.errors import BudgetError
 
@@ -25,6 +26,8 @@ _MOST_BITS = 2**14
 # of work and an entry take about the same time, a few nanoseconds; a run by itself as long as so many.
 _SHARE, _MOST_WORK, _RUN = 0.1, 2.0**29, 2.0**12
 _MOST_RUNS = 2000
+# A run of so little work may be interpreted; to look for the next variable takes so many operations for each.
+_LITTLE_WORK, _LOOK = 2**13, 8
 # Orders with more entries are refused: they would take hours.
 MOST_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
@@ -62,14 +65,32 @@ def find_order(
         return _order_of_large(graph, sizes.tolist(), sweep.tolist(), most)
     rank = np.empty(n, dtype=np.int64)
     rank[sweep] = np.arange(n)
-    logs = np.log2(sizes)
-    weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
-    arguments = (frozen(start), frozen(indices), frozen(weights), frozen(logs))
+    arguments = graph_arguments(start, indices, sizes)
     with working.threads() if n > _FEW else nullcontext():
         best, entries = _best_run(arguments, frozen(rank), sweep, most, working)
     if not entries <= most:
         _refuse(entries if entries < math.inf else 2.0**200, most)
     return Order(best.tolist(), entries)
+
+
+def graph_arguments(
+    start: NDArray[np.int64], indices: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[Any], ...]:
+    """A graph as `greedy_order` takes it: neighbours, CSR, weights and numbers of states."""
+    weights = np.maximum(1, np.round(8.0 * np.log2(sizes))).astype(np.int64)
+    return frozen(start), frozen(indices), frozen(weights), frozen(sizes.astype(np.float64))
+
+
+def make_order(
+    graph: tuple[NDArray[Any], ...], rule: int, given: NDArray[np.int64], seed: int, most: float, work: int
+) -> Any:
+    """`greedy_order`, interpreted as long as that takes little work."""
+    code = code_for(greedy_order, _LOOK * len(given) ** 2)
+    if code is not greedy_order:
+        made = code(*graph, rule, given, seed, most, _LITTLE_WORK)
+        if made[3] <= _LITTLE_WORK:
+            return made
+    return greedy_order(*graph, rule, given, seed, most, work)
 
 
 def _best_run(
@@ -85,7 +106,7 @@ def _best_run(
         if seed > 1 and work > allowed:
             break
         order, total, _, used = working.wait_for(
-            greedy_order, *arguments, rule, rank, seed, min(entries, 2.0**200), int(_MOST_WORK)
+            make_order, arguments, rule, rank, seed, min(entries, 2.0**200), int(_MOST_WORK)
         )
         work += used + _RUN
         if total < entries:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._exact.engine import plan_in_order
+from dobrushin._exact.order import graph_arguments, make_order
 from dobrushin._exact.working import Working
-from dobrushin._kernels.orders import CLIQUE, FILL, greedy_order, two_colour
+from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
@@ -25,8 +26,10 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import NO_DEADLINE
 
+_NOTHING = np.empty(0, dtype=np.int64)
 # Searches for an order: how many, the part of the sums' work that they may take, and the most that one may take.
 _MOST_SEEDS, _SHARE, _MOST_WORK = 16, 0.05, 2**29
 
@@ -39,6 +42,14 @@ class Factors(NamedTuple):
     scope: NDArray[np.int64]
     table_start: NDArray[np.int64]
     table: NDArray[np.float64]
+
+
+class _Cut(NamedTuple):
+    """Factors of one shape, cut at the states of their variables outside."""
+
+    entries: NDArray[np.int64]  # of their tables, where those outside are in state 0
+    outside: NDArray[np.int64]  # these variables
+    strides: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,13 +67,20 @@ class Surroundings:
 
     def fix(self, digits: NDArray[np.int64]) -> Factors:
         """The factors over the region alone, with the variables outside in these states; nothing is rounded."""
+        value = np.zeros(len(self.inside), dtype=np.int64)
+        value[~self.inside] = digits
+        factors, cuts = self._cuts
+        entries = [(cut.entries + (value[cut.outside] @ cut.strides)[:, None]).ravel() for cut in cuts]
+        return factors._replace(table=frozen(self.factors.table[np.concatenate([*entries, _NOTHING])]))
+
+    @cached_property
+    def _cuts(self) -> tuple[Factors, list[_Cut]]:
+        """What does not depend on the states outside: the factors over the region, and which entries they keep."""
         factors, inside = self.factors, self.inside
         states, start, scope = factors.states, factors.scope_start, factors.scope
-        value = np.zeros(len(inside), dtype=np.int64)
-        value[~inside] = digits
         renumber = np.cumsum(inside) - 1
         arity = np.diff(start)
-        scopes, tables = [], []
+        scopes, cuts = [], []
         for size in np.unique(arity[arity > 0]).tolist():
             which = np.flatnonzero(arity == size)
             members = scope[start[which, None] + np.arange(size)]
@@ -71,13 +89,13 @@ class Surroundings:
                 own, is_free = members[same], inside[members[same[0]]]
                 shape = states[own[0]]
                 stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-                base = factors.table_start[which[same]] + value[own] @ np.where(is_free, 0, stride)
                 cells = np.zeros(1, dtype=np.int64)
                 for axis in np.flatnonzero(is_free):
                     cells = (cells[:, None] + stride[axis] * np.arange(shape[axis])).ravel()
                 scopes.append(renumber[own[:, is_free]])
-                tables.append(factors.table[base[:, None] + cells])
-        return _join(states[inside], scopes, tables)
+                entries = factors.table_start[which[same], None] + cells
+                cuts.append(_Cut(entries, own[:, ~is_free], stride[~is_free]))
+        return _join(states[inside], scopes, [cut.entries for cut in cuts]), cuts
 
     @cached_property
     def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
@@ -149,7 +167,7 @@ def _two_colour(ends: NDArray[np.int64], signs: NDArray[np.int64], n: int) -> ND
     start = prefix_sums(np.bincount(owner, minlength=n))
     other = np.concatenate([ends[:, 1], ends[:, 0]])[order]
     sign = np.concatenate([signs, signs])[order]
-    high = two_colour(frozen(start), frozen(other), frozen(sign))
+    high = code_for(two_colour, 8 * len(other))(frozen(start), frozen(other), frozen(sign))
     return None if high[0] < 0 else high
 
 
@@ -163,8 +181,8 @@ def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
     own = np.unique(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]))
     scopes, tables = [np.searchsorted(own, scope) for scope, _ in blocks], [table for _, table in blocks]
     is_inside = np.isin(own, inside, assume_unique=True)
-    states = np.full(len(own), 2) if form.spins else form.cardinalities[own]
-    return Surroundings(Numbering(form.n_variables, own), is_inside, _join(states, scopes, tables))
+    factors = _join(form.sizes_at(own), scopes, tables)
+    return Surroundings(Numbering(form.n_variables, own), is_inside, factors)
 
 
 def _edges(couplings: Any, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -250,16 +268,14 @@ def find_order(
     the sums.
     """
     start, neighbor = _with_clique(start, neighbor, group)
-    logs = np.log2(states)
-    weights = np.maximum(1, np.round(8.0 * logs)).astype(np.int64)
-    graph = tuple(frozen(part) for part in (start, neighbor, weights, logs))
+    graph, given = graph_arguments(start, neighbor, states), frozen(given)
     best, entries, work = None, most, 0.0
     for seed in range(_MOST_SEEDS):
         for rule in (FILL, CLIQUE):
-            order, total, bits, used = greedy_order(*graph, rule, frozen(given), seed, entries, _MOST_WORK)
+            order, total, largest, used = make_order(graph, rule, given, seed, entries, _MOST_WORK)
             work += used
             if total < entries or (best is None and total <= entries):
-                best, entries = Order(order.tolist(), total, bits), total
+                best, entries = Order(order.tolist(), total, math.log2(largest)), total
         if work > _SHARE * entries or (best is None and seed):
             break
     return best

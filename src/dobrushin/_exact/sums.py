@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,19 @@ from dobrushin._exact.working import Working
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
+from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.html import card
+from dobrushin._shared.options import Backend
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
+from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
 
+# Variables that a notebook shows.
+_SHOWN = 20
 # States of the variables, by label.
 Evidence = Mapping[Any, Any]
 
@@ -46,9 +54,18 @@ class MostLikely:
     log_density: float
     error: float
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [(str(label), str(state)) for label, state in islice(self.states.items(), _SHOWN)]
+        more = len(self.states) - len(rows)
+        note = f"{more:,} more variables." if more else ""
+        facts = [("log-density", f"{self.log_density:.6g}, and none is larger by more than {rounded_up(self.error)}")]
+        return card("Most likely state", facts, ("variable", "state"), rows, note)
 
+
+@watched("planning")
 def marginals(
-    model: Model, *, memory_limit: float | str | None = None, backend: str = "auto", progress: bool = False
+    model: Model, *, memory_limit: float | str | None = None, backend: Backend = "auto", progress: bool | None = None
 ) -> list[NDArray[Any]]:
     """Exact marginals of all variables, by variable elimination.
 
@@ -61,8 +78,8 @@ def marginals(
         before any is made. Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
         Where to sum. "auto" takes a GPU for large sums if there is one.
-    progress : bool
-        Show a bar.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -83,21 +100,23 @@ def marginals(
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
+    del progress  # `watched` reads it
     model = as_model(model, "exact.marginals")
     tables, limit = _read(model, memory_limit, "exact.marginals", backend)
-    working = Working(progress=progress)
+    working = Working()
     groups = [(v,) for v in range(model.n_variables)]
     plan = plan_sums(tables, groups, limit, working)
     return plan.run(tables, "exact.marginals", working=working, limit=limit, backend=backend).marginals
 
 
+@watched("planning")
 def log_partition(
     model: Model,
     *,
     evidence: Evidence | None = None,
     memory_limit: float | str | None = None,
-    backend: str = "auto",
-    progress: bool = False,
+    backend: Backend = "auto",
+    progress: bool | None = None,
 ) -> LogPartition:
     """Logarithm of the sum of all unnormalised probabilities, by variable elimination.
 
@@ -106,7 +125,8 @@ def log_partition(
     model : Model
     evidence : dict from label to state, optional
         Sum only over the joint states that have these. So log P(evidence) is the difference of two calls, with the
-        evidence and without; of a Bayesian network it is the first alone.
+        evidence and without; of a Bayesian network it is the first alone. Soft evidence (likelihoods of states in the
+        place of a state) weighs each joint state by its likelihoods, the largest of each variable taken as 1.
     memory_limit, backend, progress
         As for `marginals`.
 
@@ -135,15 +155,21 @@ def log_partition(
     >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
-    model = as_model(model, "exact.log_partition")
+    del progress  # `watched` reads it
+    model, evidence, _ = split_evidence(as_model(model, "exact.log_partition"), evidence, "exact.log_partition")
     tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
     given = _read_digits(model, evidence, "exact.log_partition")
-    working = Working(progress=progress)
+    working = Working()
     return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit, backend)
 
 
+@watched("planning")
 def most_likely(
-    model: Model, *, evidence: Evidence | None = None, memory_limit: float | str | None = None, progress: bool = False
+    model: Model,
+    *,
+    evidence: Evidence | None = None,
+    memory_limit: float | str | None = None,
+    progress: bool | None = None,
 ) -> MostLikely:
     """The joint state of the largest probability (MPE), by variable elimination with maxima.
 
@@ -151,7 +177,7 @@ def most_likely(
     ----------
     model : Model
     evidence : dict from label to state, optional
-        Only joint states that have these.
+        Only joint states that have these. Soft evidence (likelihoods of states in the place of a state) weighs them.
     memory_limit, progress
         As for `marginals`.
 
@@ -174,7 +200,8 @@ def most_likely(
     >>> db.exact.most_likely(model, evidence={2: 1}).states
     {0: -1, 1: -1, 2: 1}
     """
-    model = as_model(model, "exact.most_likely")
+    del progress  # `watched` reads it
+    model, evidence, _ = split_evidence(as_model(model, "exact.most_likely"), evidence, "exact.most_likely")
     tables, limit = _read(model, memory_limit, "exact.most_likely")
     given = _read_digits(model, evidence, "exact.most_likely")
     digits = np.full(model.n_variables, -1, dtype=np.int64)
@@ -188,7 +215,7 @@ def most_likely(
         raise impossible
     gap = 0.0
     if rest is not None:
-        working = Working(progress=progress)
+        working = Working()
         plan = plan_sums(rest, [], limit, working)
         try:
             maximum = maximise(plan, rest, "exact.most_likely", working)

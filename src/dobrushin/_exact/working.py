@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from dobrushin._kernels.contraction import LENGTH, MADE, add_products, extremes,
 from dobrushin._shared.deadline import Deadline, current
 from dobrushin._shared.executors import cores, own_executor
 from dobrushin._shared.memory import has_room_for_threads
-from dobrushin._shared.running import progress_bar
+from dobrushin._shared.progress import bar
 
 # Combinations of states that are summed in one call of a kernel: some hundredths of a second.
 _PIECE = 2**23
@@ -33,16 +34,17 @@ class Working:
     ----------
     deadline : Deadline, optional
         It is asked between the pieces; default the current one.
-    progress : bool
-        Whether to show a bar.
     """
 
-    def __init__(self, deadline: Deadline | None = None, progress: bool = False) -> None:
-        self._deadline, self._progress = current() if deadline is None else deadline, progress
+    def __init__(self, deadline: Deadline | None = None) -> None:
+        self._deadline = current() if deadline is None else deadline
         self._pool: ThreadPoolExecutor | None = None
         self._report: Callable[[int], None] | None = None
         self._done = 0
-        self._workers = cores() if own_executor() is None else 1
+
+    @cached_property
+    def _workers(self) -> int:
+        return cores() if own_executor() is None else 1
 
     @contextmanager
     def on(self, entries: int) -> Iterator[None]:
@@ -51,7 +53,7 @@ class Working:
             yield
             return
         with self.threads(), ExitStack() as stack:
-            self._report = stack.enter_context(progress_bar(self._progress, entries, "sums", "entries"))
+            self._report = stack.enter_context(bar(entries, "summing", "entries"))
             self._done = 0
             stack.callback(self._forget_bar)
             yield

@@ -5,7 +5,7 @@ Importing the room makes its versions of the public functions known.
 
 from dobrushin._fields import certificate, diagnosis, estimator, influence, lazy, sampler, scans
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.targets import Between, Exceeds, Quantile
 from dobrushin._fields.terms import FieldTerms
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Exceeds",
     "FieldTerms",
     "GaussianField",
+    "Quantile",
     "certificate",
     "diagnosis",
     "estimator",

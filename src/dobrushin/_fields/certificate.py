@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,6 +23,7 @@ from dobrushin._fields.anchor import (
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
 from dobrushin._kernels.field_draws import spread
+from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import version_of
@@ -94,6 +95,14 @@ class FieldVariation(Variation):
         scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
         plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
         return Variation(**plain).curve(every)
+
+    def lift(self, part: Numbering | None) -> FieldVariation:
+        """See `Variation.lift`; the variables that are not in the part are known."""
+        if part is None:
+            return self
+        lifted: Any = super().lift(part)
+        names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
+        return replace(lifted, **{name: part.spread(getattr(self, name), known) for name, known in names.items()})
 
     def write_proof(self, path: str | os.PathLike[str]) -> NoReturn:
         """Not for fields: their distances have units of which the checker knows nothing."""
@@ -212,7 +221,7 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     slope = np.where(form.is_finite, 0.0, 1.0 / form.diagonal)
     moved = np.repeat(slope, np.diff(matrix.indptr)) * np.abs(matrix.data) * (1.0 + 8 * UNIT)
     local = errors.place + slope * errors.field
-    largest = float(local.max())
+    largest = max(float(local.max()), 2.0**-900)  # values of finite sets carry no rounding
     moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
     shares = supersolve(moves, local / largest + 1e-6)
     if shares is None:

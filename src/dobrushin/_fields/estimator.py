@@ -1,28 +1,28 @@
-"""`estimate` and `plan` for fields: read the query, ask the methods, let the best one answer."""
+"""What `estimate`, `plan` and `estimate_many` ask of fields: ask the methods, let the best one answer."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Choice, Method, Plan
+from dobrushin._estimate.query import Settings
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.query import KIND, FieldQuery, read_field_query
 from dobrushin._fields.sampling import Sampling
 from dobrushin._fields.solve import Exact, Local
+from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
+from dobrushin._shared.deadline import planning_deadline
 from dobrushin._shared.families import version_of
-from dobrushin._shared.log import log
-from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import MOST_SECONDS, read_running
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+from dobrushin._shared.running import Running
+from dobrushin.errors import ArgumentError, CertificateError
 
 # In the order in which "auto" asks them. Solving is so much cheaper than sampling that the first proposal is taken.
 FIELD_METHODS: dict[str, type[Method]] = {method.name: method for method in (Exact, Local, Sampling)}
@@ -31,90 +31,63 @@ methods.VERSIONS.update({(KIND, name): method for name, method in FIELD_METHODS.
 _WHOLE = 20_000
 
 
-@version_of("estimate", GaussianField)
-@guard_memory
-def estimate_field(
-    model: GaussianField,
-    targets: Any,
-    *,
-    tolerance: float = 0.01,
-    confidence: float = 0.99,
-    evidence: Mapping[Any, float] | None = None,
-    seed: int | np.random.SeedSequence | None = None,
-    method: str = "auto",
-    budget: float | None = None,
-    memory_limit: float | str | None = None,
-    backend: str = "auto",
-    executor: Executor | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    time: float | None = None,
-    proof: str | os.PathLike[str] | None = None,
-    verify: bool = False,
-) -> Estimate:
-    """`estimate` of a field: labels ask for means, and the tolerance is absolute."""
-    del memory_limit
-    if proof is not None or verify:
-        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", proof)
-    if backend == "cuda":
-        raise ArgumentError("estimate", "backend", "'cpu' for a field", backend)
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "estimate")
-    query = _read(model, targets, tolerance, confidence, evidence, method, budget, time)
-    return methods.answer(_choose(query), sequence, running)
+@version_of("read_settings", GaussianField)
+def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
+    """`read_settings` of a field: the tolerance is absolute."""
+    del model
+    return methods.check_settings(FIELD_METHODS, check.positive, *settings)
 
 
-@version_of("plan", GaussianField)
-@guard_memory
-def plan_field(
-    model: GaussianField,
-    targets: Any,
-    *,
-    tolerance: float = 0.01,
-    confidence: float = 0.99,
-    evidence: Mapping[Any, float] | None = None,
-    method: str = "auto",
-    budget: float | None = None,
-    memory_limit: float | str | None = None,
-) -> Plan:
-    """`plan` of a field."""
-    del memory_limit
-    return _choose(_read(model, targets, tolerance, confidence, evidence, method, budget, np.inf)).plan
+@version_of("require_proofs", GaussianField)
+def refuse_proofs(model: GaussianField) -> None:
+    """`require_proofs` of a field."""
+    raise ArgumentError("estimate", "model", "a discrete one for a proof: answers about fields have none", model)
 
 
-def _read(
-    model: GaussianField, targets: Any, tolerance: Any, confidence: Any, evidence: Any, method: Any, budget: Any,
-    time: Any,
-) -> FieldQuery:  # fmt: skip
-    if evidence:
-        raise ArgumentError("estimate", "evidence", "None for a field (use field.condition)", evidence)
-    check.choice(method, ("auto", *FIELD_METHODS), "estimate", "method")
-    settings = {
-        "tolerance": check.positive(tolerance, "estimate", "tolerance"),
-        "confidence": check.fraction(confidence, "estimate", "confidence"),
-        "method": method,
-        "budget": None if budget is None else check.positive(budget, "estimate", "budget"),
-        "time": time,
-    }
-    if 1.0 - settings["confidence"] < 1e-12:
-        raise ArgumentError("estimate", "confidence", "at most 1 - 1e-12", confidence)
-    return read_field_query(model, targets, settings)
+@version_of("plan_query", GaussianField)
+def plan_field_query(model: GaussianField, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan_query` of a field."""
+    given, part = _condition(model, evidence)
+    plan = _choose(given, targets, settings, None).plan
+    return plan if part is None else plan.lift(part)
 
 
-def _choose(query: FieldQuery) -> Method:
-    """The method that was asked for, or the first that has a proposal."""
-    with methods.carry_estimate(query):  # type: ignore[arg-type]
-        proposal = _ask(query)
-        updates = proposal.plan.updates if query.budget is not None else 0
-        if query.budget is not None and updates > query.budget and not proposal.plan.stops_early:
-            remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
-            raise BudgetError("This estimate", updates, query.budget, "Gibbs updates", remedy, proposal.plan)
-        if query.budget is None and query.time is None and proposal.plan.seconds > MOST_SECONDS:
-            remedy = (
-                "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= or budget=."
-            )
-            raise BudgetError("This estimate", proposal.plan.seconds, MOST_SECONDS, "seconds", remedy, proposal.plan)
-    log.info("method %s: %s", proposal.name, proposal.plan.reason)
-    return proposal
+@version_of("answer_query", GaussianField)
+def answer_field_query(
+    model: GaussianField, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence,
+    running: Running, from_plan: Callable[..., Any] | None = None,
+) -> Estimate:  # fmt: skip
+    """`answer_query` of a field: labels ask for means."""
+    del from_plan
+    given, part = _condition(model, evidence)
+    asked = Asked(model, dict(evidence or {}))
+
+    def adapt(estimate: Estimate) -> Estimate:
+        estimate = replace(estimate, asked=asked)
+        return estimate if part is None else estimate.lift(part)
+
+    with methods.adapt_errors(adapt, part):
+        return adapt(methods.answer(_choose(given, targets, settings, running), sequence, running))
+
+
+def _condition(model: GaussianField, evidence: Mapping[Any, float] | None) -> tuple[GaussianField, Numbering | None]:
+    """The field given values of some variables, and where the others are; None for all of them."""
+    if not evidence:
+        return model, None
+    given = model.condition(evidence)
+    known = [model.index(label) for label in evidence]
+    return given, Numbering(model.n_variables, np.setdiff1d(np.arange(model.n_variables), known))
+
+
+def _choose(model: GaussianField, targets: Any, settings: Settings, running: Running | None) -> Method:
+    """The method that was asked for, or the first that has a proposal; `running` is how it will answer, if it will."""
+    with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
+        query = read_field_query(model, targets, settings)
+        with methods.carry_estimate(query):  # type: ignore[arg-type]
+            method = _ask(query)
+            # Means stop early: with a budget they are drawn until it is spent.
+            needed = 0 if settings.budget is not None and method.plan.stops_early else method.plan.updates
+            return methods.within_limits(method, needed)
 
 
 def _ask(query: FieldQuery) -> Method:

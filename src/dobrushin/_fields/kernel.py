@@ -13,7 +13,7 @@ from dobrushin._kernels.field_draws import field_steps
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
-from dobrushin._sampling.kernel import Work
+from dobrushin._sampling.kernel import IN_CACHE, Batches, Work
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
@@ -31,9 +31,9 @@ class FieldKernel(ArrayKernel):
     work_of_sites: NDArray[np.float64]
     orders: Orders = field(default_factory=dict)
     name: ClassVar[str] = "density"
-    rate: ClassVar[float] = 1.5e8
+    rate: ClassVar[float] = 2.5e8
     by_levels: ClassVar[bool] = False
-    batch: ClassVar[int] = 64
+    batch: ClassVar[int] = 256
 
     @classmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
@@ -73,6 +73,10 @@ class FieldKernel(ArrayKernel):
     def dtype(self) -> Any:
         return np.float64
 
+    def batches(self, numbers: range, cores: int) -> Batches:
+        most = max(64, IN_CACHE // (8 * self.region.size) // 64 * 64)
+        return Batches(numbers, min(super().batches(numbers, cores).size, most))
+
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.float64]:
         del master
         return np.repeat(self.point[:, None], len(chains), axis=1)
@@ -85,22 +89,17 @@ class FieldKernel(ArrayKernel):
         region = self.region
         shared = (region.start, region.neighbor, self.couplings, *self.sites, *self.values)
         if not work.segment.is_random:
-            room = _room(x.shape[1])
+            c = np.empty(x.shape[1])
             for steps in self.steps_of_cycle(work):
-                field_steps(*steps, *shared, keys, *room, x)
+                field_steps(*steps, *shared, keys, c, x)
             return
-        room = _room(1)
+        c = np.empty(1)
         for chain, lists in enumerate(self.steps_of_chains(work, keys)):
             column = np.ascontiguousarray(x[:, chain : chain + 1])
             key = np.ascontiguousarray(keys[:, chain : chain + 1])
             for steps in lists:
-                field_steps(*steps, *shared, key, *room, column)
+                field_steps(*steps, *shared, key, c, column)
             x[:, chain : chain + 1] = column
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         raise NotImplementedError("states of fields are not counted")
-
-
-def _room(chains: int) -> tuple[NDArray[Any], ...]:
-    """What a step needs for each chain."""
-    return np.empty(chains), np.empty(chains, dtype=np.uint64), np.empty((3, chains))

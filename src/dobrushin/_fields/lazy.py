@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,19 +11,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.answer import Asked, Estimate
 from dobrushin._estimate.method import Method, Plan
+from dobrushin._estimate.query import Settings
 from dobrushin._fields.query import FieldQuery
-from dobrushin._fields.questions import FieldEvent, FieldMean, FieldReader
+from dobrushin._fields.questions import FieldEvent, FieldMean, FieldQuantile, FieldReader
 from dobrushin._fields.solve import Local, System, beyond
-from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.targets import OfOneVariable
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
-from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import PLAIN
+from dobrushin._shared.running import Running
 from dobrushin.errors import ArgumentError
 
 _FUNCTION = "GaussianField.grid"
@@ -32,6 +33,7 @@ class LazyGrid(Model):
     """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
 
     is_whole = False
+    is_discrete = False
 
     def __init__(
         self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
@@ -101,53 +103,61 @@ class _LazyReader(FieldReader):
     def read_interval(self, event: Any) -> FieldEvent:
         return FieldEvent(self._positions([event.label]), event, False, np.ones(1))
 
+    def read_quantile(self, quantile: Any) -> FieldQuantile:
+        return FieldQuantile(self._positions([quantile.label]), quantile, np.ones(1), (-np.inf, np.inf))
+
     def read_statistic(self, statistic: Any) -> FieldMean:
-        raise ArgumentError("estimate", "targets", "means, Exceeds or Between of a grid by a function", statistic.name)
+        raise ArgumentError(
+            "estimate", "targets", "means, Exceeds, Between or Quantile of a grid by a function", statistic.name
+        )
 
 
 def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
     raise NotImplementedError("grids by a function are not sampled")
 
 
-@version_of("estimate", LazyGrid)
-@guard_memory
-def estimate_lazy(
-    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
-    **options: Any,
+@version_of("read_settings", LazyGrid)
+def read_lazy_settings(model: LazyGrid, *settings: Any) -> Settings:
+    """`read_settings` of a grid by a function: only regions are solved."""
+    del model
+    return methods.check_settings({Local.name: Local}, check.positive, *settings)
+
+
+@version_of("require_proofs", LazyGrid)
+def refuse_proofs(model: LazyGrid) -> None:
+    """`require_proofs` of a grid by a function."""
+    raise ArgumentError("estimate", "model", "a discrete one for a proof: answers about fields have none", model)
+
+
+@version_of("answer_query", LazyGrid)
+def answer_lazy_query(
+    model: LazyGrid, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence,
+    running: Running, from_plan: Any = None,
 ) -> Estimate:  # fmt: skip
-    """`estimate` of a grid by a function: a region around each target is solved."""
-    if options.get("evidence"):
-        raise ArgumentError("estimate", "evidence", "None for a field by a function", options["evidence"])
-    if options.get("proof") is not None or options.get("verify"):
-        raise ArgumentError("estimate", "proof", "None for a field: proofs are of discrete models", options["proof"])
-    return methods.answer(_choose(model, targets, tolerance, confidence, method), np.random.SeedSequence(0), PLAIN)
+    """`answer_query` of a grid by a function: a region around each target is solved."""
+    del from_plan
+    answer = methods.answer(_choose(model, targets, evidence, settings), sequence, running)
+    return replace(answer, asked=Asked(model, {}))
 
 
-@version_of("plan", LazyGrid)
-@guard_memory
-def plan_lazy(
-    model: LazyGrid, targets: Any, *, tolerance: float = 0.01, confidence: float = 0.99, method: str = "auto",
-    **options: Any,
-) -> Plan:  # fmt: skip
-    """`plan` of a grid by a function."""
-    del options
-    return _choose(model, targets, tolerance, confidence, method).plan
+@version_of("plan_query", LazyGrid)
+def plan_lazy_query(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Plan:
+    """`plan_query` of a grid by a function."""
+    return _choose(model, targets, evidence, settings).plan
 
 
-def _choose(model: LazyGrid, targets: Any, tolerance: Any, confidence: Any, method: Any) -> Method:
-    check.choice(method, ("auto", "local"), "estimate", "method")
-    source: Any = model
-    reader = _LazyReader(source)
+def _choose(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Method:
+    if evidence:
+        raise ArgumentError("estimate", "evidence", "None for a field by a function", evidence)
+    reader = _LazyReader(model)  # type: ignore[arg-type]
     items = list(targets) if check.is_several(targets) else [targets]
-    plain = [item for item in items if not isinstance(item, Exceeds | Between)]
+    plain = [item for item in items if not isinstance(item, OfOneVariable)]
     positions = iter(())
     if plain:
         positions = iter(check.positions(plain, model.labels, None, "estimate", "targets").tolist())
-    events = (Exceeds, Between)
-    asked = [item.ask(reader) if isinstance(item, events) else reader.read_label(next(positions)) for item in items]
-    query = FieldQuery(
-        source, asked, check.positive(tolerance, "estimate", "tolerance"),
-        check.fraction(confidence, "estimate", "confidence"), method, None,
-    )  # fmt: skip
+    asked = [
+        item.ask(reader) if isinstance(item, OfOneVariable) else reader.read_label(next(positions)) for item in items
+    ]
+    query = FieldQuery.make(model, asked, settings)
     with methods.carry_estimate(query):  # type: ignore[arg-type]
         return Local.propose_around(query, model)

@@ -59,6 +59,7 @@ class GaussianField(Model):
            [0.5, 0. ]])
     """
 
+    is_discrete = False
     _form: FieldTerms
 
     def __init__(
@@ -337,6 +338,15 @@ class GaussianField(Model):
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"
             raise ArgumentError(function, argument, requirement, value, where)
+
+    def _describe_states(self) -> tuple[str, str]:
+        form = self._form
+        counts = {
+            "on finite sets": int(form.is_finite.sum()),
+            "in bounded intervals": int((form.is_bounded & ~form.is_finite).sum()),
+            "unbounded on one side or both": int((~form.is_bounded).sum()),
+        }
+        return "values", "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
 
     def _check_states(self, states: ArrayLike, method: str) -> Any:
         where = f"GaussianField.{method}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.method import Method, Plan
+from dobrushin._estimate.query import Settings
 from dobrushin._estimate.targets import Target
 from dobrushin._fields.anchor import Anchor, FieldSpace, space_of
 from dobrushin._fields.model import GaussianField
@@ -35,6 +36,12 @@ class FieldQuery:
     budget: float | None
     time: float | None = None
     relevance: str = ""
+
+    @classmethod
+    def make(cls, model: Any, questions: list[FieldQuestion], settings: Settings) -> FieldQuery:
+        """A query with the settings of a call."""
+        own = (settings.tolerance, settings.confidence, settings.method, settings.budget, settings.time)
+        return cls(model, questions, *own)
 
     @property
     def space(self) -> FieldSpace:
@@ -83,9 +90,9 @@ class FieldMethod(Method):
         )  # fmt: skip
 
 
-def read_field_query(model: GaussianField, targets: Any, settings: dict[str, Any]) -> FieldQuery:
+def read_field_query(model: GaussianField, targets: Any, settings: Settings) -> FieldQuery:
     """The questions behind targets: labels ask for means."""
-    return FieldQuery(model, _questions(model, targets), **settings)
+    return FieldQuery.make(model, _questions(model, targets), settings)
 
 
 def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
@@ -98,7 +105,7 @@ def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
         targets = [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels)
-        raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Statistic or {known}", targets)
+        raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Quantile, Statistic or {known}", targets)
     items = list(targets)
     if not items:
         raise ArgumentError("estimate", "targets", "at least one target", items)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.targets import Statistic, TargetReader
 from dobrushin._fields.anchor import DrawErrors
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.targets import Between, Exceeds
+from dobrushin._fields.targets import Between, Exceeds, Quantile
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._shared import validate as check
 from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
@@ -29,7 +29,7 @@ SHARES = ((0.75, 0.25), (0.01, 0.99))
 
 
 class Limits(NamedTuple):
-    """Value and both limits of a row, before it is widened by the bias."""
+    """Value and both limits of a row."""
 
     value: float
     low: float
@@ -46,14 +46,17 @@ class FieldQuestion(ABC):
     weights : array
         Lipschitz constants of what is averaged, 1 for events.
     is_counted : bool
-        Whether it is the probability of an event.
+        Whether chains are counted, and not averaged.
+    interval : str
+        What its interval is called.
     bounds : pair of floats
         Of the answer.
     """
 
     positions: NDArray[np.int64]
     weights: NDArray[np.float64]
-    is_counted: bool = False
+    is_counted: ClassVar[bool]
+    interval: ClassVar[str]
     bounds: tuple[float, float] = (-math.inf, math.inf)
     name: str | None = None
     targets: list[Any]
@@ -71,6 +74,10 @@ class FieldQuestion(ABC):
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
         """What is averaged, from states of shape (chains, positions); the first chain has number `first`."""
 
+    @abstractmethod
+    def tally(self, terms: Terms) -> FieldTally:
+        """What takes the chains into account."""
+
 
 @dataclass(frozen=True)
 class FieldMean(FieldQuestion):
@@ -83,6 +90,8 @@ class FieldMean(FieldQuestion):
     function: Callable[[NDArray[np.float64], int], NDArray[np.float64]]
     bounds: tuple[float, float]
     name: str | None = None
+    is_counted: ClassVar[bool] = False
+    interval: ClassVar[str] = "empirical Bernstein or sub-Gaussian"
 
     @property
     def targets(self) -> list[Any]:  # type: ignore[override]
@@ -95,6 +104,10 @@ class FieldMean(FieldQuestion):
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
         return self.function(states, first)
 
+    def tally(self, terms: Terms) -> FieldTally:
+        assert terms.clip is not None
+        return MeanTally(self, terms.clip, terms)
+
 
 @dataclass(frozen=True)
 class FieldEvent(FieldQuestion):
@@ -104,8 +117,9 @@ class FieldEvent(FieldQuestion):
     event: Exceeds | Between
     is_exact: bool  # whether its values carry no rounding: finite sets
     weights: NDArray[np.float64]
-    is_counted: bool = True
     bounds: tuple[float, float] = (0.0, 1.0)
+    is_counted: ClassVar[bool] = True
+    interval: ClassVar[str] = "Clopper-Pearson"
 
     @property
     def targets(self) -> list[Any]:  # type: ignore[override]
@@ -119,6 +133,9 @@ class FieldEvent(FieldQuestion):
         del first
         return states[:, 0]
 
+    def tally(self, terms: Terms) -> FieldTally:
+        return EventTally(self, terms)
+
     def count(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
         """How many chains are surely in the interval, and how many may be: a draw is off by less than its error."""
         low, high = self.event.ends
@@ -131,6 +148,33 @@ class FieldEvent(FieldQuestion):
         surely = (x > low + error) & (x < high - error)
         perhaps = (x >= low - error) & (x <= high + error)
         return int(surely.sum()), int(perhaps.sum())
+
+
+@dataclass(frozen=True)
+class FieldQuantile(FieldQuestion):
+    """A quantile of one variable."""
+
+    positions: NDArray[np.int64]
+    target: Quantile
+    weights: NDArray[np.float64]
+    bounds: tuple[float, float]
+    is_counted: ClassVar[bool] = True
+    interval: ClassVar[str] = "order statistics"
+
+    @property
+    def targets(self) -> list[Any]:  # type: ignore[override]
+        return [self.target]
+
+    @property
+    def states(self) -> list[Any]:  # type: ignore[override]
+        return ["quantile"]
+
+    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
+        del first
+        return states[:, 0]
+
+    def tally(self, terms: Terms) -> FieldTally:
+        return QuantileTally(self, terms)
 
 
 class Clip(NamedTuple):
@@ -197,8 +241,18 @@ def make_clip(question: FieldMean, states: NDArray[np.float64], distance: float,
     return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
 
 
+class Terms(NamedTuple):
+    """What an interval has to keep to: error probability, half-width to reach, errors of draws, bias, and clipping."""
+
+    error: float
+    aim: float
+    errors: DrawErrors
+    bias: float
+    clip: Clip | None
+
+
 class FieldTally(ABC):
-    """What the chains so far say about one question."""
+    """What the chains so far say about one question; its limits are widened by the bias."""
 
     @property
     def is_narrow(self) -> bool:
@@ -217,8 +271,8 @@ class FieldTally(ABC):
 class EventTally(FieldTally):
     """Counts chains in an interval, from below and from above."""
 
-    def __init__(self, question: FieldEvent, error: float, errors: DrawErrors) -> None:
-        self.question, self.error, self.errors = question, error, errors
+    def __init__(self, question: FieldEvent, terms: Terms) -> None:
+        self.question, self.error, self.errors, self.bias = question, terms.error, terms.errors, terms.bias
         self.surely = self.perhaps = self.chains = 0
 
     def add(self, values: NDArray[np.float64]) -> None:
@@ -230,15 +284,58 @@ class EventTally(FieldTally):
             return Limits(0.5, 0.0, 1.0)
         low = float(lower_end(self.surely, self.chains, self.error / 2, early))
         high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
-        return Limits(0.5 * (self.surely + self.perhaps) / self.chains, low, high)
+        value = 0.5 * (self.surely + self.perhaps) / self.chains
+        return Limits(value, max(low - self.bias, 0.0), min(high + self.bias, 1.0))
+
+
+class QuantileTally(FieldTally):
+    """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
+
+    def __init__(self, question: FieldQuantile, terms: Terms) -> None:
+        self.question, self.terms = question, terms
+        self.blocks: list[NDArray[np.float64]] = []
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        self.blocks.append(values)
+
+    def limits(self, early: bool) -> Limits:
+        least, most = self.question.bounds
+        x = np.sort(np.concatenate([[], *self.blocks]))
+        level, bias = self.question.target.level, self.terms.bias
+        if not len(x):
+            return Limits(math.nan, least, most)
+        low, high = ranks(len(x), level - bias, level + bias, self.terms.error, early)
+        off = float(self.terms.errors.place[self.question.positions[0]])
+        lower = max(float(x[low - 1]) - off, least) if low else least
+        upper = min(float(x[high - 1]) + off, most) if high <= len(x) else most
+        return Limits(float(x[math.ceil(level * len(x)) - 1]), lower, upper)
+
+
+def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
+    """Ranks r and s: of outcomes with a chance of `least` or more there are r or more; with `most` or less, below s.
+
+    Both at once but for a probability of `error`: numbers of outcomes whose limits do not reach the chance are ruled
+    out.
+    """
+
+    def first(fits: Callable[[int], bool]) -> int:
+        low, high = -1, chains + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return high
+
+    r = first(lambda k: float(upper_end(k, chains, error / 2, early)) >= least)
+    s = first(lambda k: float(lower_end(k, chains, error / 2, early)) > most)
+    return r, s
 
 
 class MeanTally(FieldTally):
     """Averages clipped values: a confidence sequence while it goes on, and an interval for the planned number."""
 
-    def __init__(self, question: FieldMean, clip: Clip, error: float, aim: float) -> None:
-        self.question, self.clip, self.error, self.aim = question, clip, error, aim
-        self.sequence = BernsteinMean(clip.shares[0] * error, aim / clip.span)
+    def __init__(self, question: FieldMean, clip: Clip, terms: Terms) -> None:
+        self.question, self.clip, self.error, self.aim, self.bias = question, clip, terms.error, terms.aim, terms.bias
+        self.sequence = BernsteinMean(clip.shares[0] * self.error, self.aim / clip.span)
 
     @property
     def is_narrow(self) -> bool:
@@ -257,8 +354,10 @@ class MeanTally(FieldTally):
         if not early and not self.is_narrow:
             reach = self.clip.half_width(count, self.error) / span
             low, high = max(low, mean - reach), min(high, mean + reach)
-        slack = self.clip.slack
-        return Limits(least + span * mean, least + span * low - slack, least + span * high + slack)
+        slack = self.clip.slack + self.bias
+        ends = least + span * low - slack, least + span * high + slack
+        bounds = self.question.bounds
+        return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
 
 
 @dataclass(frozen=True)
@@ -278,11 +377,16 @@ class FieldReader(TargetReader):
         return FieldMean(np.array([i]), np.ones(1), self.model.labels[i], "mean", _first_column, bounds)
 
     def read_joint(self, joint: Any) -> Any:
-        raise ArgumentError("estimate", "targets", "means, Exceeds, Between or Statistic for a field", joint)
+        raise ArgumentError("estimate", "targets", "means, Exceeds, Between, Quantile or Statistic for a field", joint)
 
     def read_interval(self, event: Any) -> FieldEvent:
         position = self._positions([event.label])
         return FieldEvent(position, event, bool(self.form.is_finite[position[0]]), np.ones(1))
+
+    def read_quantile(self, quantile: Any) -> FieldQuantile:
+        position = self._positions([quantile.label])
+        bounds = (float(self.form.lower[position[0]]), float(self.form.upper[position[0]]))
+        return FieldQuantile(position, quantile, np.ones(1), bounds)
 
     def read_statistic(self, statistic: Statistic) -> FieldMean:
         if statistic.is_event:

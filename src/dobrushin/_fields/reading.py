@@ -19,6 +19,8 @@ from dobrushin.errors import ArgumentError
 _DENSE = 500
 # The square of a width must not underflow.
 _NARROWEST = 1e-100
+# Nor must what is divided by a precision overflow.
+LEAST_PRECISION = 1e-100
 _DEFINITE = "positive definite on the variables that are not bounded"
 
 
@@ -46,7 +48,9 @@ def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]
         pair = (float(matrix[i, j]), float(matrix[j, i]))
         raise ArgumentError(function, "precision", "symmetric", pair, f"indices {(i, j)} and {(j, i)}")
     diagonal = matrix.diagonal()
-    check.all_entries(diagonal > 0, diagonal, function, "precision", "positive on the diagonal")
+    check.all_entries(
+        diagonal >= LEAST_PRECISION, diagonal, function, "precision", "positive on the diagonal, 1e-100 or more"
+    )
     off = sparse.csr_array(matrix - sparse.dia_array((diagonal[None], [0]), shape=(n, n)))
     off.eliminate_zeros()
     off.sort_indices()
@@ -195,7 +199,7 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     diagonal = arrays.finite("diagonal")
     n = len(diagonal)
     arrays.require_variables(n)
-    arrays.require(diagonal > 0, "a positive diagonal", diagonal)
+    arrays.require(diagonal >= LEAST_PRECISION, "a positive diagonal", diagonal)
     parts = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
     for name, part in parts.items():
         arrays.require(len(part) == n, f"{n} numbers in {name}", f"{len(part)}")

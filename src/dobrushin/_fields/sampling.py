@@ -17,13 +17,14 @@ from dobrushin._fields.anchor import ScaledRows
 from dobrushin._fields.certificate import Drift, FieldVariation, certify, float_drift, proxy
 from dobrushin._fields.kernel import FieldKernel
 from dobrushin._fields.query import FieldMethod, FieldQuery
-from dobrushin._fields.questions import SHARES, Clip, EventTally, FieldMean, FieldTally, MeanTally, make_clip
-from dobrushin._fields.sampler import FieldSamples, make_kernel, run_field
+from dobrushin._fields.questions import SHARES, Clip, FieldTally, Terms, make_clip
+from dobrushin._fields.sampler import make_kernel, run_field_chains
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.shortest import MOST_STEPS, stagnates
 from dobrushin._sampling.sampler import Record
+from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME, PLANNED, trials_needed
@@ -70,10 +71,7 @@ class Sampling(FieldMethod):
             raise cls.refuse("the random error of an unbounded variable has no bound that reaches the tolerance.")
         kernel = make_kernel(query.space, query.anchor, design.scan)
         seconds = kernel.seconds(float(len(design.scan)) * chains, design.scan)
-        counted = any(question.is_counted for question in query.questions)
-        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein or sub-Gaussian"] * (
-            len(clips) > clips.count(None)
-        )
+        names = dict.fromkeys(question.interval for question in query.questions)
         plan = cls.draft_field(
             query, cls.reason, query.tolerance - left, " and ".join(names), scan=design.scan, chains=chains,
             kernel=kernel.name, seconds=seconds,
@@ -92,8 +90,9 @@ class Sampling(FieldMethod):
             f"The answer comes from {estimate.chains:,} independent chains. Each started at the same point and made "
             f"{estimate.steps:,} updates of single variables, in an order that was chosen for these targets.",
             "Before anything was drawn, Dobrushin's condition in Wasserstein distance showed how far such a chain can "
-            f"be from the field after so many updates: means are off by their bias bound or less, at most "
-            f"{estimate.bias_text}, and so are probabilities. This is proven and does not rest on chance.",
+            "be from the field after so many updates: means are off by their bias bound or less, at most "
+            f"{estimate.bias_text}, and so are probabilities and the levels of quantiles. This is proven and does not "
+            "rest on chance.",
             f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
             f"hold all at once with probability {estimate.confidence_text} or more. No sample variance is relied on "
             "where a variable has no bounds.",
@@ -110,7 +109,7 @@ class Sampling(FieldMethod):
 
 
 def make_clips(query: FieldQuery, design: Design, question: Any, aim: float) -> Clip | None:
-    """How a mean is averaged; None for the probability of an event."""
+    """How a mean is averaged; None for what is counted."""
     if question.is_counted:
         return None
     space, anchor = query.space, query.anchor
@@ -206,26 +205,24 @@ class FieldRun:
         self.sequence, self.running = sequence, running
         query, aim = self.query, method.plan.monte_carlo
         errors = query.space.errors(query.anchor)
-        self.tallies: list[FieldTally] = []
-        for question, clip in zip(query.questions, method.clips, strict=True):
-            if isinstance(question, FieldMean):
-                self.tallies.append(MeanTally(question, clip, query.error, aim))
-            else:
-                self.tallies.append(EventTally(question, query.error, errors))  # type: ignore[arg-type]
+        known = zip(query.questions, method.clips, method.design.biases.tolist(), strict=True)
+        self.tallies: list[FieldTally] = [
+            question.tally(Terms(query.error, aim, errors, bias, clip)) for question, clip, bias in known
+        ]
         counted = any(question.is_counted for question in query.questions)
         self.trials = -(-trials_needed(aim, PLANNED * query.error) // 64) * 64 if counted else 0
         self.done = 0
         self.trouble: Trouble | None = None
-        self.blocks: list[FieldSamples] = []
+        self.blocks: list[Samples] = []
 
     def draw(self) -> None:
         """Draw as many chains as it takes, or until something ends it."""
         labels = self.query.model._labels_at(self.query.positions)
         for numbers in self._blocks():
             running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
-            block, self.trouble = run_field(
-                self.query.model, self.method.kernel, self.query.anchor, self.method.design.scan, numbers,
-                self.sequence, Record(labels), running, "estimate",
+            block, self.trouble = run_field_chains(
+                self.query.model, self.method.kernel, self.method.design.scan, numbers, self.sequence,
+                record=Record(labels), running=running, function="estimate",
             )  # fmt: skip
             self._take(block)
             if self.trouble is not None:
@@ -250,7 +247,7 @@ class FieldRun:
                 )
             yield range(self.done, self.done + size)
 
-    def _take(self, block: FieldSamples) -> None:
+    def _take(self, block: Samples) -> None:
         states: Any = block.states
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             wanted = self.done < self.trials if question.is_counted else not tally.is_narrow
@@ -263,11 +260,9 @@ class FieldRun:
     def estimate(self) -> Estimate:
         """The answer that the chains give."""
         rows = []
-        for question, tally, bias in zip(self.query.questions, self.tallies, self.method.design.biases, strict=True):
-            value, low, high = tally.limits(self.trouble is not None)
-            least, most = question.bounds
-            ends = (max(low - bias, least), min(high + bias, most))
-            rows.append(Rows(*(np.array([number]) for number in (value, *ends, bias))))
+        for tally, bias in zip(self.tallies, self.method.design.biases, strict=True):
+            limits = tally.limits(self.trouble is not None)
+            rows.append(Rows(*(np.array([number]) for number in (*limits, bias))))
         samples, design = self._samples(), self.method.design
         return replace(
             self.method.assemble(
@@ -277,7 +272,7 @@ class FieldRun:
             stopped_by=next((words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)), None),
         )  # fmt: skip
 
-    def _samples(self) -> FieldSamples | None:
+    def _samples(self) -> Samples | None:
         if len(self.blocks) <= 1:
             return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]

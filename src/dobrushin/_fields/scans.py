@@ -20,6 +20,7 @@ from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Guide, InfluenceMethod, Rounds
 from dobrushin._variation import Objective, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -37,7 +38,7 @@ class FieldInfluence(Influence):
 @version_of("influence", GaussianField)
 @guard_memory
 def influence_of_field(
-    model: GaussianField, method: str = "best", rows: Iterable[Hashable] | None = None
+    model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None
 ) -> FieldInfluence:
     """`influence` of a field."""
     check.choice(method, METHODS, "influence", "method")
@@ -87,7 +88,7 @@ class _Search:
 @version_of("optimize", GaussianField)
 def optimize_field(
     influence: GaussianField, scan: Any, targets: Any = None, weights: Any = None, tolerance: float | None = None,
-    rounds: int | str = 1, guide: str | None = "auto",
+    rounds: int | Rounds = 1, guide: Guide | None = "auto",
 ) -> ScanResult:  # fmt: skip
     """`optimize` for a field."""
     search = _Search(influence, targets, weights, "optimize")

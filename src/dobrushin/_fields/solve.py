@@ -19,7 +19,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._fields.anchor import supersolve
 from dobrushin._fields.query import FieldMethod, FieldQuery
-from dobrushin._fields.questions import FieldEvent, FieldQuestion
+from dobrushin._fields.questions import FieldEvent, FieldQuantile, FieldQuestion
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.near import Numbering
 from dobrushin._shared.arrays import distinct, row_entries
@@ -107,15 +107,30 @@ class Outside(NamedTuple):
     inverse: float
 
 
-def answer_question(system: System, question: FieldQuestion, outside: Outside) -> tuple[float, float, float] | None:
-    """Value and both limits; None where Dobrushin's condition fails."""
-    solution = _solve_for(system, int(question.positions[0]), outside, isinstance(question, FieldEvent))
+class Solved(NamedTuple):
+    """Value and both limits of a row; `off` is how far the value is off in the units of the tolerance."""
+
+    value: float
+    low: float
+    high: float
+    off: float
+
+
+def answer_question(system: System, question: FieldQuestion, outside: Outside) -> Solved | None:
+    """The row of a question; None where Dobrushin's condition fails."""
+    solution = _solve_for(system, int(question.positions[0]), outside, question.is_counted)
     if solution is None:
         return None
     if isinstance(question, FieldEvent):
-        return _probability(question.event.ends, solution)
+        return _solved(*_probability(question.event.ends, solution))
+    if isinstance(question, FieldQuantile):
+        return _quantile(question.target.level, solution)
     pad = solution.mean_error * (1.0 + 4 * UNIT) + abs(solution.mean) * 4 * UNIT
-    return solution.mean, solution.mean - pad, solution.mean + pad
+    return _solved(solution.mean, solution.mean - pad, solution.mean + pad)
+
+
+def _solved(value: float, low: float, high: float) -> Solved:
+    return Solved(value, low, high, 0.5 * (high - low))
 
 
 def _solve_for(system: System, position: int, outside: Outside, spread: bool) -> Solution | None:
@@ -157,12 +172,23 @@ def _probability(ends: tuple[float, float], solution: Solution) -> tuple[float, 
     return value, max(0.0, least), min(1.0, most)
 
 
+def _quantile(level: float, solution: Solution) -> Solved:
+    """A quantile, with limits from those of mean and variance; off by a probability."""
+    z, variance = float(special.ndtri(level)), solution.variance
+    deviations = [math.sqrt(max(variance + sign * solution.variance_error, 0.0)) for sign in (-1.0, 0.0, 1.0)]
+    ends = z * deviations[0], z * deviations[2]
+    pad = solution.mean_error + 10 * _OUTWARDS * (abs(solution.mean) + (1.0 + abs(z)) * deviations[2])
+    low, high = solution.mean + min(ends) - pad, solution.mean + max(ends) + pad
+    density = 0.4 / deviations[0] if deviations[0] > 0.0 else math.inf
+    return Solved(solution.mean + z * deviations[1], low, high, min(1.0, 0.5 * (high - low) * density))
+
+
 class Solving(FieldMethod):
     """What both methods share: Gaussian fields, and limits that leave nothing to chance."""
 
     is_certain: ClassVar[bool] = True
 
-    def __init__(self, query: FieldQuery, plan: Plan, limits: list[tuple[float, float, float]]) -> None:
+    def __init__(self, query: FieldQuery, plan: Plan, limits: list[Solved]) -> None:
         super().__init__(query, plan)  # type: ignore[arg-type]
         self.limits = limits
 
@@ -177,7 +203,7 @@ class Solving(FieldMethod):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         del sequence, running
         rows = []
-        for value, low, high in self.limits:
+        for value, low, high, _ in self.limits:
             error = max(high - value, value - low)
             rows.append(Rows(*(np.array([number]) for number in (value, low, high, error))))
         words = (
@@ -272,9 +298,7 @@ class Local(Solving):
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
     @classmethod
-    def _grow(
-        cls, query: FieldQuery, question: FieldQuestion, surroundings: Surroundings
-    ) -> tuple[tuple[float, float, float], int]:
+    def _grow(cls, query: FieldQuery, question: FieldQuestion, surroundings: Surroundings) -> tuple[Solved, int]:
         radius, size = _FIRST_RADIUS, 0
         outside = Outside(surroundings.largest_mean, beyond(1.0, surroundings.rho))
         while True:
@@ -285,7 +309,7 @@ class Local(Solving):
             if size > _LARGEST:
                 raise cls.refuse(f"a region of {size} variables is not enough for {query.tolerance:g}.")
             limit = answer_question(system, question, outside)
-            if limit is not None and limit[2] - limit[1] <= 2.0 * query.tolerance:
+            if limit is not None and limit.off <= query.tolerance:
                 return limit, size
             radius += max(2, radius // 2)
 

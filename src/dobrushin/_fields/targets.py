@@ -1,4 +1,4 @@
-"""What can be asked of a field besides means: probabilities of intervals."""
+"""What can be asked of a field besides means: probabilities of intervals, and quantiles."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 
-class Event(Target):
-    """An interval that one variable of a field may be in."""
+class OfOneVariable(Target):
+    """A target about one variable of a field."""
 
     label: Hashable
 
@@ -26,6 +26,10 @@ class Event(Target):
 
     def is_called(self, name: object) -> bool:
         return name == self or name == self.shown
+
+
+class Event(OfOneVariable):
+    """An interval that one variable of a field may be in."""
 
     def ask(self, reader: TargetReader) -> Any:
         return reader.read_interval(self)
@@ -99,3 +103,47 @@ class Between(Event):
     @property
     def shown(self) -> str:
         return f"{self.low:g} <= {self.label} <= {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Quantile(OfOneVariable):
+    """A quantile of a variable of a field, as a target of `estimate`: the least q with P(x <= q) >= level.
+
+    The tolerance is a probability here, not a distance: as many chains are drawn as would give P(x <= q) within it. The
+    ends of the interval are then sample quantiles whose levels are at most twice the tolerance from `level`.
+
+    Parameters
+    ----------
+    label : label
+    level : float
+        Between 0 and 1.
+
+    Notes
+    -----
+    Quantiles of increasing functions are functions of quantiles, so those of a relative risk e^x, which is not
+    Lipschitz, are e^q.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Quantile(0, 0.95)).mean.round(3)
+    array([2.01])
+    """
+
+    label: Hashable
+    level: float
+
+    def __post_init__(self) -> None:
+        check.fraction(self.level, "Quantile", "level")
+
+    @property
+    def noun(self) -> str:
+        return "quantile"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.level:g} quantile of {self.label}"
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_quantile(self)

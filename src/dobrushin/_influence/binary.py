@@ -30,7 +30,7 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
     bounds, matrix = wanted.no_bounds(), form.couplings
     in_pieces(
         ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
-        wanted.is_paper, min(limit, degree), *bounds,
+        wanted.is_paper, min(limit, degree), *bounds, at_once=0.0 if wanted.is_paper else 2.0 ** min(limit, degree),
     )  # fmt: skip
     return bounds
 

@@ -13,12 +13,15 @@ from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import InfluenceMethod
+from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError
 
 
+@watched("bounding the influence")
 @by_family
 @guard_memory
-def influence(model: Model, method: str = "best", rows: Iterable[Hashable] | None = None) -> Influence:
+def influence(model: Model, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None) -> Influence:
     """Bound how much each variable of a model can move each other one.
 
     Parameters

@@ -82,7 +82,7 @@ def _find_ranges(packed: Packed, bounds: Bounds) -> None:
     work = (np.empty(room), _room_for_values(k_other[entries]), np.empty(kernels.STATE))
     in_pieces(
         kernels.factor_ranges, len(rows), rows, packed.k_own, start, k_other, *rest, *by_neighbor, *work,
-        bounds.values, bounds.cap,
+        bounds.values, bounds.cap, at_once=4.0 * room,
     )  # fmt: skip
     find_coarse_ranges(coarse, packed, by_neighbor, RANGE_COARSE, bounds)
 

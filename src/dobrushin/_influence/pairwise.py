@@ -82,7 +82,7 @@ def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
         np.empty((room, room)), np.empty((room, room)), np.empty((2, room), dtype=np.int64), np.empty(kernels.STATE),
     )  # fmt: skip
     offsets = 0 if wanted.is_paper else budget.OFFSETS
-    in_pieces(kernels.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds)
+    in_pieces(kernels.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds, at_once=8.0 * cells)
     if len(coarse):
         single = np.arange(len(k_other) + 1)
         by_neighbor = tuple(frozen(part) for part in (single, single[:-1], single[:-1]))
@@ -98,7 +98,8 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
     bounds = wanted.no_bounds()
     if wanted.method != "exact":
         readable = unary if k <= budget.UNARIES else np.zeros((count, 0))
-        in_pieces(potts_rows, count, start, frozen(strength), frozen(readable), wanted.is_paper, *bounds)
+        arguments = (start, frozen(strength), frozen(readable), wanted.is_paper, *bounds)
+        in_pieces(potts_rows, count, *arguments, at_once=32.0 * readable.shape[1])
     if wanted.is_paper:
         return bounds
     k_own, k_other = np.full(count, k), np.full(len(strength), k)

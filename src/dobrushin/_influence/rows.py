@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,9 @@ from dobrushin._kernels.gap import ENUMERATED
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.options import InfluenceMethod
 
-METHODS = ("best", "paper", "exact")
+METHODS = get_args(InfluenceMethod)
 THEOREMS = (
     "given",
     "Theorem 4",

@@ -43,7 +43,8 @@ def update_bits(order, place, step, steps, neighbor, threshold, certain, wide, k
         if place == order.size:
             place = 0
         _draw(x, neighbor[i], threshold[i], certain[i], wide, step + t, keys, mask, spin, open_lanes)
-        x[i] = spin
+        for w in range(W):  # as an assignment of arrays it would take seconds to compile
+            x[i, w] = spin[w]
 
 
 @kernel
@@ -72,7 +73,8 @@ def update_counts(order, place, step, steps, start, neighbor, flip, first, thres
                 counter[b], counter[b + 1], counter[b + 2], counter[b + 3],
             )  # fmt: skip
         _draw(counter, rows, threshold[i], certain[i], False, step + t, keys, mask, spin, open_lanes)
-        x[i] = spin
+        for w in range(W):  # as an assignment of arrays it would take seconds to compile
+            x[i, w] = spin[w]
 
 
 @kernel

@@ -39,8 +39,8 @@ def brackets():
         left, right = 0.5 * (math.log(low) - math.log1p(-low)), 0.5 * (math.log(high) - math.log1p(-high))
         table[c, 0] = 0.5 * (left + right)
         table[c, 1] = 0.5 * (right - left) * (1.0 + 1e-6)
-    table[0] = 0.0, np.inf
-    table[CELLS - 1] = 0.0, np.inf
+    for c in (0, CELLS - 1):
+        table[c, 0], table[c, 1] = 0.0, np.inf
     return table
 
 

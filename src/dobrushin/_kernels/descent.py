@@ -7,7 +7,7 @@ All loops can stop and go on: see `dobrushin._shared.pieces`.
 
 import numpy as np
 
-from dobrushin._shared.compile import kernel
+from dobrushin._shared.compile import inlined, kernel, prefetch
 
 TIE = 2.0**-44
 B, R, D = 0, 1, 2  # columns of the array `variable`: what is known of a variable lies together in memory
@@ -25,7 +25,7 @@ def tree(n):
     return np.full(base[depth] + 8, -np.inf), base, depth
 
 
-@kernel
+@inlined
 def _largest_child(node, low):
     return max(
         max(max(node[low], node[low + 1]), max(node[low + 2], node[low + 3])),
@@ -43,7 +43,7 @@ def _build(node, base, depth, n):
             node[base[level + 1] + p] = _largest_child(node, base[level] + 8 * p)
 
 
-@kernel
+@inlined
 def _set(i, value, node, base, depth):
     """Change leaf i; stop at the first level whose largest value stays."""
     old = node[i]
@@ -61,16 +61,36 @@ def _set(i, value, node, base, depth):
         node[base[level + 1] + i] = value
 
 
-@kernel
-def _argmax(node, base, depth):
-    """The first leaf with the largest value."""
-    i = 0
-    for level in range(depth - 1, -1, -1):
-        value = node[base[level + 1] + i]
+@inlined
+def _first_largest(i, level, lowest, node, base):
+    """Below node i of a level, the first node of the lowest level that has its value."""
+    value = node[base[level] + i]
+    while level > lowest:
+        level -= 1
         i *= 8
-        while node[base[level] + i] != value:
-            i += 1
+        low, is_before, before = base[level] + i, 1, 0
+        for child in range(7):  # all of them: a loop that ends at the child would be mispredicted
+            is_before &= node[low + child] != value
+            before += is_before
+        i += before
     return i
+
+
+@inlined
+def _set_largest(i, value, node, base, depth, rest):
+    """Change leaf i, which is the largest, so that all levels change; `rest` is room for a number for each level."""
+    place = i
+    for level in range(depth):
+        # The largest of the others, so that no level waits for the one below.
+        node[base[level] + place] = -np.inf
+        place >>= 3
+        rest[level] = _largest_child(node, base[level] + 8 * place)
+    place = i
+    for level in range(depth):
+        node[base[level] + place] = value
+        value = max(value, rest[level])
+        place >>= 3
+    node[base[depth]] = value
 
 
 @kernel
@@ -108,54 +128,91 @@ def gains(at, allowance, start, columns, C_bar, candidate, variable, gain, base,
 
 
 @kernel
-def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_column, candidate, tolerance, old, variable, gain, base, depth, V):  # fmt: skip  # noqa: E501
+def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_column, is_mutual, candidate, tolerance, old, variable, gain, base, depth, V):  # fmt: skip  # noqa: E501
     """Replace each step of a fixed order, from the last to the first, by the best one given all the others.
 
     Works in place on `order`; stops early once the variation V[0] is at most `tolerance`. at: [steps].
+    `is_mutual`: who influences a variable is influenced by it, so that rows and columns have the same indices.
     """
-    spent, done, total = 0, at[0], V[0]
+    spent, done, total, root = 0, at[0], V[0], base[depth]
+    rest = np.empty(depth)
+    group, first, second, third = 0, 0, 0, 0
     while done < order.size and spent < allowance:
         if tolerance >= total:
             done = order.size
             break
         t = order.size - 1 - done
+        done += 1
         # Back to b_{t-1}: the old value is stored, not the difference, so that b does not drift.
         i = order[t]
         delta = old[t] - variable[i, B]
         variable[i, B] = old[t]
-        if delta != 0.0:
-            variable[i, R] += delta
-            if candidate[i] and variable[i, D] > 0.0:
-                _set(i, variable[i, D] * variable[i, R], gain, base, depth)
-            for e in range(column_start[i], column_start[i + 1]):
-                j = np.int64(rows[e])
-                variable[j, R] -= C_column[e] * delta
-                if candidate[j] and variable[j, D] > 0.0:
-                    _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-            spent += 24 * (column_start[i + 1] - column_start[i])
-        best = _argmax(gain, base, depth)
+        variable[i, R] += delta
+        x = variable[i, D]
+        own = x * variable[i, R] if candidate[i] else -np.inf
+        # No gain is above this: the tree still has those from before, and only these have changed.
+        most = gain[root]
+        for e in range(column_start[i], column_start[i + 1]):
+            j = np.int64(rows[e])
+            variable[j, R] -= C_column[e] * delta
+            if candidate[j]:
+                most = max(most, variable[j, D] * variable[j, R])
+        spent += 48 + 24 * (column_start[i + 1] - column_start[i])
         # On a tie the given step stays, also where rounding hides the tie.
-        if gain[best] > gain[i] + TIE * total:
-            total += variable[i, D] * variable[i, R] - gain[best]
+        if most <= own + TIE * total and is_mutual and x > 0.0:
+            # The gains that have changed will change again: they are set once.
+            _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth)
+            spent += 24 * (start[i + 1] - start[i])
+            continue
+        if candidate[i]:
+            _set(i, own, gain, base, depth)
+        for e in range(column_start[i], column_start[i + 1]):
+            j = np.int64(rows[e])
+            if candidate[j]:
+                _set(j, variable[j, D] * variable[j, R], gain, base, depth)
+        if gain[root] > own + TIE * total:
+            best = _first_largest(0, depth, 0, gain, base)
+            total += x * variable[i, R] - gain[best]
             order[t] = best
+            x = variable[best, D]
+            _set_largest(best, 0.0, gain, base, depth, rest)
+            # Fetch what is needed of the variable that is now the best one nearby: it may soon be the best of all. Each
+            # stage needs what an earlier one fetched, so they are for four such variables, one after the other.
+            third, second = second, first
+            if depth > 2:  # gains that overflow are not found
+                first = min(_first_largest(group, 1, 0, gain, base), candidate.size - 1)
+                group = _first_largest(best >> 3 * (depth - 2), depth - 2, 1, gain, base)
+                group = min(group, candidate.size - 1 >> 3)
+            prefetch(gain, 8 * group)
+            prefetch(start, first)
+            prefetch(variable, first)
+            prefetch(columns, start[second])
+            prefetch(C_bar, start[second])
+            for e in range(start[third], start[third + 1]):
+                j = np.int64(columns[e])
+                prefetch(variable, j)
+                prefetch(gain, j)
+                prefetch(gain, base[1] + (j >> 3))
         else:
             best = i
-        # Pull the weights back through the step.
-        x = variable[best, D]
         if x > 0.0:
-            variable[best, D] = 0.0
-            if candidate[best]:
-                _set(best, 0.0, gain, base, depth)
-            for e in range(start[best], start[best + 1]):
-                j = np.int64(columns[e])
-                variable[j, D] += x * C_bar[e]
-                if candidate[j]:
-                    _set(j, variable[j, D] * variable[j, R], gain, base, depth)
+            _pull(best, x, start, columns, C_bar, candidate, variable, gain, base, depth)
             spent += 24 * (start[best + 1] - start[best])
-        spent += 48
-        done += 1
     at[0] = done
     V[0] = total
+
+
+@inlined
+def _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth):
+    """Pull the weights back through a step on i, whose weight is x, and set the gains of all that i depends on."""
+    variable[i, D] = 0.0
+    if candidate[i]:
+        _set(i, 0.0, gain, base, depth)
+    for e in range(start[i], start[i + 1]):
+        j = np.int64(columns[e])
+        variable[j, D] += x * C_bar[e]
+        if candidate[j]:
+            _set(j, variable[j, D] * variable[j, R], gain, base, depth)
 
 
 @kernel
@@ -179,7 +236,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
     """Fill `order`: update, step by step, the variable whose bound falls most (Gauss-Southwell). at: [steps]."""
     spent = 0
     while at[0] < order.size and spent < allowance:
-        i = _argmax(fall, base, depth)
+        i = _first_largest(0, depth, 0, fall, base)
         total = 0.0
         for e in range(start[i], start[i + 1]):
             total += C_bar[e] * b[columns[e]]

@@ -15,9 +15,8 @@ from dobrushin._shared.compile import kernel
 WORDS = 16  # a step has 2^WORDS random words
 _ROOT2 = 1.4142135623730951
 _ATTEMPTS = 16000
-_AREA = 5e-4  # of a strip under exp(-z^2/2)
-_CELLS = 256  # of the table of places, per unit
-_BLOCK = 16  # chains that are looked at together
+_AREA = 1e-3  # of a strip over exp(-z^2/2)
+_UNIT = 2.0**-24  # edges of strips are whole multiples of this
 _WIDE = 0.25  # intervals that are narrower, in standard deviations, are drawn from tangents: places would cancel
 
 
@@ -34,24 +33,27 @@ def _fine(word, more):
 
 
 def _strip_edges():
-    """Strips from 0 on with rectangles of equal area over exp(-z^2/2), until one is too wide; the last has no end."""
-    edges = [0.0]
+    """Strips from 0 on with rectangles of this area over exp(-z^2/2), until one is too wide: there the tail begins."""
+    edges = [0]
     while True:
-        width = _AREA / math.exp(-0.5 * edges[-1] ** 2)
-        if width * edges[-1] > 1.0:
-            return np.array([*edges, np.inf])
+        edge = edges[-1] * _UNIT
+        width = int(_AREA * math.exp(0.5 * edge * edge) / _UNIT)
+        if width * _UNIT * edge > 1.0:
+            return edges
         edges.append(edges[-1] + width)
 
 
-# Constants of the compiled code: loops that look them up can then run on many chains at once.
-_X = _strip_edges()
-_LAST = len(_X) - 2  # the strip that stands for the tail
-_EDGE = float(_X[_LAST])
-_TAIL = math.exp(-0.5 * _EDGE * _EDGE) / (_EDGE * _AREA)  # the tail, counted in strips
-# The places of the ends of cells, counted in strips; the last cell reaches beyond the tail.
-_GRID = np.arange(int(_EDGE * _CELLS) + 1) / _CELLS
-_PLACE = np.append(np.interp(_GRID, _X[:-1], np.arange(_LAST + 1.0)), [_LAST + _TAIL] * 2)
-_FARTHEST = float(len(_GRID)) - 0.5
+# Constants of the compiled code: loops that look them up can then run on many chains at once. A strip is one number,
+# its edge times 2^32 plus its width, so that it takes one look.
+_EDGES = _strip_edges()
+_STRIP = np.array([(left << 32) + right - left for left, right in zip(_EDGES, [*_EDGES[1:], _EDGES[-1]], strict=True)])
+_LAST = float(len(_EDGES) - 1)  # the strip that stands for the tail
+_EDGE = _EDGES[-1] * _UNIT
+_ALL = _LAST + math.exp(-0.5 * _EDGE * _EDGE) / (_EDGE * _AREA)  # strips, and the tail counted in them
+# How many strips are between 0 and z: this polynomial, z (P0 + P1 z^2 + ...), or at most _SLACK more or less.
+_P0, _P1, _P2, _P3 = 999.6814651, -165.1235818, 23.70758499, -2.44188063
+_P4, _P5, _P6 = 0.16711285, -0.006686382106, 0.0001166829936
+_SLACK = 0.125
 
 
 @kernel
@@ -139,6 +141,8 @@ def _divergence(x, d, m, E, N):
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * max(math.expm1(min(d, 700.0)) - d, 0.0)
     if N > 0.0:
+        if x > 0.0:  # mirrored: s near 1 would cancel, times N
+            x, d = -x, -d
         s = _sigmoid(x)
         if d > 30.0:
             grown = d + math.log(s + (1.0 - s) * math.exp(-d))
@@ -155,7 +159,7 @@ def _slope_gain(x, d, m, E, N):
     if E > 0.0:
         value += E * math.exp(min(x, 700.0)) * math.expm1(min(d, 700.0))
     if N > 0.0:
-        value += N * (_sigmoid(x + d) - _sigmoid(x))
+        value += N * (_sigmoid(-x) - _sigmoid(-x - d) if x > 0.0 else _sigmoid(x + d) - _sigmoid(x))
     return value
 
 
@@ -238,128 +242,111 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
 
 
 @kernel
-def _lower_places(c, inverse, root, end, out):
-    """Places at or a little below those of the lower end of the interval, for many chains at once."""
+def _strips(z):
+    """About how many strips are between 0 and z, negative where z is."""
+    z = min(max(z, -_EDGE), _EDGE)
+    y = z * z
+    return z * (_P0 + y * (_P1 + y * (_P2 + y * (_P3 + y * (_P4 + y * (_P5 + y * _P6))))))
+
+
+@kernel
+def lower_place(z):
+    """A place at or a little below that of z; none within the tail, which is proposed as a whole."""
+    place = _strips(z) - _SLACK
+    return place if place > -_LAST else -_ALL
+
+
+@kernel
+def upper_place(z):
+    """A place at or a little above that of z."""
+    place = _strips(z) + _SLACK
+    return place if place < _LAST else _ALL
+
+
+@kernel
+def _attempt(m, low, high, keys, number, c, xi):
+    """A proposal for each chain, where it is accepted without a look at the density, and NaN elsewhere; how many are.
+
+    No branches: all this runs on many chains at once.
+    """
+    inverse, root = 1.0 / m, math.sqrt(m)
+    unit = _UNIT / root
+    missing = 0
     for chain in range(c.size):
-        z = (end - c[chain] * inverse) * root
-        cell = np.int32(min(abs(z) * _CELLS, _FARTHEST))
-        place = _PLACE[np.uint32(cell + np.int32(z < 0.0))]
-        out[chain] = math.copysign(place, z)
+        mean = c[chain] * inverse
+        first = lower_place((low - mean) * root) if low > -np.inf else -_ALL
+        last = upper_place((high - mean) * root) if high < np.inf else _ALL
+        word = mix(keys[0, chain] + keys[1, chain] * number)
+        place = first + _uniform(word) * (last - first)
+        size = abs(place)
+        strip = _STRIP[np.uint64(np.int64(size))]
+        edge = np.float64(strip >> 32)
+        over = (size - np.float64(np.int64(size))) * np.float64(strip & 0xFFFFFFFF)
+        # exp(-t) >= 1 - t for the ratio of the density to that at the edge, of which the strip keeps all but 6e-5.
+        rough = np.float64(np.int64(word & np.uint64(2047)))
+        sure = rough + 1.2 <= 2048.0 - (2048.0 * _UNIT * _UNIT) * (over * (edge + 0.5 * over))
+        x = mean + math.copysign(edge + over, place) * unit
+        settled = sure & (size < _LAST) & (x >= low) & (x <= high)
+        xi[chain] = x if settled else np.nan
+        missing += 1 - np.int64(settled)
+    return missing
 
 
 @kernel
-def _upper_places(c, inverse, root, end, out):
-    """Places at or a little above those of the upper end."""
-    for chain in range(c.size):
-        z = (end - c[chain] * inverse) * root
-        cell = np.int32(min(abs(z) * _CELLS, _FARTHEST))
-        place = _PLACE[np.uint32(cell + np.int32(z >= 0.0))]
-        out[chain] = math.copysign(place, z)
-
-
-@kernel
-def _words(keys, number, words):
-    """The first random words of a step, for many chains at once."""
-    for chain in range(words.size):
-        words[chain] = mix(keys[0, chain] + keys[1, chain] * number)
-
-
-@kernel
-def _settle(words, low, high, z):
-    """Proposals between two places, where they are accepted without a look at the density; NaN elsewhere."""
-    for chain in range(words.size):
-        s = low[chain] + _uniform(words[chain]) * (high[chain] - low[chain])
-        size = abs(s)
-        k = np.uint32(min(np.int32(size), np.int32(_LAST)))
-        x = _X[k]
-        width = _X[k + np.uint32(1)] - x
-        over = (size - np.float64(np.int32(k))) * width
-        # exp(-t) >= 1 - t for the ratio of the density to that at the edge of the strip.
-        rough = np.float64(np.int32(words[chain] & np.uint64(2047)))
-        sure = rough + 1.001 <= 2048.0 * (1.0 - over * (x + 0.5 * over))
-        z[chain] = math.copysign(x + over, s) if sure else np.nan
-
-
-@kernel
-def _redraw(mean, root, low, high, from_place, to_place, key, gamma, step):
+def _redraw(mean, root, low, high, key, gamma, step):
     """One draw from N(mean, 1 / root^2) on [low, high]: from strips between two places that hold the interval."""
+    first, last = lower_place((low - mean) * root), upper_place((high - mean) * root)
     base = key + gamma * (np.uint64(step) << np.uint64(WORDS))
     x = mean
     for attempt in range(_ATTEMPTS):
         w = base + gamma * np.uint64(4 * attempt)
         word = mix(w)
-        s = from_place + _uniform(word) * (to_place - from_place)
-        size = abs(s)
-        k = min(np.int64(size), _LAST)
-        if k < _LAST:
-            z = _X[k] + (size - k) * (_X[k + 1] - _X[k])
+        place = first + _uniform(word) * (last - first)
+        size = abs(place)
+        if size < _LAST:
+            strip = _STRIP[np.int64(size)]
+            width = np.float64(strip & 0xFFFFFFFF) * _UNIT
+            z = np.float64(strip >> 32) * _UNIT + (size - np.float64(np.int64(size))) * width
             # Eleven bits are left of the word; with the next one they decide.
             v = (np.float64(word & np.uint64(2047)) + _uniform(mix(w + gamma))) * 4.8828125e-4
-            accepted = v < math.exp(-0.5 * (z - _X[k]) * (z + _X[k]))
+            accepted = v * _AREA < math.exp(-0.5 * z * z) * width
         else:
             over = -math.log(_fine(mix(w + gamma), mix(w + gamma * np.uint64(2)))) / _EDGE
             z = _EDGE + over
             accepted = _uniform(mix(w + gamma * np.uint64(3))) < math.exp(-0.5 * over * over)
-        x = mean + math.copysign(z, s) / root
+        x = mean + math.copysign(z, place) / root
         if accepted and low <= x <= high:
             break
     return min(max(x, low), high)
 
 
 @kernel
-def _move(c, inverse, deviation, z, xi):
-    for chain in range(c.size):
-        xi[chain] = c[chain] * inverse + z[chain] * deviation
-
-
-@kernel
-def _all_inside(x, low, high):
-    """Whether all numbers are in the interval; NaN is not."""
-    outside = 0
-    for k in range(x.size):
-        outside += 1 - np.int64((x[k] >= low) & (x[k] <= high))
-    return outside == 0
-
-
-@kernel
-def _draw_alone(m, c, low, high, from_place, to_place, key, gamma, step):
+def _draw_alone(m, c, low, high, key, gamma, step):
     """One draw, of which the first attempt at once has settled nothing; from tangents in tails and narrow intervals."""
     mean, root = c * (1.0 / m), math.sqrt(m)
     a, b = (low - mean) * root, (high - mean) * root
     if a >= _EDGE or b <= -_EDGE or (high - low) * root < _WIDE:
         return draw_site(m, c, 0.0, 0.0, low, high, key, gamma, step)
-    return _redraw(mean, root, low, high, from_place, to_place, key, gamma, step)
+    return _redraw(mean, root, low, high, key, gamma, step)
 
 
 @kernel
-def draw_normals(m, low, high, keys, step, c, words, room, xi):
+def draw_normals(m, low, high, keys, step, c, xi):
     """One draw for each of many chains from exp(-m x^2/2 + c x) on [low, high].
 
     The first attempt is made for all chains at once; the few that it does not settle are drawn by themselves.
     """
-    inverse, root = 1.0 / m, math.sqrt(m)
-    from_place, to_place = room[0], room[1]
-    if (high - low) * root < _WIDE:
+    missing = c.size
+    if (high - low) * math.sqrt(m) < _WIDE:
         xi[:] = np.nan
     else:
-        from_place[:] = -(_LAST + _TAIL)
-        to_place[:] = _LAST + _TAIL
-        if low > -np.inf:
-            _lower_places(c, inverse, root, low, from_place)
-        if high < np.inf:
-            _upper_places(c, inverse, root, high, to_place)
-        _words(keys, np.uint64(step) << np.uint64(WORDS), words)
-        _settle(words, from_place, to_place, room[2])
-        _move(c, inverse, 1.0 / root, room[2], xi)
-    for first in range(0, c.size, _BLOCK):
-        last = min(first + _BLOCK, c.size)
-        if _all_inside(xi[first:last], low, high):
-            continue
-        for chain in range(first, last):
-            if not low <= xi[chain] <= high:
-                xi[chain] = _draw_alone(
-                    m, c[chain], low, high, from_place[chain], to_place[chain], keys[0, chain], keys[1, chain], step
-                )
+        missing = _attempt(m, low, high, keys, np.uint64(step) << np.uint64(WORDS), c, xi)
+    chain = 0
+    while missing > 0:
+        if not low <= xi[chain] <= high:
+            xi[chain] = _draw_alone(m, c[chain], low, high, keys[0, chain], keys[1, chain], step)
+            missing -= 1
+        chain += 1
 
 
 @kernel
@@ -380,22 +367,36 @@ def draw_value(m, c, first, last, values, key, gamma, step):
 
 
 @kernel
+def _linear_terms(own, near, Q, x, c):
+    """linear_i - sum_j Q_ij x_j of each chain, one term after the other; four at a time, to read and write c seldom."""
+    for chain in range(c.size):
+        c[chain] = own
+    e = 0
+    while e + 4 <= near.size:
+        q0, q1, q2, q3 = Q[e], Q[e + 1], Q[e + 2], Q[e + 3]
+        x0, x1, x2, x3 = x[near[e]], x[near[e + 1]], x[near[e + 2]], x[near[e + 3]]
+        for chain in range(c.size):
+            c[chain] = (((c[chain] - q0 * x0[chain]) - q1 * x1[chain]) - q2 * x2[chain]) - q3 * x3[chain]
+        e += 4
+    while e < near.size:
+        q, other = Q[e], x[near[e]]
+        for chain in range(c.size):
+            c[chain] -= q * other[chain]
+        e += 1
+
+
+@kernel
 def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, exposure, trials,
-    value_start, values, keys, c, words, room, x
+    value_start, values, keys, c, x
 ):  # fmt: skip
-    """Take chains through lists of steps (see `chain`); x is (variables, chains); c, words, room: scratch."""
+    """Take chains through lists of steps (see `chain`); x is (variables, chains); c is scratch."""
     for r in range(repeats):
         for k in range(order.size):
             i = order[k]
             step = base + r * period + number[k]
             m, E, N, low, high = diagonal[i], exposure[i], trials[i], lower[i], upper[i]
-            for chain in range(x.shape[1]):
-                c[chain] = linear[i]
-            for e in range(start[i], start[i + 1]):
-                q, j = Q[e], neighbor[e]
-                for chain in range(x.shape[1]):
-                    c[chain] -= q * x[j, chain]
+            _linear_terms(linear[i], neighbor[start[i] : start[i + 1]], Q[start[i] : start[i + 1]], x, c)
             first, last = value_start[i], value_start[i + 1]
             if first < last:
                 for chain in range(x.shape[1]):
@@ -404,7 +405,7 @@ def field_steps(
                 for chain in range(x.shape[1]):
                     x[i, chain] = draw_site(m, c[chain], E, N, low, high, keys[0, chain], keys[1, chain], step)
             else:
-                draw_normals(m, low, high, keys, step, c, words, room, x[i])
+                draw_normals(m, low, high, keys, step, c, x[i])
 
 
 @kernel

@@ -165,7 +165,7 @@ def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, nor
     """
     spent = 0
     if at[0] == 0:
-        state[0] = state[1] = norms[0] = d.sum()
+        state[0] = state[1] = norms[0] = _sum(d)
     while at[0] < order.size and spent < allowance:
         i = order[order.size - 1 - at[0]]
         x = d[i]
@@ -176,7 +176,16 @@ def suffix_norms(at, allowance, order, begin, end, columns, C_bar, d, state, nor
             state[0] += x * C_bar[e]
         spent += 16 + 4 * (end[i] - begin[i])
         if state[0] < 0.5 * state[1]:
-            state[0] = state[1] = d.sum()
+            state[0] = state[1] = _sum(d)
             spent += d.size
         at[0] += 1
         norms[at[0]] = state[0]
+
+
+@kernel
+def _sum(d):
+    """From the first to the last, whoever runs it: NumPy adds in another order than compiled code."""
+    total = 0.0
+    for i in range(d.size):
+        total += d[i]
+    return total

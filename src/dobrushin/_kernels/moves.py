@@ -22,15 +22,15 @@ def move_steps(order, start, columns, C_bar, candidate, weights, most):
     V = np.inf
     tried, since, s = 0, 0, T - 1
     while since < T and tried < most:
-        rest[:s] = order[:s]
-        rest[s:] = order[s + 1 :]
+        _copy(order[:s], rest[:s])
+        _copy(order[s + 1 :], rest[s:])
         b[0] = 1.0
         for t in range(T - 1):
-            b[t + 1] = b[t]
+            _copy(b[t], b[t + 1])
             b[t + 1, rest[t]] = _row(rest[t], start, columns, C_bar, b[t])
-        d[T - 1] = weights
+        _copy(weights, d[T - 1])
         for t in range(T - 2, -1, -1):
-            d[t] = d[t + 1]
+            _copy(d[t + 1], d[t])
             i = rest[t]
             x = d[t, i]
             d[t, i] = 0.0
@@ -50,13 +50,20 @@ def move_steps(order, start, columns, C_bar, candidate, weights, most):
         if without - best < V * (1.0 - 1e-12):
             since = 0 if np.inf > V else 1
             V = without - best
-            order[:where] = rest[:where]
+            _copy(rest[:where], order[:where])
             order[where] = what
-            order[where + 1 :] = rest[where:]
+            _copy(rest[where:], order[where + 1 :])
         else:
             since += 1
         s = s - 1 if s > 0 else T - 1
     return V
+
+
+@kernel
+def _copy(source, target):
+    """As an assignment of arrays this would take seconds to compile, for the words of an error that cannot occur."""
+    for i in range(target.size):
+        target[i] = source[i]
 
 
 @kernel

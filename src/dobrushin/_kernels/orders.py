@@ -12,12 +12,12 @@ FILL, CLIQUE, WEIGHTED_FILL, GIVEN = 0, 1, 2, 3
 
 
 @kernel
-def greedy_order(start, indices, weights, logs, rule, given, seed, most, work_limit):
+def greedy_order(start, indices, weights, sizes, rule, given, seed, most, work_limit):
     """An order by a rule, ties broken at random (by `given` where the seed is 0).
 
-    Returns the order, the number of entries of all cliques together, that of the largest one (in bits), and the work
-    done. It stops with an infinite number of entries where more than `most` or more work would be needed. `weights` are
-    whole numbers in proportion to `logs`, the logarithms to base 2 of the numbers of states.
+    Returns the order, the number of entries of all cliques together, that of the largest one, and the work done. It
+    stops with an infinite number of entries where more than `most` or more work would be needed. `sizes` are numbers of
+    states, and `weights` whole numbers in proportion to their logarithms.
     """
     n = len(start) - 1
     words = (n + 63) // 64
@@ -41,11 +41,11 @@ def greedy_order(start, indices, weights, logs, rule, given, seed, most, work_li
         order[step] = v
         gone[v] = True
         degree = _members(near[v], ring)
-        bits = logs[v]
+        entries = sizes[v]
         for k in range(degree):
-            bits += logs[ring[k]]
-        total += 2.0**bits
-        largest = max(largest, bits)
+            entries *= sizes[ring[k]]
+        total += entries
+        largest = max(largest, entries)
         work += n // 8
         if total > most or work > work_limit:
             return order, np.inf, largest, work

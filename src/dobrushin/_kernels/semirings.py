@@ -21,7 +21,8 @@ def _begin(axes, begin, start, digit, base):
     for a in range(len(axes) - 1, -1, -1):
         digit[a] = rest % axes[a, _LENGTH]
         rest //= axes[a, _LENGTH]
-    base[:-1] = start
+    for k in range(len(start)):
+        base[k] = start[k]
     base[-1] = 0
     for a in range(len(axes)):
         base[-1] += digit[a] * axes[a, _MADE]

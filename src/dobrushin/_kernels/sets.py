@@ -56,8 +56,9 @@ def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, key
             counter += ONE
             if left == ZERO:
                 break
-        x[i] = low
-        x[n + i] = high
+        for w in range(W):  # as an assignment of arrays it would take seconds to compile
+            x[i, w] = low[w]
+            x[n + i, w] = high[w]
 
 
 @kernel

@@ -4,8 +4,10 @@ Only additions and multiplications of non-negative numbers, so that the rounding
 Both loops can stop and go on: see `dobrushin._shared.pieces`.
 """
 
-from dobrushin._shared.compile import kernel
+from dobrushin._shared.compile import inlined, kernel, prefetch
 
+# Steps ahead at which what a step needs is fetched: its row's place and limits, the row, and the bounds.
+FAR, NEAR, NEXT = 24, 16, 8
 FLOOR = 2.0**-1000
 
 
@@ -16,6 +18,17 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
     done = at[0]
     place = (first + done) % order.size
     while done < steps and spent < allowance:
+        if place + FAR < order.size:
+            i = order[place + FAR]
+            prefetch(start, i)
+            prefetch(cap, i)
+            prefetch(error, i)
+            e = start[order[place + NEAR]]
+            prefetch(columns, e)
+            prefetch(C_bar, e)
+            i = order[place + NEXT]
+            for e in range(start[i], start[i + 1]):
+                prefetch(b, columns[e])
         i = order[place]
         place += 1
         if place == order.size:
@@ -52,7 +65,7 @@ def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, n
         at[1] = 0
 
 
-@kernel
+@inlined
 def _updated(i, start, columns, C_bar, cap, error, b):
     """min(1, min(cap_i, sum_j C_ij b_j) + error_i).
 

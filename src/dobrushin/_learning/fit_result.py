@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from dobrushin._models import Model
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
+
+if TYPE_CHECKING:
+    import pandas
 
 # Rows that are shown at the beginning and at the end.
 _SHOWN = 3
@@ -52,7 +55,7 @@ class History:
     def __len__(self) -> int:
         return len(self.step_size)
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame, a row for each iteration."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return require("pandas", "formats").DataFrame(columns, index=range(1, len(self) + 1))

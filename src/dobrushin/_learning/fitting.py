@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,35 +14,38 @@ from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import progress_bar, read_time, seed_sequence
+from dobrushin._shared.options import FitFamily, FitMethod, FitScan, Learn, Step
+from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.running import read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
 _FORMAT = "dobrushin fit 2"
 
 
+@watched("reading the data")
 @guard_memory
 def fit(
     model: Any,
     data: Any,
     *,
-    family: str | None = None,
+    family: FitFamily | None = None,
     states: int | None = None,
-    learn: str = "all",
-    method: str = "gibbs",
-    scan: str = "certified",
+    learn: Learn = "all",
+    method: FitMethod = "gibbs",
+    scan: FitScan = "certified",
     tolerance: float = 0.02,
     steps: int | None = None,
     chains: int = 1000,
     persistent: bool = False,
     iterations: int = 100,
-    step: float | str | Callable[[int], float] = "auto",
+    step: float | Step | Callable[[int], float] = "auto",
     ridge: float = 0.0,
     box: Any = None,
     initial: Any = None,
     stop: float | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
     time: float | None = None,
@@ -51,7 +54,7 @@ def fit(
 
     Parameters
     ----------
-    model : Ising, Potts, PairwiseMRF or list of edges
+    model : Ising, Potts, PairwiseMRF, what stands for one (see `estimate`), or list of edges
         Which variables are joined by edges, and where to start: at the model's parameters, or at 0 on a list of edges
         (pairs of column numbers or names).
     data : array of shape (observations, variables), or pandas DataFrame
@@ -93,8 +96,8 @@ def fit(
         Stop when no coordinate of the gradient is larger. The noise of a coordinate is about 1 / sqrt(chains). Default:
         no such stop; 1e-6 for exact gradients.
     seed : int, SeedSequence or None
-    progress : bool
-        Show a bar when attached to a terminal.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the fit here every few seconds, and go on from it if it exists. The result is that of a fit
         that never stopped. A fit that is done goes on if `iterations` is raised.
@@ -135,8 +138,9 @@ def fit(
     >>> bool(found.bias_bound <= 0.02), float(found.parameters.mean().round(1))
     (True, 0.1...)
     """
-    check.choice(method, ("gibbs", "exact"), "fit", "method")
-    check.choice(scan, ("certified", "systematic", "uniform"), "fit", "scan")
+    check.choice(method, get_args(FitMethod), "fit", "method")
+    check.choice(scan, get_args(FitScan), "fit", "scan")
+    del progress  # `watched` reads it
     chains = check.count(chains, "fit", "chains")
     iterations = check.count(iterations, "fit", "iterations")
     if callback is not None and not callable(callback):
@@ -155,5 +159,5 @@ def fit(
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
         parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
-    with progress_bar(bool(progress), iterations, "fitting") as report:
+    with bar(iterations, "fitting", "steps") as report:
         return ascent.run(iterations, saved, report, callback, deadline)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
+from dobrushin._models.sources import as_model, read_source
 from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
+from dobrushin._shared.options import Learn, Step
 from dobrushin._shared.running import kept_seed
 from dobrushin.errors import ArgumentError
 
@@ -93,7 +96,8 @@ def read_problem(
     source: Any, data: Any, family: str | None, states: int | None, learn: str
 ) -> tuple[Structure, NDArray[np.int64]]:
     """The structure, and observations of shape (rows, variables) in the order of its labels."""
-    check.choice(learn, ("all", "edges", "unaries"), "fit", "learn")
+    check.choice(learn, get_args(Learn), "fit", "learn")
+    source = as_model(source, "fit") if isinstance(source, str | os.PathLike) else read_source(source)
     names = list(data.columns) if hasattr(data, "columns") else None
     array = check.real_array(_number_states(data, source), "fit", "data")
     if array.ndim != 2 or not len(array):
@@ -229,7 +233,7 @@ def _check_states(data: NDArray[np.float64], structure: Structure) -> None:
 def read_settings(count: int, step: Any, ridge: Any, box: Any) -> Settings:
     """The options of the ascent."""
     if isinstance(step, str):
-        check.choice(step, ("auto",), "fit", "step")
+        check.choice(step, get_args(Step), "fit", "step")
         size = None
     elif callable(step):
         size = step

@@ -72,9 +72,13 @@ class Form(ABC):
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The digit that each of some variables likes best by its own potentials alone."""
 
+    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of states of some variables; forms that need not look at the others say so."""
+        return self.cardinalities[positions]
+
     def states_of(self, i: int) -> range:
         """The states of a variable as people see them."""
-        return range(-1, 2, 2) if self.spins else range(int(self.cardinalities[i]))
+        return range(-1, 2, 2) if self.spins else range(int(self.sizes_at(np.array([i]))[0]))
 
     # -- wider forms -----------------------------------------------------------------------
 

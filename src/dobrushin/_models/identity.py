@@ -49,12 +49,9 @@ def fingerprint_of(model: Model) -> str:
 def describe(model: Model) -> list[tuple[str, str]]:
     """What people want to know of a model at first: its variables, their states, and its name."""
     labels = ", ".join(str(label) for label, _ in zip(model.labels, range(5), strict=False))
-    sizes = (int(model.cardinalities.min()), int(model.cardinalities.max()))
-    states = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
-    called = ", ".join(map(str, model._called(0)[:8])) + (", ..." if len(model._called(0)) > 8 else "")
     facts = [
         ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else "")),
-        ("states", f"{states}; those of {model.labels[0]}: {called}"),
+        model._describe_states(),
     ]
     if model.is_whole:
         facts += [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]

@@ -171,6 +171,9 @@ class SpinPairs(Form):
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, 2, dtype=np.int64)
 
+    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(positions), 2, dtype=np.int64)
+
     @property
     def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.couplings.indptr, self.couplings.indices

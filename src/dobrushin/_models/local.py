@@ -24,7 +24,7 @@ from dobrushin._models.near import Numbering, Part, Region, region_of
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, is_among, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Larger parts are not worth their memory.
@@ -99,27 +99,31 @@ class LocalModel(Model, ABC):
         -------
         Part
         """
-        border = inside = np.unique(centres)
-        inner = border[:0]
-        room = (_ROOM + _ROOM_PER_CENTRE * len(inside)) * radius**2 // 64
+        border = np.unique(centres)
+        layers, inner, before, size = [border], [], border[:0], len(border)
+        room = (_ROOM + _ROOM_PER_CENTRE * size) * radius**2 // 64
         for layer in range(radius):
             degrees = self.degrees_of(border)
-            is_cut = bool(layer and len(inside) + degrees.sum() > room)
+            is_cut = bool(layer and size + degrees.sum() > room)
             if is_cut:
                 # Those with the fewest neighbours first: a hub would fill the room alone.
                 order = np.argsort(degrees, kind="stable")
-                few = np.sort(order[np.cumsum(degrees[order]) <= room - len(inside)])
+                few = np.sort(order[np.cumsum(degrees[order]) <= room - size])
                 border, degrees = border[few], degrees[few]
             if not len(border):
                 break
             _require_room(int(degrees.max()))  # before so many are read
-            inner = np.union1d(inner, border)
-            inside = np.union1d(inside, self.neighbors_of(border))
-            _require_room(len(inside))
+            inner.append(border)
+            # A neighbour of a layer is in it, in the one before or in the next.
+            found = distinct(self.neighbors_of(border), self.n_variables)
+            found = found[~(is_among(found, layers[-1]) | is_among(found, before))]
+            before, border, size = layers[-1], found, size + len(found)
+            layers.append(found)
+            _require_room(size)
             if is_cut:
                 break
-            border = np.setdiff1d(inside, inner, assume_unique=True)
-        is_inner = np.isin(inside, inner, assume_unique=True)
+        inside = np.unique(np.concatenate(layers))
+        is_inner = is_among(inside, np.unique(np.concatenate(inner)))
         form = self._part_form(inside, is_inner)
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
         return Part(model, is_inner, Numbering(self.n_variables, inside))
@@ -213,21 +217,24 @@ class LocalPairs(LocalModel):
         row = np.repeat(own, np.diff(rows.start))
         place = np.minimum(np.searchsorted(inside, rows.columns), len(inside) - 1)
         self.check_couplings(inside[row], rows)
-        # Rows of variables that are not inner are empty.
-        start = prefix_sums(Numbering(len(inside), own).spread(np.diff(rows.start), 0))
-        matrix = sparse.csr_array((rows.values, place, start), shape=(len(inside),) * 2)
-        matrix.sort_indices()
-        self._check_symmetric(matrix, inside, inner)
-        outer = ~inner[place]
-        mirror = sparse.coo_array((rows.values[outer], (place[outer], row[outer])), matrix.shape)
-        whole = sparse.csr_array(matrix + mirror)
-        whole.eliminate_zeros()
-        whole.sort_indices()
-        values = self.potentials_of(inside)
-        return SpinPairs(whole, values) if self.n_states is None else LabelPairs(whole, self.n_states, values)
+        n, outer = len(inside), ~inner[place]
+        if not _is_symmetric(row, place, rows.values, outer, n):
+            # Rows of variables that are not inner are empty.
+            start = prefix_sums(Numbering(n, own).spread(np.diff(rows.start), 0))
+            self._refuse_asymmetric(sparse.csr_array((rows.values, place, start), shape=(n, n)), inside, inner)
+        # What couples an outer variable to inner ones is known from these.
+        place, row = np.concatenate([place, row[outer]]), np.concatenate([row, place[outer]])
+        values = np.concatenate([rows.values, rows.values[outer]])
+        order = np.argsort(row * n + place)
+        order = order[values[order] != 0]
+        indptr = prefix_sums(np.bincount(row[order], minlength=n)).astype(np.int32)
+        whole = sparse.csr_array((values[order], place[order].astype(np.int32), indptr), shape=(n, n))
+        potentials = self.potentials_of(inside)
+        return SpinPairs(whole, potentials) if self.n_states is None else LabelPairs(whole, self.n_states, potentials)
 
-    def _check_symmetric(self, matrix: Any, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
-        """Both ends of an edge must be told the same, where both were asked."""
+    def _refuse_asymmetric(self, matrix: Any, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
+        """Name the edge whose ends were not told the same, where both were asked."""
+        matrix.sort_indices()
         row = np.repeat(np.arange(len(inside)), np.diff(matrix.indptr))
         double = (matrix.indices[1:] == matrix.indices[:-1]) & (row[1:] == row[:-1])
         if double.any():
@@ -244,6 +251,19 @@ class LocalPairs(LocalModel):
             there = float(known[j, i])
             requirement = f"the same from both ends of an edge ({there!r} from the other one)"
             raise self._fault("coupling", requirement, float(known[i, j]), f"edge {edge}")
+
+
+def _is_symmetric(
+    row: NDArray[np.int64], column: NDArray[np.int64], values: NDArray[np.float64], outer: NDArray[np.bool_], n: int
+) -> bool:
+    """Whether every entry is there once, and those between inner variables are the same from both ends."""
+    forth = row * n + column
+    if (np.diff(np.sort(forth)) == 0).any():
+        return False
+    both = ~outer & (values != 0)
+    forth, back, values = forth[both], column[both] * n + row[both], values[both]
+    first, second = np.argsort(forth), np.argsort(back)
+    return np.array_equal(forth[first], back[second]) and np.array_equal(values[first], values[second])
 
 
 def _require_room(size: int) -> None:
@@ -380,7 +400,7 @@ class LocalForm(LocalModel):
         return self._whole.spins
 
     def _states_at(self, i: int) -> range:
-        return range(-1, 2, 2) if self._whole.spins else range(int(self._whole.cardinalities[i]))
+        return self._whole.states_of(i)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:

@@ -291,6 +291,8 @@ class Model:
 
     is_whole: bool = True  # whether the model is made as a whole
 
+    is_discrete: bool = True  # whether its variables have states that are counted
+
     first_radius: int = 8  # how far to look around targets at first, in edges
 
     @property
@@ -377,6 +379,13 @@ class Model:
     def __repr__(self) -> str:
         counts = {"n_variables": self.n_variables, **self._form.counts}
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
+
+    def _describe_states(self) -> tuple[str, str]:
+        """What variables can be, in a word and a line."""
+        least, most = int(self.cardinalities.min()), int(self.cardinalities.max())
+        called = ", ".join(map(str, self._called(0)[:8])) + (", ..." if len(self._called(0)) > 8 else "")
+        count = f"{least}" if least == most else f"{least} to {most}"
+        return "states", f"{count}; those of {self.labels[0]}: {called}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -173,6 +173,9 @@ class LabelPairs(Form):
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, self.states, dtype=np.int64)
 
+    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(positions), self.states, dtype=np.int64)
+
     @property
     def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.couplings.indptr, self.couplings.indices

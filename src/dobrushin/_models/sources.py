@@ -9,14 +9,17 @@ from __future__ import annotations
 import importlib
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from dobrushin._models.model import Model
+from dobrushin._shared.families import reads_sources
+from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
-_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum or networkx"
+_REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml"
 # Files that were read last, by what they were then.
 _MOST_FILES = 8
 _files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
@@ -44,23 +47,41 @@ SOURCES = {
         Source("pgmpy", "dobrushin.adapters.pgmpy", "from_pgmpy"),
         Source("pyagrum", "dobrushin.adapters.pyagrum", "from_pyagrum"),
         Source("networkx", "dobrushin.adapters.networkx", "from_networkx"),
+        Source("pymc", "dobrushin.adapters.pymc", "read"),
+        Source("thrml", "dobrushin.adapters.thrml", "read"),
     )
 }
 
 
 def as_model(value: Any, function: str, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
     """A model itself, or the one that a path or an object of another library stands for."""
+    value = read_source(value)
+    if isinstance(value, Model):
+        return value
+    if isinstance(value, str | os.PathLike):
+        requirement += f" (there is no such file{_nearest_file(value)})"
+    raise ArgumentError(function, argument, requirement, value)
+
+
+def _nearest_file(path: Any) -> str:
+    """A file beside it that is called almost so."""
+    folder, name = os.path.split(os.fsdecode(path))
+    close = []
+    with suppress(OSError):
+        close = nearest(name, os.listdir(folder or "."), 1)
+    return f"; the nearest is {close[0]!r}" if close else ""
+
+
+@reads_sources
+def read_source(value: Any) -> Any:
+    """The model that a path or an object of another library stands for; anything else as it is."""
     if isinstance(value, Model):
         return value
     if isinstance(value, str | os.PathLike):
         path = os.fsdecode(value)
-        if not os.path.exists(path):
-            raise ArgumentError(function, argument, f"{requirement} (there is no such file)", value)
-        return _read_path(path)
+        return _read_path(path) if os.path.exists(path) else value
     source = source_of(value)
-    if source is None:
-        raise ArgumentError(function, argument, requirement, value)
-    return source.read(value)
+    return value if source is None else source.read(value)
 
 
 def source_of(value: object) -> Source | None:

@@ -131,6 +131,9 @@ class SpinTerms(DivisibleForm):
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, 2, dtype=np.int64)
 
+    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.full(len(positions), 2, dtype=np.int64)
+
     @cached_property
     def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
         return adjacency(self.scope_start, self.scope, self.n_variables)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.text import nearest
+from dobrushin._shared.arrays import without_repeats
+from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class StateNames(NamedTuple):
     """Names of states by position, in the order of the states; the same for all variables, or each variable's own."""
 
     common: Names | None = None
-    own: tuple[Names | None, ...] = ()  # None where a variable has no names
+    own: Sequence[Names | None] = ()  # None where a variable has no names
 
     def at(self, i: int) -> Names | None:
         """Names of the states of one variable; None if it has none."""
@@ -36,6 +37,14 @@ class StateNames(NamedTuple):
         if self.common is not None:
             return self
         return StateNames(own=tuple(self.own[i] for i in positions.tolist()))
+
+
+def call_states(states: NDArray[Any], names: Names | None, spins: bool) -> NDArray[Any]:
+    """States of one variable as people call them: by their names, if there are some."""
+    if names is None:
+        return states
+    digits = states.astype(np.int64)
+    return np.array([*names, None], dtype=object)[:-1][(digits + 1) // 2 if spins else digits]
 
 
 class NamesByLabel(Mapping[Hashable, Names]):
@@ -75,19 +84,19 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
             return None
         known = check.positions(list(value), model.labels, model._lookup, function, "state_names")
         for i, (label, names) in zip(known.tolist(), value.items(), strict=True):
-            own[i] = _read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
+            own[i] = read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
         return StateNames(own=tuple(own))
     if not check.is_several(value):
         raise ArgumentError(function, "state_names", _KINDS, value)
     items = list(value)
     if items and all(item is None or isinstance(item, list | tuple) for item in items):
         return _read_list(items, model, function)
-    sizes = model.cardinalities
+    sizes = without_repeats(model.cardinalities)
     if (other := sizes != len(items)).any():
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
         raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} names", where=where)
-    return StateNames(common=_read_names(items, len(items), function, ""))
+    return StateNames(common=read_names(items, len(items), function, ""))
 
 
 def _read_list(items: list[Any], model: Model, function: str) -> StateNames | None:
@@ -96,14 +105,15 @@ def _read_list(items: list[Any], model: Model, function: str) -> StateNames | No
         raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} entries")
     sizes = model.cardinalities.tolist()
     own = tuple(
-        None if names is None else _read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
+        None if names is None else read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
     )
     if all(names is None for names in own):
         return None
     return StateNames(common=own[0]) if len(set(own)) == 1 else StateNames(own=own)
 
 
-def _read_names(value: Any, size: int, function: str, where: str) -> Names:
+def read_names(value: Any, size: int, function: str, where: str = "") -> Names:
+    """Names of the states of a variable, or of all of them."""
     if not check.is_several(value):
         raise ArgumentError(function, "state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)
@@ -172,6 +182,5 @@ def expected_states(model: Model, i: int, value: Any) -> str:
     else:
         shown = nearest(value, names) or list(names[:_MOST_LISTED])
         listed = ", ".join(map(repr, shown)) + ", ..."
-    close = nearest(value, names) if names is not None and len(names) <= _MOST_LISTED else []
-    hint = f" (the nearest is {close[0]!r})" if close else ""
-    return f"one of the states {listed} of {model.labels[i]!r}{hint}"
+    close = hint(value, names) if names is not None and len(names) <= _MOST_LISTED else ""
+    return f"one of the states {listed} of {model.labels[i]!r}{close}"

@@ -19,7 +19,9 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Guide, Rounds
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
@@ -27,6 +29,7 @@ _CONVERGED = 1e-6
 _MOST_ROUNDS = 1000
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def optimize(
@@ -35,8 +38,8 @@ def optimize(
     targets: Any = None,
     weights: Any = None,
     tolerance: float | None = None,
-    rounds: int | str = 1,
-    guide: str | None = "auto",
+    rounds: int | Rounds = 1,
+    guide: Guide | None = "auto",
 ) -> ScanResult:
     """Improve a scan for the variables that matter: DoGS, coordinate descent on the Dobrushin variation.
 
@@ -83,13 +86,10 @@ def optimize(
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
 
-    def improve(chooser: Influence) -> ScanResult:
-        order = _improve(chooser, current, objective, d, goal, most)
-        return ScanResult(order, evaluate(source, order, objective))
-
-    best = improve(source)
+    best = _improve(source, current, objective, d, goal, most)
     if (chooser := guide_of(source, best.variation, guide, "optimize")) is not None:
-        best = improve(chooser)
+        scan = _improve(chooser, current, objective, d, goal, most).scan
+        best = ScanResult(scan, evaluate(source, scan, objective))
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
     return best
@@ -97,19 +97,19 @@ def optimize(
 
 def _improve(
     chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int
-) -> Scan:
+) -> ScanResult:
     """The best scan of so many rounds, by the influence that chooses."""
-    best, value = scan, evaluate(chooser, scan, objective).value
+    best = ScanResult(scan, evaluate(chooser, scan, objective))
     descend = descent_on(chooser.matrix)
     before = np.inf
     for _ in range(most):
-        if value <= goal:
+        if best.variation.value <= goal:
             break
         # The goal is for the certificate, which is rounded up: aim a little lower.
         scan, linear = descend(scan, d, goal * (1 - 1e-9))
-        candidate = evaluate(chooser, scan, objective).value
-        if candidate < value:
-            best, value = scan, candidate
+        candidate = evaluate(chooser, scan, objective)
+        if candidate.value < best.variation.value:
+            best = ScanResult(scan, candidate)
         if not linear < before * (1 - _CONVERGED):
             break
         before = linear
@@ -121,6 +121,9 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
     transpose = sparse.csr_array(matrix.T)
     rows = tuple(frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
     columns = tuple(frozen(part) for part in (transpose.indptr, transpose.indices, transpose.data))
+    is_mutual = all(np.array_equal(*parts) for parts in zip(rows[:2], columns[:2], strict=True))
+    if is_mutual:  # once in the caches instead of twice
+        columns = (*rows[:2], columns[2])
     allowed = np.ones(matrix.shape[0], dtype=np.bool_) if candidate is None else candidate
 
     def descend(scan: Scan, d: NDArray[np.float64], tolerance: float) -> tuple[Scan, float]:
@@ -132,7 +135,8 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
         tree = descent.tree(len(d))
         in_pieces(descent.bounds_through, len(order), order, *rows, variable, old)
         in_pieces(descent.gains, len(d), *rows, allowed, variable, *tree, V)
-        in_pieces(descent.dogs, len(order), order, *rows, *columns, allowed, tolerance, old, variable, *tree, V)
+        known = (*rows, *columns, is_mutual, allowed)
+        in_pieces(descent.dogs, len(order), order, *known, tolerance, old, variable, *tree, V)
         return Scan(order), float(V[0])
 
     return descend
@@ -163,16 +167,16 @@ def _replace_steps(
 
     The vectors b_t are not all kept but recomputed from every so many-th: sqrt(T) vectors at a time.
     """
-    every = int(np.ceil(np.sqrt(len(steps))))
+    every, at_once = int(np.ceil(np.sqrt(len(steps)))), 4.0 * len(d) + 2.0 * len(rows[2])
     marks, b = np.empty((len(steps) // every + 1, len(d))), np.ones(len(d))
-    in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks)
+    in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks, at_once=at_once)
     chosen, V = steps.copy(), np.array([np.cumsum(d * b)[-1], 0.0])
     for k in range((len(steps) - 1) // every, -1, -1):
         span = slice(k * every, min((k + 1) * every, len(steps)))
         block = steps[span]
-        before = np.empty((len(block), len(d)))
-        in_pieces(descent.steps_through, len(block), block, vectors, *rows, 1, marks[k].copy(), before)
-        in_pieces(descent.replace_steps, len(block), block, vectors, *rows, tolerance, before, d, V, chosen[span])
+        before, shared = np.empty((len(block), len(d))), (block, vectors, *rows)
+        in_pieces(descent.steps_through, len(block), *shared, 1, marks[k].copy(), before, at_once=at_once)
+        in_pieces(descent.replace_steps, len(block), *shared, tolerance, before, d, V, chosen[span], at_once=at_once)
         if V[1] > 0.0:
             return chosen, span.start + int(V[1]), float(V[0])
     return chosen, 0, float(V[0])

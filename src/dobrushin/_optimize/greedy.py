@@ -20,14 +20,17 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def greedy_scan(
-    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: str | None = "auto"
+    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: Guide | None = "auto"
 ) -> ScanResult:
     """Build a scan of a given length without an input scan, forwards and backwards, and return the better one.
 
@@ -164,16 +167,19 @@ class BackwardGreedy:
 
         `LateError` where planning has no time for it: what there is by then stays.
         """
+        code, allowance = pieces.first_piece(greedy.extend)
         while True:
             room = min(limit, len(self._order))
-            status = greedy.extend(
-                pieces.PIECE, tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row,
+            status = code(
+                allowance, tolerance, room, self._begin, self._end, self._columns, self._values, self.has_row,
                 self.ids, self._d, self._heap, self._place, self._order, self._norms, self._state, self._counters,
             )  # fmt: skip
             if status == greedy.DONE:
                 return True
             if status == greedy.PAUSED:
-                pieces.charge_piece("the search for a scan")
+                if code is greedy.extend:
+                    pieces.charge_piece("the search for a scan")
+                code, allowance = greedy.extend, pieces.PIECE
             elif status == greedy.NEED_ROW:
                 # All variables met so far: the scan will soon come to most of them.
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))

@@ -6,7 +6,7 @@ scaled to a radius below 1, still says where a scan should spend its steps. It c
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
 from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
+from dobrushin._shared.options import Guide
 from dobrushin._variation import Variation
 
 # The spectral radius to scale to; see benchmarks/guides.py for what others give.
@@ -34,7 +35,7 @@ def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) 
     """
     if guide is None:
         return None
-    check.choice(guide, ("auto",), function, "guide")
+    check.choice(guide, get_args(Guide), function, "guide")
     objective = bound._objective
     if bound.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
         return None

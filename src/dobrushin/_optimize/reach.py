@@ -12,6 +12,7 @@ from dobrushin._influence import RowSource
 from dobrushin._kernels import greedy
 from dobrushin._optimize.greedy import BackwardGreedy, enlarge
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.compile import code_for
 from dobrushin._variation import Objective
 
 # Paths whose products differ by less than this tell nothing apart: rounding alone can do it.
@@ -77,7 +78,9 @@ class Reach(BackwardGreedy):
 
     def _take(self, size: int, strength: float, most: int) -> None:
         while True:
-            status = greedy.reach(
+            # It only goes through rows that are there.
+            code = code_for(greedy.reach, 16 * (self._entries + self.size))
+            status = code(
                 size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
                 self._d, self._heap, self._place, self._order, self._strength, self._counters,
             )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.options import Criterion, Guide
 from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -29,6 +31,7 @@ MOST_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
+@watched("choosing a scan")
 @by_family
 @guard_memory
 def shortest_scan(
@@ -37,10 +40,10 @@ def shortest_scan(
     weights: Any = None,
     *,
     tolerance: float,
-    criterion: str = "sum",
+    criterion: Criterion = "sum",
     polish: int = 1,
     max_steps: int | None = None,
-    guide: str | None = "auto",
+    guide: Guide | None = "auto",
 ) -> ScanResult:
     """Find the shortest scan whose certified bound is at most a tolerance.
 
@@ -98,8 +101,8 @@ def shortest_scan(
     objective = read_objective(source, targets, weights, "shortest_scan")
     tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
     if guide is not None:
-        check.choice(guide, ("auto",), "shortest_scan", "guide")
-    check.choice(criterion, ("sum", "max"), "shortest_scan", "criterion")
+        check.choice(guide, get_args(Guide), "shortest_scan", "guide")
+    check.choice(criterion, get_args(Criterion), "shortest_scan", "criterion")
     polish = check.count(polish, "shortest_scan", "polish", 0)
     limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
 

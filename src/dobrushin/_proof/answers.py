@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,8 @@ from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Questi
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
 from dobrushin._proof.archive import Arrays, seed_from, write_archive
-from dobrushin._proof.part_of_model import PartOfModel, names_in_words, positions_of
+from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._proof.words import claim_in_words
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, CertificateError
 
@@ -47,7 +47,7 @@ class Draft:
 
     def __init__(self, model: Model, part: PartOfModel) -> None:
         self.model, self.part = model, part
-        self.arrays, self.drawn = Arrays(), Arrays()
+        self.arrays = Arrays()
         self.questions: list[dict[str, Any]] = []
         self.assumptions: list[str] = []
 
@@ -66,24 +66,19 @@ class Draft:
         first = len(self.questions)
         numbers = self.part.numbers(positions_of(self.model, method_model._labels_at(question.positions))).tolist()
         if isinstance(question, Marginals):
-            self.questions += [{"kind": "marginal", "variables": [v]} for v in numbers]
+            self.questions += [{"kind": "law", "variables": [v]} for v in numbers]
         elif isinstance(question, JointMarginal):
-            self.questions.append({"kind": "joint", "variables": numbers})
+            self.questions.append({"kind": "law", "variables": numbers})
         else:
             self.questions.append(_linear(question, numbers, self.model._spins))
         return list(range(first, len(self.questions)))
 
 
-class Written(NamedTuple):
-    """What a writer says of a part: its plan, which variables it needs, and its outcomes when there are some."""
-
-    plan: dict[str, Any]
-    outcomes: dict[str, Any]
-
+Written = tuple[dict[str, Any], dict[str, Any]]  # the plan of a part, and its outcomes when there are some
 
 # By the name of the method: the variables whose factors matter, by position in its model; and what it writes.
 Inside = Callable[[Method], NDArray[np.int64]]
-Writer = Callable[[Draft, Piece, list[int]], Written]
+Writer = Callable[[Draft, Piece, list[int]], list[Written]]
 WRITERS: dict[str, tuple[Inside, Writer]] = {}
 
 
@@ -96,8 +91,8 @@ def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
     """The seed that follows from what is asked and planned."""
     if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(origin)):
         return np.random.SeedSequence(0)
-    plan, _, _ = _compose(origin)
-    return np.random.SeedSequence(seed_from(plan))
+    plan, _, draft = _compose(origin)
+    return np.random.SeedSequence(seed_from(plan, draft.arrays.arrays))
 
 
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
@@ -106,10 +101,10 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     if origin is None or origin.model is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
-    outcomes["seed"], words = seed_entry(estimate.seed, plan)
+    outcomes["seed"], words = seed_entry(estimate.seed, plan, draft.arrays)
     draft.assumptions += words
     claim = _claim(estimate, origin, plan, draft)
-    write_archive(path, plan, outcomes, claim, draft.arrays.arrays | draft.drawn.arrays)
+    write_archive(path, plan, outcomes, claim, draft.arrays.arrays)
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
@@ -165,28 +160,18 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
     kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
     draft = Draft(model, PartOfModel(model, origin.evidence, np.concatenate(inside), kept))
-    parts, outcomes = [], []
+    parts: list[Written] = []
     for piece in pieces:
         asked = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
-        if piece.method is None:
-            written = Written({"method": "nothing", "questions": asked}, {})
-        else:
-            written = _writer(piece.method)[1](draft, piece, asked)
-        parts.append(written.plan)
-        outcomes.append(written.outcomes)
+        if piece.method is not None:
+            parts += _writer(piece.method)[1](draft, piece, asked)
     draft.part.write(draft.arrays)
-    plan = {
-        "model": {"variables": int(model.n_variables), "fingerprint": model.fingerprint or ""},
-        "names": draft.part.names,
-        "spins": bool(model._spins),
-        "evidence": draft.part.evidence,
-        "questions": draft.questions,
-        "tolerance": float(query.tolerance),
-        "confidence": float(query.confidence) if any("confidence" in part for part in parts) else 1.0,
-        "parts": parts,
-        "arrays": draft.arrays.declare(),
+    plan = draft.part.describe(draft.questions) | {
+        "fingerprint": model.fingerprint or "",
+        "confidence": float(query.confidence) if any("confidence" in part for part, _ in parts) else 1.0,
+        "parts": [part for part, _ in parts],
     }
-    return plan, {"parts": outcomes, "arrays": draft.drawn.declare()}, draft
+    return plan, {"parts": [outcome for _, outcome in parts]}, draft
 
 
 def _writer(method: Method) -> tuple[Inside, Writer]:
@@ -223,25 +208,24 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     }
 
 
-def seed_entry(seed: Any, plan: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The seed, and what is to be assumed of it."""
+def seed_entry(seed: Any, plan: dict[str, Any], arrays: Arrays) -> tuple[list[int], list[str]]:
+    """The seed, nothing where it follows from the plan; and what is to be assumed of it."""
     if not any("kernel" in part for part in plan["parts"]):
-        return {"origin": "none", "entropy": "0", "spawn_key": []}, []
+        return [], []
     sequence = seed_sequence(seed, "Estimate.write_proof")
     entropy = sequence.entropy
     if not isinstance(entropy, int) or sequence.pool_size != 4:
         raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
-    if entropy == seed_from(plan) and not spawn_key:
-        words = ["the plan was not chosen by looking at what it gives"]
-        return {"origin": "plan", "entropy": str(entropy), "spawn_key": []}, words
+    if entropy == seed_from(plan, arrays.arrays) and not spawn_key:
+        return [], ["the plan was not chosen by looking at what it gives"]
     key = f" with the key {spawn_key}" if spawn_key else ""
-    words = [f"the seed {entropy}{key} was not chosen by looking at what it gives"]
-    return {"origin": "given", "entropy": str(entropy), "spawn_key": spawn_key}, words
+    return [entropy, *spawn_key], [f"the seed {entropy}{key} was not chosen by looking at what it gives"]
 
 
 def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:
-    lower, upper, words = [], [], []
+    lower: list[list[float]] = []
+    upper: list[list[float]] = []
     for piece in _pieces(origin):
         at = 0
         is_exact = piece.method is not None and piece.method.name == "exact"
@@ -258,11 +242,7 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
                 own = [round_outwards(*end, question) for end in ends]
                 lower.append([low for low, _ in own])
                 upper.append([high for _, high in own])
-    states, shown = draft.part.states, names_in_words(plan["names"], draft.part.positions)
-    for about, low, high in zip(plan["questions"], lower, upper, strict=True):
-        words += _words(about, shown, states, plan["spins"], low, high)
-    words += [f"given {shown[v]} = {2 * digit - 1 if plan['spins'] else digit}" for v, digit in plan["evidence"]]
-    words.append(f"all at once with confidence {plan['confidence']!r}")
+    words = claim_in_words(plan, draft.part.shown, lower, upper, draft.part.states)
     return {"lower": lower, "upper": upper, "words": words, "assumptions": draft.assumptions}
 
 
@@ -279,20 +259,3 @@ def round_outwards(low: float, high: float, room: float, question: Question) -> 
     below = (math.floor((low - room) / unit) - 1) * unit
     above = (math.ceil((high + room) / unit) + 1) * unit
     return max(float(least), float(below)), min(float(most), float(above))
-
-
-def _words(
-    about: dict[str, Any], names: list[str], states: NDArray[np.int64], spins: bool, low: list[float], high: list[float]
-) -> list[str]:
-    variables: list[int] = about["variables"]
-    shown = ", ".join(names[v] for v in variables)
-    if about["kind"] == "linear":
-        formula = f"({about['offset']} + {about['slope']} times the sum) / {about['divisor']}"
-        formula += f" of the states, numbered from 0, of {shown}"
-        return [f"mean of {about['name']!r}: from {low[0]!r} to {high[0]!r}; it is {formula}"]
-    kinds: list[Any] = [range(-1, 2, 2) if spins else range(int(states[v])) for v in variables]
-    joint: list[tuple[Hashable, ...]] = list(product(*kinds))
-    return [
-        f"probability of {shown} = {', '.join(map(str, state))}: from {a!r} to {b!r}"
-        for state, a, b in zip(joint, low, high, strict=True)
-    ]

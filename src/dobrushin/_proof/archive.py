@@ -17,47 +17,45 @@ from dobrushin._shared.files import replace_file
 FORMAT = "dobrushin proof 1"
 # Every file has this date: the same proof is the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
-_KINDS = {"f": "<f8", "i": "<i8"}
+# What is shorter is not compressed.
+_SHORT = 512
 
 
 class Arrays:
-    """Arrays with names of their own, of the plan or of the outcomes."""
+    """Arrays with names of their own; those of the outcomes are called counts."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
+        self._known: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
 
     def add(self, name: str, values: Any) -> str:
         """Keep an array; its name, made different from the others by a number."""
-        array = np.asarray(values)
-        kind = "f" if array.dtype.kind == "f" else "i"
-        array = np.ascontiguousarray(array.astype(_KINDS[kind]))
-        if kind == "i" and array.size and array.min() >= -128 and array.max() < 128:
-            array = array.astype("|i1")
-        elif kind == "i" and array.size and array.min() >= -(2**15) and array.max() < 2**15:
-            array = array.astype("<i2")
-        for known, other in self.arrays.items():
-            if known.startswith(name) and np.array_equal(other, array) and other.dtype == array.dtype:
-                return known
-        own = name if name not in self.arrays else f"{name}{len(self.arrays)}"
-        self.arrays[own] = array
-        return own
-
-    def declare(self) -> dict[str, Any]:
-        """What the document says of them."""
-        return {
-            name: {
-                "kind": array.dtype.str,
-                "shape": list(array.shape),
-                "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
-            }
-            for name, array in self.arrays.items()
-        }
+        array = _small(np.asarray(values))
+        key = (name, array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = name if name not in self.arrays else f"{name}{len(self.arrays)}"
+            self.arrays[self._known[key]] = array
+        return self._known[key]
 
 
-def seed_from(plan: dict[str, Any]) -> int:
-    """The seed that follows from a plan."""
-    text = json.dumps(plan, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+def _small(array: NDArray[Any]) -> NDArray[Any]:
+    """Floats as doubles, whole numbers in one, two or eight bytes."""
+    if array.dtype.kind == "f":
+        return np.ascontiguousarray(array, dtype="<f8")
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    kind = "|i1" if low >= -128 and high < 128 else "<i2" if low >= -(2**15) and high < 2**15 else "<i8"
+    return np.ascontiguousarray(array, dtype=kind)
+
+
+def seed_from(plan: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> int:
+    """The seed that follows from a plan and its arrays."""
+    planned = [name for name in sorted(arrays) if not name.startswith("counts")]
+    texts = [f"{name} {arrays[name].dtype.str} {arrays[name].shape} ".encode() for name in planned]
+    whole = hashlib.sha256(json.dumps(plan, sort_keys=True, separators=(",", ":")).encode())
+    for name, text in zip(planned, texts, strict=True):
+        whole.update(text)
+        whole.update(arrays[name].data)
+    return int.from_bytes(whole.digest()[:16], "big")
 
 
 def write_archive(
@@ -66,12 +64,14 @@ def write_archive(
 ) -> None:  # fmt: skip
     """Replace the file as a whole."""
     document = {"format": FORMAT, "plan": plan, "outcomes": outcomes, "claim": claim}
-    text = json.dumps(document, ensure_ascii=True, allow_nan=False)
+    members = {"proof.json": json.dumps(document, ensure_ascii=True, allow_nan=False).encode()}
+    for name, array in arrays.items():
+        data = io.BytesIO()
+        np.lib.format.write_array(data, array, allow_pickle=False)
+        members[f"{name}.npy"] = data.getvalue()
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr(zipfile.ZipInfo("proof.json", _DATE), text, zipfile.ZIP_DEFLATED)
-        for name, array in arrays.items():
-            data = io.BytesIO()
-            np.lib.format.write_array(data, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _DATE), data.getvalue(), zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            kind = zipfile.ZIP_STORED if len(content) < _SHORT else zipfile.ZIP_DEFLATED
+            archive.writestr(zipfile.ZipInfo(name, _DATE), content, kind, compresslevel=1)
     replace_file(os.fspath(path), buffer.getvalue())

@@ -25,22 +25,27 @@ def _updated(method: Method) -> NDArray[np.int64]:
     return scan.updates(method.query.model.n_variables)
 
 
+def cycle_of(scan: Scan) -> NDArray[np.int64]:
+    """The positions that a scan goes through again and again."""
+    if len(scan.segments) > 1:
+        return scan.order
+    cycle: Any = scan.segments[0]
+    return np.roll(cycle.array(), -int(cycle.first))[: len(scan)]
+
+
 def _scan(draft: Draft, method: Method) -> dict[str, Any]:
     scan: Scan = method.plan.scan  # type: ignore[assignment]
-    if len(scan.segments) == 1:
-        cycle: Any = scan.segments[0]
-        order, first = cycle.array(), int(cycle.first)
-    else:
-        order, first = scan.order, 0
-    return {"cycle": draft.arrays.add("scan", draft.numbers(method, order)), "first": first, "steps": len(scan)}
+    return {"scan": draft.arrays.add("scan", draft.numbers(method, cycle_of(scan))), "steps": len(scan)}
 
 
-def _places(draft: Draft, method: Any, kernel: Any) -> str:
-    positions = kernel.region.positions
-    return draft.arrays.add("places", np.stack([draft.numbers(method, positions), positions], axis=1))
+def _spread(draft: Draft, name: str, numbers: NDArray[np.int64], values: NDArray[Any], rest: int) -> str:
+    """Values of some variables as an array over all of the proof."""
+    whole = np.full(len(draft.part.positions), rest, dtype=np.int64)
+    whole[numbers] = values
+    return draft.arrays.add(name, whole)
 
 
-def _plan_chains(draft: Draft, piece: Piece) -> Written:
+def _plan_chains(draft: Draft, piece: Piece, asked: list[int]) -> dict[str, Any]:
     """Chains of one scan, whose bias Dobrushin's bound limits."""
     method: Any = piece.method
     query, kernel = method.query, method.kernel
@@ -50,30 +55,28 @@ def _plan_chains(draft: Draft, piece: Piece) -> Written:
     start = query.space.start
     has_start = not isinstance(start, str)
     counted = any(question.is_counted for question in query.questions)
-    dropped = draft.part.dropped()
-    plan = {
+    held = kernel.region.positions
+    numbers = draft.numbers(method, held)
+    draft.assume(WORDS)
+    draft.assume(SOME_STATE)
+    return {
         "method": "dobrushin",
-        "questions": [],
+        "questions": asked,
+        **_scan(draft, method),
         "confidence": float(query.confidence),
-        "dropped": draft.arrays.add("dropped", dropped) if dropped else "",
-        "scan": _scan(draft, method),
         "kernel": kernel.name,
-        "places": _places(draft, method, kernel),
-        "start": draft.arrays.add("start", start[kernel.region.positions]) if has_start else "",
+        "places": _spread(draft, "places", numbers, held, -1),
+        "start": _spread(draft, "start", numbers, start[held], 0) if has_start else "",
         "chains": int(method.plan.chains),
         "trials": int(query.least_chains(method.plan.monte_carlo)) if counted else 0,
         "aim": float(method.plan.monte_carlo),
     }
-    draft.assume(WORDS)
-    draft.assume(SOME_STATE)
-    return Written(plan, {})
 
 
-def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> Written:
-    plan = _plan_chains(draft, piece).plan | {"questions": asked}
-    run: Any = piece.run
+def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    plan, run = _plan_chains(draft, piece, asked), piece.run
     if run is None:
-        return Written(plan, {})
+        return [(plan, {})]
     states = run.samples().states
     trials = min(plan["trials"], run.done)
     digits = None
@@ -83,7 +86,7 @@ def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> Written:
     counted = [tally.settled for tally, q in zip(run.tallies, piece.questions, strict=True) if q.is_counted]
     totals = np.concatenate([np.empty(0, dtype=np.int64), *counted])
     block, counts = _blocks(piece, columns, digits, totals, trials, run.method.kernel.lanes, False)
-    return Written(plan, _outcomes(draft, piece, run, block, counts))
+    return [(plan, _outcomes(draft, piece, run, block, counts))]
 
 
 def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[np.int64] | None) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[
         "drawn": int(run.done),
         "early": run.trouble is not None,
         "block": int(block),
-        "counts": "" if counts is None else draft.drawn.add("counts", counts),
+        "counts": "" if counts is None else draft.arrays.add("counts", counts),
         "means": [int(count) for count in means],
     }
 
@@ -138,19 +141,18 @@ def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bo
     return np.concatenate([counts, left_open[:, None]], axis=1)
 
 
-def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> Written:
+def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
     """Runs on sets of states."""
     method: Any = piece.method
     query, kernel = method.query, method.kernel
-    dropped = draft.part.dropped()
+    held = kernel.region.positions
     plan = {
         "method": "coalescence",
         "questions": asked,
+        **_scan(draft, method),
         "confidence": float(query.confidence),
-        "dropped": draft.arrays.add("dropped", dropped) if dropped else "",
-        "scan": _scan(draft, method),
         "kernel": kernel.name,
-        "places": _places(draft, method, kernel),
+        "places": _spread(draft, "places", draft.numbers(method, held), held, -1),
         "start": "",
         "chains": int(method.first_runs),
         "trials": int(method.first_runs),
@@ -162,13 +164,13 @@ def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> Written:
     draft.assume(SOME_STATE)
     run: Any = piece.run
     if run is None:
-        return Written(plan, {})
+        return [(plan, {})]
     digits = np.concatenate(run.kept).astype(np.int64) if run.kept else None
     columns = [query.columns(question) for question in piece.questions]
     totals = _totals(piece, run)
     block, counts = _blocks(piece, columns, digits, totals, run.done, kernel.lanes, True)
     outcomes = _outcomes(draft, piece, run, block, counts)
-    return Written(plan, {**outcomes, "attempt": int(run.number)})
+    return [(plan, {**outcomes, "attempt": int(run.number)})]
 
 
 def _totals(piece: Piece, run: Any) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,6 @@ def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
     if isinstance(model.labels, range):
         return np.fromiter(labels, dtype=np.int64)
     return np.array([model.index(label) for label in labels], dtype=np.int64)
-
-
-def names_in_words(names: list[str], positions: NDArray[np.int64]) -> list[str]:
-    """Names of variables, with their positions in the model where these are not the names."""
-    pairs = zip(names, positions.tolist(), strict=True)
-    return [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
 
 
 class PartOfModel:
@@ -67,17 +62,42 @@ class PartOfModel:
         """Numbers of the variables at some positions of the model."""
         return np.searchsorted(self.positions, positions)
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Names of the variables, each its own."""
         labels = self.model._labels_at(self.positions)
         names = [str(label) for label in labels]
         return names if len(set(names)) == len(names) else [repr(label) for label in labels]
 
-    @property
+    @cached_property
+    def shown(self) -> list[str]:
+        """Names of variables, with their positions in the model where these are not the names."""
+        pairs = zip(self.names, self.positions.tolist(), strict=True)
+        return [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
+
+    @cached_property
     def evidence(self) -> list[list[int]]:
         """Pairs of number and digit."""
-        return [[int(self.numbers(np.array([i]))[0]), digit] for i, digit in sorted(self.digits.items())]
+        positions = sorted(self.digits)
+        numbers = self.numbers(np.array(positions, dtype=np.int64)).tolist()
+        return [[number, self.digits[i]] for number, i in zip(numbers, positions, strict=True)]
+
+    def describe(self, questions: list[dict[str, Any]]) -> dict[str, Any]:
+        """What a plan says of the model, and of what is asked: spins and states with names are called by these."""
+        named = {v for question in questions for v in question["variables"]} | {v for v, _ in self.evidence}
+        called = {}
+        if self.model._spins or self.model._state_names is not None:
+            places = {v: self.model._called(int(self.positions[v])) for v in sorted(named)}
+            called = {str(v): [str(name) for name in names] for v, names in places.items()}
+        plain = [str(k) for k in range(int(self.states.max(initial=0)))]
+        return {
+            "variables": int(self.model.n_variables),
+            "names": self.names,
+            "states": {v: names for v, names in called.items() if names != plain[: len(names)]},
+            "evidence": self.evidence,
+            "dropped": self.dropped(),
+            "questions": questions,
+        }
 
     def write(self, arrays: Arrays) -> None:
         """The factors as arrays."""

@@ -16,24 +16,24 @@ def _everything(method: Method) -> NDArray[np.int64]:
     return np.arange(method.query.model.n_variables)
 
 
-def _write_exact(draft: Draft, piece: Piece, asked: list[int]) -> Written:
-    """Sums over all states."""
+def _write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Sums over all states: a part for each order of elimination."""
     method: Any = piece.method
-    orders: list[dict[str, Any]] = []
+    parts: dict[str, list[int]] = {}
     at = 0
     for question, plan in zip(piece.questions, method.sum_plans, strict=True):
         own = asked[at : at + _count(question)]
         at += _count(question)
         name = draft.arrays.add("order", draft.numbers(method, np.array(plan.order, dtype=np.int64)))
-        same = next((order for order in orders if order["order"] == name), None)
-        if same is None:
-            orders.append({"order": name, "questions": own})
-        else:
-            same["questions"] += own
-    dropped = draft.part.dropped()
-    draft.assume("what no factor of the proof connects with the targets allows some state")
-    name = draft.arrays.add("dropped", dropped) if dropped else ""
-    return Written({"method": "exact", "questions": asked, "dropped": name, "orders": orders}, {})
+        parts.setdefault(name, []).extend(own)
+    draft.assume(SOME_STATE)
+    nothing = draft.arrays.add("sweep", np.empty(0, dtype=np.int64))
+    plans: list[Written] = []
+    for name, own in parts.items():
+        border = draft.arrays.add("border", np.zeros(len(draft.arrays.arrays[name]), dtype=np.int64))
+        plan = {"questions": own, "order": name, "border": border, "sweep": nothing, "sweeps": 0}
+        plans.append(({"method": "sums", **plan}, {}))
+    return plans
 
 
 def _regions(method: Any) -> list[Any]:
@@ -45,34 +45,32 @@ def _insides(method: Any) -> NDArray[np.int64]:
     return np.unique(np.concatenate([region.ball.positions for region in _regions(method)]))
 
 
-def _write_local(draft: Draft, piece: Piece, asked: list[int]) -> Written:
-    """Sums over a region around each target."""
+def _write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
+    """Sums over a region around each target: a part for each."""
     method: Any = piece.method
-    regions = []
+    parts: list[Written] = []
     for number, region in zip(asked, _regions(method), strict=True):
-        positions = region.ball.positions
+        positions, around = region.ball.positions, region.around
         order = positions[np.array(region.order.variables, dtype=np.int64)]
-        around = region.around
         extremes = around.extremes if region.by_extremes and not region.is_closed else None
-        borders = [region._allowed(around.border)] if extremes is None else list(extremes[:2])
-        # The proof numbers the variables outside by their position in the whole.
-        place = np.argsort(draft.numbers(method, around.border), kind="stable")
-        names = [draft.arrays.add("border", digits[place]) if len(digits) else "" for digits in borders]
-        sweeps = extremes is None and not region.is_closed
-        inwards = positions[region.ball.outwards[::-1]]
-        regions.append(
-            {
-                "question": number,
-                "order": draft.arrays.add("order", draft.numbers(method, order)),
-                "borders": names,
-                "sweep": draft.arrays.add("sweep", draft.numbers(method, inwards)) if sweeps else "",
-                "sweeps": region.sweeps if sweeps else 0,
-            }
-        )
-    dropped = draft.part.dropped()
+        # Of extremes the higher state of everything; else a state of what is outside.
+        inside = np.zeros(len(positions), dtype=np.int64) if extremes is None else extremes[2]
+        outside = region._allowed(around.border) if extremes is None else extremes[1]
+        members = draft.numbers(method, np.concatenate([positions, around.border]))
+        states = np.concatenate([inside, outside])[np.argsort(members, kind="stable")]
+        sweeps = region.sweeps if extremes is None and not region.is_closed else 0
+        inwards = positions[region.ball.outwards[::-1]] if sweeps else positions[:0]
+        plan = {
+            "method": "sums",
+            "questions": [number],
+            "order": draft.arrays.add("order", draft.numbers(method, order)),
+            "border": draft.arrays.add("border", states),
+            "sweep": draft.arrays.add("sweep", draft.numbers(method, inwards)),
+            "sweeps": int(sweeps),
+        }
+        parts.append((plan, {}))
     draft.assume(SOME_STATE)
-    name = draft.arrays.add("dropped", dropped) if dropped else ""
-    return Written({"method": "local", "questions": asked, "dropped": name, "regions": regions}, {})
+    return parts
 
 
 def _count(question: Any) -> int:

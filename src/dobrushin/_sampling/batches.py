@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import PicklingError
@@ -31,7 +30,8 @@ from dobrushin._shared.executors import (
     workers_of,
 )
 from dobrushin._shared.log import log
-from dobrushin._shared.running import Running, progress_bar
+from dobrushin._shared.progress import bar
+from dobrushin._shared.running import Running
 from dobrushin._shared.state_file import StateFile
 
 # Updates between looks at whether to stop: some tens of milliseconds.
@@ -251,7 +251,7 @@ def run_batches(
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished, function)
     total = len(job.scan) * len(numbers)
-    with progress_bar(True, total, what) if running.progress else nullcontext() as report:
+    with bar(total, what) as report:
         trouble = _run_all(job, finished, running, saved, report, function)
     if trouble is not None:
         log.info(

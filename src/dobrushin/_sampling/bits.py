@@ -19,6 +19,7 @@ from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, stre
 from dobrushin._sampling.local_factors import pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.compile import code_for
 
 # Neighbours that a table of all configurations is made for.
 MOST_NEIGHBORS = 6
@@ -61,7 +62,7 @@ class BitChains(Kernel):
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         keys = streams_of(master, chains, 64)
         x = np.zeros((self.region.size + 1, keys.shape[1]), dtype=np.uint64)
-        bits.start_bits(frozen(self.region.positions), keys, x)
+        code_for(bits.start_bits, 12 * x.size)(frozen(self.region.positions), keys, x)
         return x
 
     def load(self, states: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -71,11 +72,11 @@ class BitChains(Kernel):
 
     def read(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int8)
-        bits.unpack(x, rows, out)
+        code_for(bits.unpack, 4 * out.size)(x, rows, out)
         return out
 
     def count(self, x: NDArray[np.uint64], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        bits.count_bits(x, rows, chains, counts)
+        code_for(bits.count_bits, 16 * x.shape[1] * len(rows))(x, rows, chains, counts)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ class Bits(BitChains):
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
         tables = (self.neighbor, self.threshold, self.certain, self.neighbor.shape[1] > 4)
-        bits.update_bits(order, place, work.step, work.steps, *tables, work.keys(64), x)
+        keys = work.keys(64)
+        # About 16 planes of random bits for each step, in which thresholds and words are gone through.
+        operations = 16 * work.steps * (2 * self.threshold.shape[1] * (1 + keys.shape[1]))
+        code_for(bits.update_bits, operations)(order, place, work.step, work.steps, *tables, keys, x)
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:

@@ -20,6 +20,7 @@ from dobrushin._models.near import Region
 from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._scan import Cycle, Scan, Segment
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.executors import cores
 from dobrushin.errors import ArgumentError
 
@@ -65,7 +66,8 @@ class Work:
 def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
     """Keys and increments of the streams of some chains."""
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
-    keys: NDArray[np.uint64] = streams(master[0], master[1], first, last - first + 1)
+    count = last - first + 1
+    keys: NDArray[np.uint64] = code_for(streams, 128 * count)(master[0], master[1], first, count)
     return keys
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from dobrushin._sampling.kernel import fitting_kernels
 from dobrushin._sampling.sampler import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.options import KernelName
 from dobrushin._shared.running import seed_sequence
 
 
@@ -68,7 +70,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = enumeration.law(model, scan, initial=np.array(start))
         for kernel in fitting_kernels(*model._region(scan.updates(3)), scan):
-            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=kernel.name)
+            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=cast(KernelName, kernel.name))
             results.append(_compare(model, law, run.states, kernel.name))
     return results
 

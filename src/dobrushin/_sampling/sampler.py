@@ -25,6 +25,8 @@ from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.options import Backend, KernelName
+from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -109,7 +111,7 @@ def read_record(record: Any) -> Record:
     raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
 
 
-@by_family
+@watched("preparing")
 @guard_memory
 def sample(
     model: Model,
@@ -119,10 +121,10 @@ def sample(
     seed: int | np.random.SeedSequence | None = None,
     initial: Any = "uniform",
     record: Any = None,
-    kernel: str | None = None,
-    backend: str = "auto",
+    kernel: KernelName | None = None,
+    backend: Backend = "auto",
     executor: Executor | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     time: float | None = None,
 ) -> Samples:
@@ -152,8 +154,8 @@ def sample(
         the same.
     executor : concurrent.futures.Executor, optional
         Default: one thread per core.
-    progress : bool
-        Show a bar with rate and time left when attached to a terminal.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and go on from it if it exists.
     time : number, optional
@@ -192,10 +194,9 @@ def sample(
     scan = as_scan(scan, "sample")
     scan.check_fits(model.n_variables, "sample")
     chains = check.count(chains, "sample", "chains")
-    if kernel is not None:
-        check.choice(kernel, list(KERNELS), "sample", "kernel")
-    running, sequence = read_running(executor, progress, backend, checkpoint, seed, time, "sample")
-    keep, runner = read_record(record), choose_kernel(model, scan, chains, kernel)
+    del progress  # `watched` reads it
+    running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
+    keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(
         model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
@@ -209,6 +210,16 @@ def sample(
     raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
 
 
+@by_family
+def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
+    """The kernel of `sample`: the one that was asked for, or the fastest that fits."""
+    del initial
+    if kernel is not None:
+        check.choice(kernel, list(KERNELS), "sample", "kernel")
+    return choose_kernel(model, scan, chains, kernel)
+
+
+@by_family
 def run_chains(
     model: Model,
     kernel: Runner,

@@ -7,14 +7,14 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._influence import Influence
 from dobrushin._models import Model
-from dobrushin._models.state_names import StateNames
+from dobrushin._models.state_names import StateNames, call_states
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
@@ -23,6 +23,9 @@ from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas
 
 FORMAT = "dobrushin samples 1"
 # Variables whose shares a notebook shows.
@@ -56,6 +59,8 @@ class Samples:
         with a forbidden uniform state began in an allowed one that was searched for; or "given".
     state_names : StateNames or None
         What the states are called, in the order of `variables`. The arrays have numbers.
+    point : array or None
+        Of fields, whose states are real numbers: where all chains began. Their `update_error` is a distance.
     """
 
     states: NDArray[Any] | None
@@ -70,6 +75,7 @@ class Samples:
     cardinality: int
     start: str = "uniform"
     state_names: StateNames | None = None
+    point: NDArray[np.float64] | None = None
 
     @property
     def steps(self) -> int:
@@ -88,6 +94,8 @@ class Samples:
         array([[0.12, 0.88],
                [0.39, 0.61]])
         """
+        if self.point is not None:
+            raise ArgumentError("Samples.marginals", "samples", "of discrete variables", got="states of a field")
         counts = self._tally() if self.counts is None else self.counts
         return counts / counts.sum(axis=1, keepdims=True)
 
@@ -124,6 +132,8 @@ class Samples:
         >>> run.variation(model, targets=[0]).value < 1e-6
         True
         """
+        if self.point is not None:  # the errors of draws are known to the field
+            return variation(influence, self.scan, targets, weights, initial=self.point)
         return variation(influence, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
@@ -144,19 +154,31 @@ class Samples:
         data["posterior"].attrs.update(attributes)
         return data
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame: a row for each chain and draw, a column for each variable; states by their names."""
-        pandas = require("pandas", "formats")
+        frames = require("pandas", "formats")
         draws = self._draws("to_dataframe")
         chains, steps, size = draws.shape
-        index = pandas.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
-        frame = pandas.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
+        index = frames.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
+        frame = frames.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
         for k, label in enumerate(self.variables):
-            if self.state_names is not None and (names := self.state_names.at(k)) is not None:
-                digits = draws[..., k].ravel().astype(np.int64)
-                called = np.array([*names, None], dtype=object)[:-1]
-                frame[label] = called[(digits + 1) // 2 if self.spins else digits]
+            if self.state_names is not None and self.state_names.at(k) is not None:
+                frame[label] = self.called(k)
         return frame
+
+    def called(self, k: int) -> NDArray[Any]:
+        """The kept states of the variable number `k`, chain by chain, by their names where they have some.
+
+        Examples
+        --------
+        >>> import dobrushin as db
+        >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
+        >>> db.sample(model, db.Scan.systematic(2, 40), chains=4, seed=1).called(1)
+        array(['yes', 'no', 'no', 'yes'], dtype=object)
+        """
+        states = self._draws("called")[..., k].ravel()
+        names = None if self.state_names is None else self.state_names.at(k)
+        return call_states(states, names, self.spins)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""
@@ -174,7 +196,7 @@ class Samples:
             "state_names": self._written_names(),
         }
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
-        arrays |= {name: value for name in ("states", "counts") if (value := getattr(self, name)) is not None}
+        arrays |= {name: value for name in ("states", "counts", "point") if (value := getattr(self, name)) is not None}
         arrays["update_error"] = self.update_error
         arrays |= {f"scan.{name}": value for name, value in self.scan.to_arrays().items()}
         with open(path, "wb") as file:
@@ -196,7 +218,7 @@ class Samples:
             return cls(
                 arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
                 arrays["update_error"], about["spins"], about["cardinality"], about.get("start", "uniform"),
-                _read_names(about.get("state_names")),
+                _read_names(about.get("state_names")), arrays.get("point"),
             )  # fmt: skip
         except UNREADABLE:
             raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
@@ -225,15 +247,27 @@ class Samples:
         """For notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self.start)]
-        rows = []
-        for k, row in enumerate(self.marginals()[:_SHOWN] if self.chains else np.empty((0, 0))):
+        texts = [] if not self.chains else self._shares() if self.point is None else self._moments()
+        rows = [(str(label), text) for label, text in zip(self.variables, texts, strict=False)]
+        what = "Shares of the states" if self.point is None else "Means and deviations"
+        note = f"{what}, without any bound on their error: see estimate."
+        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
+        column = "shares" if self.point is None else "mean (deviation)"
+        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", column), rows, note)
+
+    def _shares(self) -> list[str]:
+        """Shares of the states of the first variables, for people."""
+        texts = []
+        for k, row in enumerate(self.marginals()[:_SHOWN]):
             names = None if self.state_names is None else self.state_names.at(k)
             called = names or ((-1, 1) if self.spins else range(len(row)))
-            texts = [f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)]
-            rows.append((str(self.variables[k]), ", ".join(texts)))
-        note = "Shares of the states, without any bound on their error: see estimate."
-        note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
-        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", "shares"), rows, note)
+            texts.append(", ".join(f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)))
+        return texts
+
+    def _moments(self) -> list[str]:
+        """Means and deviations of the first variables of a field, for people."""
+        columns = self._draws("mean")[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
+        return [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
 
     def __repr__(self) -> str:
         start = f", start={self.start!r}" if self.start == "uniform where allowed" else ""

@@ -18,9 +18,17 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
+    """One entry of an array that has the same one everywhere without holding it; any other array as it is."""
+    return values[:1] if values.strides == (0,) else values
+
+
 def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
     """Where rows of these sizes begin when they stand one after the other, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(sizes)])
+    ends = np.cumsum(sizes)
+    start = np.zeros(len(ends) + 1, dtype=ends.dtype)
+    start[1:] = ends
+    return start
 
 
 def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
@@ -30,7 +38,18 @@ def distinct(positions: NDArray[Any], n: int) -> NDArray[Any]:
         seen[positions] = True
         return np.flatnonzero(seen)
     ordered = np.sort(positions)
-    return ordered[np.diff(ordered, prepend=-1) > 0]
+    is_new = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    return ordered[is_new]
+
+
+def is_among(positions: NDArray[Any], increasing: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of some positions are among others, which increase."""
+    if not len(increasing):
+        return np.zeros(len(positions), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(increasing, positions), len(increasing) - 1)
+    found: NDArray[np.bool_] = increasing[place] == positions
+    return found
 
 
 def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

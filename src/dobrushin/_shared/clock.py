@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -27,12 +28,27 @@ class _Pauses:
             if self._open == 0:
                 self._total += time.monotonic() - self._since
 
+    def forget_threads(self) -> None:
+        """In a process that was forked: the threads that were in a pause, or held the lock, are not there."""
+        self._lock = threading.Lock()
+        if self._open:
+            self._total += time.monotonic() - self._since
+            self._open = 0
+
+    @property
+    def current(self) -> float | None:
+        """For how long code has been compiled just now; None where none is."""
+        with self._lock:
+            return time.monotonic() - self._since if self._open else None
+
     def seconds(self, now: float) -> float:
         with self._lock:
             return self._total + (now - self._since if self._open else 0.0)
 
 
 PAUSES = _Pauses()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PAUSES.forget_threads)
 
 
 def seconds() -> float:

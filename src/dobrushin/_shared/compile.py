@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
-from numba.core import event
+from llvmlite import ir
+from numba.core import cgutils, event, types
+from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
 from dobrushin._shared.clock import PAUSES
+from dobrushin._shared.interpret import CAN_INTERPRET, Interpreted
 from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin.errors import CacheWarning
@@ -37,6 +40,12 @@ class _Compilation(event.Listener):
 event.register("numba:compiler_lock", _Compilation())
 # Numba makes its attributes when it reads the environment.
 _config: Any = numba.config
+if _config.DISABLE_JIT:
+    raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
+# A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
+# many seconds in all, some part of what compiling it takes.
+FEW_OPERATIONS = 2**18
+INTERPRETED_SECONDS = 1.0
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -44,13 +53,77 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     No `fastmath`: certificates rely on the order of roundings and on infinities.
     """
-    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy")
+    return _compiled(function, inline=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a small function into each kernel that calls it: a call that passes arrays can cost more than that."""
+    return _compiled(function, inline=True)
+
+
+def _compiled(function: Callable[..., Any], inline: bool) -> Any:
+    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", forceinline=inline)
     if _has_place(os.path.dirname(function.__code__.co_filename)):
         return _interruptible(compiled(cache=True)(function))
     if (folder := _temporary_folder()) is None:
         return _interruptible(compiled()(function))
     with _cache_in(folder):
         return _interruptible(compiled(cache=True)(function))
+
+
+def code_for(compiled: Any, operations: float) -> Any:
+    """What to call in the place of a kernel: itself, or its Python where that is sooner done than compiled.
+
+    That is so as long as there is little work, and code is neither loaded nor kept on disk. The results are the same.
+    """
+    if _is_loaded(compiled) or operations > FEW_OPERATIONS:
+        return compiled
+    interpreted = _interpreted(compiled)
+    return compiled if interpreted is None or interpreted.seconds >= INTERPRETED_SECONDS else interpreted
+
+
+def compile_always() -> None:
+    """Interpret nothing from now on: for those who measure or test compiled code, or want it on disk."""
+    global INTERPRETED_SECONDS
+    INTERPRETED_SECONDS = 0.0
+
+
+def _is_loaded(compiled: Any) -> bool:
+    return bool(compiled.overloads)
+
+
+@functools.cache
+def _interpreted(compiled: Any) -> Interpreted | None:
+    """The interpreted kernel; None where a compiled one is on disk."""
+    kept = getattr(compiled._cache, "_cache_file", None)
+    return Interpreted(compiled) if CAN_INTERPRET and not (kept and kept._load_index()) else None
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Inside a kernel: let the processor fetch array[index] (its first axis) ahead. It computes nothing."""
+    del typing_context, index
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, word, size = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = cgutils.unpack_tuple(builder, view.strides)[0]
+        address = builder.add(builder.ptrtoint(view.data, size), builder.mul(arguments[1], stride))
+        hint = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        # To read, to be kept in all caches, of data.
+        builder.call(function, [builder.inttoptr(address, byte), word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+def _fetch_nothing(array: Any, index: Any) -> None:
+    """What `prefetch` is for the interpreter."""
+    del array, index
+
+
+setattr(prefetch, "py_func", _fetch_nothing)  # noqa: B010  where the interpreter looks for it
 
 
 def _interruptible(dispatcher: Any) -> Any:

@@ -19,6 +19,16 @@ _Version = TypeVar("_Version", bound=Callable[..., Any])
 _VERSIONS: dict[str, dict[type, Callable[..., Any]]] = {}
 
 
+# What stands for a model is read before it is asked which family it has. Each returns what it does not read as it is.
+_READERS: list[Callable[[Any], Any]] = []
+
+
+def reads_sources(reader: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make known a function that reads what stands for a model."""
+    _READERS.append(reader)
+    return reader
+
+
 def by_family(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Let families answer for themselves: the first argument says which one."""
     versions = _VERSIONS.setdefault(function.__name__, {})
@@ -27,11 +37,15 @@ def by_family(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _
     @wraps(function)
     def answer(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         subject = args[0] if args else kwargs.get(first)
+        for reader in _READERS:
+            subject = reader(subject)
+        given: Any = (subject, *args[1:]) if args else args
+        named: Any = kwargs if args or first not in kwargs else {**kwargs, first: subject}
         for kind in type(subject).__mro__:
             if kind in versions:
-                result: _Result = versions[kind](*args, **kwargs)
+                result: _Result = versions[kind](*given, **named)
                 return result
-        return function(*args, **kwargs)
+        return function(*given, **named)
 
     return answer
 

@@ -30,10 +30,11 @@ def card(
     rows: Sequence[Sequence[Any]] = (),
     note: str = "",
     details: tuple[str, Sequence[str]] | None = None,
+    picture: str = "",
 ) -> str:
-    """A small page: a heading, named facts, a table, a note, and lines that are folded away.
+    """A small page: a heading, named facts, a picture, a table, a note, and lines that are folded away.
 
-    Cells of a table are text, or a `Bar`.
+    Cells of a table are text, or a `Bar`; the picture is HTML.
 
     Examples
     --------
@@ -48,6 +49,8 @@ def card(
     )
     if lines:
         parts.append(f'<table style="border-collapse: collapse; color: inherit; margin: 0.3em 0">{lines}</table>')
+    if picture:
+        parts.append(f'<div style="overflow-x: auto">{picture}</div>')
     if columns:
         parts.append(_table(columns, rows))
     if note:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dobrushin._shared.compile import FEW_OPERATIONS, code_for
 from dobrushin._shared.deadline import current
 
 # Elementary operations in one native call, and about how long one takes: less in a cache, several times as long where
@@ -21,13 +22,24 @@ _SECONDS = 2.5e-9
 _PLACES = 6
 
 
-def in_pieces(kernel: Any, count: int, *arguments: Any) -> None:
-    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done."""
+def in_pieces(kernel: Any, count: int, *arguments: Any, at_once: float = 0.0) -> None:
+    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done.
+
+    `at_once` says how many operations it may do before it looks at the allowance, where these can be many.
+    """
     at = np.zeros(_PLACES, dtype=np.int64)
+    code, allowance = first_piece(kernel, at_once)
     while at[0] < count:
-        if at.any():
+        if at.any() and code is kernel:
             charge_piece()
-        kernel(at, PIECE, *arguments)
+        code(at, allowance, *arguments)
+        code, allowance = kernel, PIECE
+
+
+def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
+    """What to call first, and with which allowance: what a small one leaves is worth compiling the kernel for."""
+    code = code_for(kernel, max(FEW_OPERATIONS, at_once))
+    return code, PIECE if code is kernel else FEW_OPERATIONS
 
 
 def charge_piece(stage: str = "") -> None:

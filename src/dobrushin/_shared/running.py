@@ -1,17 +1,14 @@
-"""How the work of a call is run: executor, backend, progress, checkpoint, time and seed.
+"""How the work of a call is run: executor, backend, checkpoint, time and seed.
 
 A seed is an int, a SeedSequence or None; global state is never touched.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +16,13 @@ from numpy.typing import NDArray
 from dobrushin._shared import validate as check
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import read_executor
+from dobrushin._shared.options import Backend
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Work that takes longer is not begun unless the call allows it.
 MOST_SECONDS = 3600.0
-BACKENDS = ("auto", "cpu", "cuda")
+BACKENDS = get_args(Backend)
 # Of a SeedSequence that is made from a number alone.
 _POOL = np.random.SeedSequence(0).pool_size
 
@@ -34,7 +32,6 @@ class Running:
     """Where and how the chains of a call are run."""
 
     executor: Executor | None = None
-    progress: bool = False
     backend: str = "cpu"
     checkpoint: Path | None = None
     deadline: Deadline = NO_DEADLINE
@@ -44,12 +41,12 @@ class Running:
         return None if self.checkpoint is None else numbered_file(self.checkpoint, number)
 
 
-# On this machine, without a bar or a file.
+# On this machine, without a file.
 PLAIN = Running()
 
 
 def read_running(
-    executor: Any, progress: Any, backend: Any, checkpoint: Any, seed: Any, time: Any, function: str
+    executor: Any, backend: Any, checkpoint: Any, seed: Any, time: Any, function: str
 ) -> tuple[Running, np.random.SeedSequence]:
     """Check these arguments of a call, whose time begins now; a run that goes on from a file goes on with its seed."""
     deadline = read_time(time, function)
@@ -58,7 +55,7 @@ def read_running(
     file = None if checkpoint is None else read_checkpoint(checkpoint, function)
     if seed is None and file is not None:
         seed = stored_seed(file)
-    return Running(executor, bool(progress), backend, file, deadline), seed_sequence(seed, function)
+    return Running(executor, backend, file, deadline), seed_sequence(seed, function)
 
 
 def read_time(time: Any, function: str) -> Deadline:
@@ -94,23 +91,3 @@ def kept_seed(seed: np.random.SeedSequence) -> int | np.random.SeedSequence:
     """What a result keeps of its seed: a number where that is all there is to it."""
     plain = not seed.spawn_key and seed.pool_size == _POOL and check.is_whole(seed.entropy)
     return int(seed.entropy) if plain else seed  # type: ignore[arg-type]
-
-
-@contextmanager
-def progress_bar(wanted: bool, total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
-    """A function that shows how many of all are done, or None where there is nobody to see it."""
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[rate]} " + unit + "/s"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, rate="-")
-
-        def report(done: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, rate=f"{speed:.2g}" if speed else "-")
-
-        yield report

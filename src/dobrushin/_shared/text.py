@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -52,3 +53,36 @@ def nearest(name: object, known: Iterable[Any], most: int = 3) -> list[Any]:
         return []
     by_text = {str(other).lower(): other for other in islice(known, _MOST_COMPARED)}
     return [by_text[close] for close in get_close_matches(text.lower(), by_text, most, 0.6)]
+
+
+def hint(name: object, known: Iterable[Any]) -> str:
+    """What may have been meant, to be put behind a list of what is known; empty where nothing is near.
+
+    Examples
+    --------
+    >>> hint("exakt", ["exact", "local"]), hint("x", ["exact"])
+    (" (the nearest is 'exact')", '')
+    """
+    close = nearest(name, known, 1)
+    return f" (the nearest is {close[0]!r})" if close else ""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers, text, lists and objects; null for what is no finite number.
+
+    Examples
+    --------
+    >>> plain({"value": float("nan"), 3: (1, "a", frozenset())})
+    {'value': None, '3': [1, 'a', 'frozenset()']}
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._shared.text import nearest
+from dobrushin._shared.text import hint, nearest
 from dobrushin.errors import ArgumentError
 
 Labels = Sequence[Hashable]
@@ -165,7 +165,8 @@ def choice(value: object, options: Sequence[str], function: str, argument: str) 
     """One of a few words."""
     if is_text(value, *options):
         return value
-    raise ArgumentError(function, argument, "one of " + ", ".join(repr(option) for option in options), value)
+    listed = ", ".join(repr(option) for option in options)
+    raise ArgumentError(function, argument, f"one of {listed}{hint(value, options)}", value)
 
 
 def read_labels(labels: Any, n: int, function: str) -> Labels:
@@ -231,6 +232,8 @@ def positions(
             places[k] = position
     if places.size == 0:
         raise ArgumentError(function, argument, "at least one label", labels)
+    if places.size == 1:
+        return places
     values, where, counts = np.unique(places, return_index=True, return_counts=True)
     if (counts > 1).any():
         repeated = int(values[counts > 1][0])

@@ -1,8 +1,8 @@
 """Other libraries: their models as ours and ours as theirs, one file here per library.
 
 SciPy matrices need no adapter: models are built from them. What is here is also done where a model is asked for:
-``estimate(bqm, ...)`` reads it. Each library is imported when one of
-its names here is first used, and missed with one sentence that says what to install.
+``estimate(bqm, ...)`` reads it. Engines that sample by themselves, PyMC and thrml, have modules of their own. Each
+library is imported when one of its names here is first used, and missed with one sentence that says what to install.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod
+    from dobrushin.adapters import pymc, thrml
+    from dobrushin.adapters.dimod import DobrushinSampler, from_dimod, to_dimod, to_sampleset
     from dobrushin.adapters.networkx import from_networkx
-    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy
-    from dobrushin.adapters.pyagrum import from_pyagrum
+    from dobrushin.adapters.pgmpy import CertifiedInference, from_pgmpy, to_pgmpy
+    from dobrushin.adapters.pyagrum import from_pyagrum, to_pyagrum
 
 _HOME = {
     "CertifiedInference": "pgmpy",
@@ -24,7 +25,12 @@ _HOME = {
     "from_pgmpy": "pgmpy",
     "from_pyagrum": "pyagrum",
     "to_dimod": "dimod",
+    "to_pgmpy": "pgmpy",
+    "to_pyagrum": "pyagrum",
+    "to_sampleset": "dimod",
 }
+
+_MODULES = ("pymc", "thrml")
 
 __all__ = [
     "CertifiedInference",
@@ -33,11 +39,18 @@ __all__ = [
     "from_networkx",
     "from_pgmpy",
     "from_pyagrum",
+    "pymc",
+    "thrml",
     "to_dimod",
+    "to_pgmpy",
+    "to_pyagrum",
+    "to_sampleset",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dobrushin.adapters.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'dobrushin.adapters' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"dobrushin.adapters.{_HOME[name]}"), name)

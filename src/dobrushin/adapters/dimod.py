@@ -109,6 +109,46 @@ def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.B
     )
 
 
+def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.SampleSet:
+    """What `dobrushin.sample` drew of a dimod model, as a dimod sample set.
+
+    Parameters
+    ----------
+    samples : Samples
+        Of ``from_dimod(bqm)``, with all variables.
+    bqm : dimod.BinaryQuadraticModel
+
+    Returns
+    -------
+    dimod.SampleSet
+        In the vartype of the model, bits for BINARY, with its energies. A row for each chain and kept step; `info` has
+        ``seed``, ``kernel``, ``chains`` and ``steps``.
+
+    Examples
+    --------
+    >>> import dimod
+    >>> import dobrushin as db
+    >>> bqm = dimod.BinaryQuadraticModel({"a": -1.0}, {("a", "b"): 2.0}, "BINARY")
+    >>> run = db.sample(db.adapters.from_dimod(bqm), db.Scan.systematic(2, 40), chains=500, seed=1)
+    >>> found = db.adapters.to_sampleset(run, bqm)
+    >>> found.vartype.name, len(found), sorted(set(found.record.sample.ravel().tolist()))
+    ('BINARY', 500, [0, 1])
+    """
+    where = "adapters.to_sampleset"
+    check.instance(samples, Samples, where, "samples", "Samples")
+    _size(bqm, where)
+    states = samples._draws("to_sampleset")
+    if set(samples.variables) != set(bqm.variables) or not samples.spins:
+        requirement = "of an Ising model with the variables of 'bqm'"
+        raise ArgumentError(where, "samples", requirement, got=f"{len(samples.variables)} variables")
+    rows = states.reshape(-1, states.shape[-1]).astype(np.int8)
+    if bqm.vartype is dimod.BINARY:
+        rows = (rows + 1) // 2
+    seed = _plain_seed(seed_sequence(samples.seed, where))
+    info = {"seed": seed, "kernel": samples.kernel, "chains": samples.chains, "steps": samples.steps}
+    return dimod.SampleSet.from_samples_bqm((rows, list(samples.variables)), bqm, info=info)
+
+
 class DobrushinSampler(dimod.Sampler, dimod.Initialized):
     """Gibbs sampling as a dimod sampler: samples of pi ∝ exp(-beta E), and a bound on how far from it they are.
 

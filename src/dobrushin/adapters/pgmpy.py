@@ -15,6 +15,8 @@ from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.options import EstimateMethod
+from dobrushin.adapters.marginal import read_marginal
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import normalise, sums_to_one
 
@@ -60,6 +62,37 @@ def from_pgmpy(network: Any) -> FactorGraph:
     (('rain', 'wet'), array([0.9, 0.1]))
     """
     return _read(network, "adapters.from_pgmpy").graph()
+
+
+def to_pgmpy(answer: Any, target: Any = None) -> Any:
+    """A marginal of an estimate as a pgmpy factor.
+
+    Parameters
+    ----------
+    answer : Estimate
+    target : label, tuple of labels or Joint, optional
+        Which marginal; not needed where there is one only.
+
+    Returns
+    -------
+    pgmpy DiscreteFactor
+        The estimated probabilities, with the names of the states; its attribute `estimate` is the answer.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> pair = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
+    >>> answer = db.estimate(pair, "sun", evidence={"rain": "yes"})
+    >>> db.adapters.to_pgmpy(answer).get_value(sun="no").round(3)  # doctest: +SKIP
+    np.float64(0.69)
+    """
+    where = "adapters.to_pgmpy"
+    discrete = require("pgmpy.factors.discrete", "pgmpy")
+    variables, states, table = read_marginal(answer, target, where)
+    names = dict(zip(variables, states, strict=True))
+    factor = discrete.DiscreteFactor(variables, list(table.shape), table, state_names=names)
+    factor.estimate = answer
+    return factor
 
 
 class CertifiedInference:
@@ -118,7 +151,7 @@ class CertifiedInference:
         tolerance: float = 0.01,
         confidence: float = 0.99,
         seed: int | np.random.SeedSequence | None = None,
-        method: str = "auto",
+        method: EstimateMethod = "auto",
         budget: float | None = None,
         show_progress: bool = False,
     ) -> Any:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dobrushin._shared.progress import watch
 from dobrushin._shared.version import VERSION
 from dobrushin.cli import completion
 from dobrushin.cli.guard import run_verb
@@ -88,7 +89,7 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     def register(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def command(*args: Any, verbose: bool = False, **kwargs: Any) -> None:
-            with decisions_shown(verbose):
+            with decisions_shown(verbose), watch(_progress(function.__name__, verbose, kwargs)):
                 code = run_verb(lambda: function(*args, **kwargs), lambda: _options(function.__name__))
             raise typer.Exit(code)
 
@@ -102,6 +103,14 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         return function
 
     return register
+
+
+def _progress(verb: str, verbose: bool, options: dict[str, Any]) -> bool | None:
+    """Whether to show what is done: not to programs; in logs, to those who want to know everything."""
+    says_it_itself = verb == "reproduce"
+    if says_it_itself or options.get("as_json") or options.get("quiet"):
+        return False
+    return True if verbose else None
 
 
 def _options(verb: str) -> dict[str, str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
+from dobrushin._shared.options import EstimateMethod, InfluenceMethod
+
 # As the registries have them, which would take long to load; a test compares them.
-METHODS = ("auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified")
-INFLUENCES = ("best", "paper", "exact")
+METHODS = get_args(EstimateMethod)
+INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")
 # More names than this help nobody.
 _MOST = 200

@@ -17,7 +17,7 @@ from dobrushin._estimate.targets import shown
 from dobrushin._models.state_names import read_evidence
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
-from dobrushin.cli.source import Source, read_event, read_targets
+from dobrushin.cli.source import Source, read_question, read_targets
 from dobrushin.cli.writing import check_file, write_table
 
 _EXAMPLE = "the paper's Ising model with a million spins (no file was given); target: one corner"
@@ -27,7 +27,13 @@ def show_plan(source: Source, target: Sequence[str], query: dict[str, Any], out:
     """Say what would be done."""
     model = source.read()
     plan = db.plan(model, _targets(source, model, target), evidence=source.read_evidence(model), **query)
-    out.show({"plan": str(plan)}, lambda: Text(str(plan)))
+    about = {
+        "method": plan.method, "certified": plan.is_certified, "certain": plan.is_certain, "reason": plan.reason,
+        "tolerance": plan.tolerance, "confidence": plan.confidence, "bias": plan.bias, "interval": plan.interval,
+        "steps": 0 if plan.scan is None else len(plan.scan), "chains": plan.chains, "kernel": plan.kernel,
+        "updates": plan.updates, "seconds": plan.seconds, "reaches_tolerance": plan.reaches_tolerance,
+    }  # fmt: skip
+    out.show("plan", about, lambda: Text(str(plan)))
     return CERTIFIED if plan.is_certified else NO_CERTIFICATE
 
 
@@ -53,7 +59,7 @@ def run(
         out.note(f"Estimating on {_EXAMPLE}.")
     failure: BaseException | None = None
     try:
-        answer = db.estimate(model, targets, evidence=evidence, progress=out.progress, proof=proof, **query)
+        answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
     except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
         if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
             raise
@@ -74,11 +80,13 @@ def run(
 
 
 def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
-    """What was asked for; by default all variables, or one corner of the example. Of fields also label>number."""
-    events = [text for text in target if ">" in text and text not in map(str, model.labels)]
-    asked = [read_event(model, text) for text in events]
-    plain = [text for text in target if text not in events]
-    labels = read_targets(model, plain) if plain or not events else []
+    """What was asked for; by default all variables, or one corner of the example. More can be asked of fields."""
+    questions = []
+    if isinstance(model, db.GaussianField):
+        questions = [text for text in target if {">", "@"} & set(text) and text not in map(str, model.labels)]
+    asked = [read_question(model, text) for text in questions]
+    plain = [text for text in target if text not in questions]
+    labels = read_targets(model, plain) if plain or not questions else []
     return [*labels, *asked] if labels is not None and (labels or asked) else ([0] if source.path is None else "all")
 
 

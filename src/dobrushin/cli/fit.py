@@ -23,17 +23,18 @@ def run(source: Source, data: Path, output: Path | None, out: Output, **options:
     rehearse_model(output, model)
     failure: BaseException | None = None
     try:
-        fit = db.fit(model, read_data(data), progress=out.progress, **options)
+        fit = db.fit(model, read_data(data), **options)
     except db.FitInterrupted as interruption:
         fit, failure = interruption.fit, interruption
     certified = fit.bias_bound is not None and bool(np.isfinite(fit.bias_bound))
     about = {
-        "parameters": fit.parameters.tolist(),
-        "bias_bound": float(fit.bias_bound) if certified else None,
+        "parameters": fit.parameters,
+        "certified": certified,
+        "bias_bound": fit.bias_bound,
         "converged": bool(fit.converged),
-        "seed": str(fit.seed),
+        "seed": fit.seed,
     }
-    out.show(about, lambda: Text(str(fit)))
+    out.show("fit", about, lambda: Text(str(fit)))
     if output is not None:
         db.write(fit.model, output)
         out.note(f"Wrote {output}.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 import dobrushin as db
+from dobrushin._shared.text import hint
 
 CERTIFIED, FAILED, USAGE, NO_CERTIFICATE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -86,7 +90,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
         return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
     except FileNotFoundError as error:
-        return _say(f"There is no file {error.filename}.", FAILED)
+        return _say(f"There is no file {error.filename}{_nearest_file(error.filename)}.", FAILED)
     except IsADirectoryError as error:
         return _say(f"{error.filename} is a directory, not a file.", FAILED)
     except PermissionError as error:
@@ -103,6 +107,14 @@ def _explanation(error: db.CertificateError | db.ToleranceError) -> str:
     """What an error about certificates says here; its own hint is for callers from Python."""
     hints = {db.UncertifiedStep: _UNCERTIFIED_STEP, db.CertificateError: _NO_ESTIMATE, db.ToleranceError: _NO_SCAN}
     return f"{error.message} {hints[type(error)]}"
+
+
+def _nearest_file(name: Any) -> str:
+    """A file beside it that is called almost so."""
+    folder, base = os.path.split(os.fsdecode(name or ""))
+    with suppress(OSError):
+        return hint(base, os.listdir(folder or "."))
+    return ""
 
 
 def _say(text: str, code: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dobrushin as db
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
@@ -33,14 +34,14 @@ def run(
     if tolerance is not None:
         results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
     else:
-        methods = ("paper", "best") if model._form.is_discrete else ("best",)
+        methods: tuple[InfluenceMethod, ...] = ("paper", "best") if model.is_discrete else ("best",)
         results = {method: _scans(model, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
-    about = {
-        name: {"bound": result.variation.value, "steps": len(result.scan), "vacuous": bool(result.variation.is_vacuous)}
-        for name, result in results["best"].items()
-    }
-    out.show(about, lambda: _table(model, results, targets))
+    scans = [
+        {"scan": name, "bound": found.variation.value, "steps": len(found.scan), "vacuous": found.variation.is_vacuous}
+        for name, found in results["best"].items()
+    ]
+    out.show("optimize", {"targets": targets, "scans": scans}, lambda: _table(model, results, targets))
     if save is not None:
         best.scan.save(save)
     if plot is not None:
@@ -54,8 +55,8 @@ def run(
     return NO_CERTIFICATE if best.variation.is_vacuous else CERTIFIED
 
 
-def _scans(model: db.Model, method: str, steps: int, targets: Any) -> dict[str, db.ScanResult]:
-    influence = db.influence(model, method=method) if model._form.is_discrete else model
+def _scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -> dict[str, db.ScanResult]:
+    influence = db.influence(model, method=method) if model.is_discrete else model
     n = model.n_variables
     uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
     greedy = db.greedy_scan(influence, targets, steps=steps)

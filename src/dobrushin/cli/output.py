@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dobrushin._shared.log import log
+from dobrushin._shared.text import plain
 
 # Wide enough for the tables where the output is not a terminal.
 _WIDTH = 120
@@ -32,14 +33,9 @@ class Output:
         """Whether somebody reads along."""
         return not self.quiet and not self.as_json
 
-    @property
-    def progress(self) -> bool:
-        """Whether somebody looks at a terminal meanwhile."""
-        return self.is_for_people and sys.stderr.isatty()
-
-    def show(self, value: Any, text: Callable[[], RenderableType]) -> None:
-        """Print a result: the value as JSON, or what `text` returns."""
-        self.print(lambda: json.dumps(value, indent=1, default=str), text)
+    def show(self, verb: str, about: Mapping[str, Any], text: Callable[[], RenderableType]) -> None:
+        """Print a result: as JSON that begins with the name of its format, or as text."""
+        self.print(lambda: json.dumps({"format": f"dobrushin {verb} 1", **plain(about)}, indent=1), text)
 
     def print(self, as_json: Callable[[], str], text: Callable[[], RenderableType]) -> None:
         """Print what one of the functions returns, or nothing."""

@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
+from dobrushin._shared.text import hint
 from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.writing import check_folder
@@ -27,14 +28,15 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
     """Run one experiment or all; without a name say which there are."""
     if name is None:
         known = [{"name": e.name, "title": e.title, "paper": e.section} for e in EXPERIMENTS.values()]
-        out.show(known, lambda: _list(list(EXPERIMENTS.values())))
+        out.show("experiments", {"experiments": known}, lambda: _list(list(EXPERIMENTS.values())))
         return CERTIFIED
     if name != "all" and name not in EXPERIMENTS:
-        raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}. Got {name!r}.")
+        near = hint(name, EXPERIMENTS)
+        raise Usage(f"NAME must be all or one of {', '.join(EXPERIMENTS)}{near}. Got {name!r}.")
     if setting.data is not None and not setting.data.is_dir():
         raise Usage(f"--data must be the folder that holds the data. There is no folder {setting.data}.")
     check_folder("--out", folder)
-    say = _say if out.progress else None
+    say = _say if out.is_for_people and sys.stderr.isatty() else None
     people = Output(as_json=False, quiet=not out.is_for_people)
     outcomes: list[Outcome] = []
     skipped: dict[str, str] = {}
@@ -53,11 +55,11 @@ def run(name: str | None, setting: Setting, folder: Path, workers: int, out: Out
                 f"Interrupted. What was finished is in {folder}; the same command goes on from there."
             ) from None
         outcomes.append(outcome)
-        people.show({}, partial(_table, outcome))
+        people.print(str, partial(_table, outcome))
     holds = all(outcome.holds for outcome in outcomes)
     if out.as_json:
         about = {"holds": holds, "experiments": [outcome.to_dict() for outcome in outcomes], "skipped": skipped}
-        out.show(about, str)
+        out.show("reproduce", about, str)
     return CERTIFIED if holds else FAILED
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dobrushin as db
+from dobrushin._shared.text import hint
 from dobrushin.cli.guard import Usage
 
 
@@ -26,8 +27,17 @@ class Source:
             assert self.example is not None  # other verbs require a path
             return self.example()
         if self.path.is_dir():
-            raise Usage(f"MODEL must be a file. {self.path} is a directory.")
+            return self._open()
         return db.read(self.path) if self.beta is None else db.read(self.path, beta=self.beta)
+
+    def _open(self) -> db.Model:
+        """The model in a folder."""
+        assert self.path is not None
+        if not (self.path / "manifest.json").exists():
+            raise Usage(f"MODEL must be a file, or a folder that convert wrote. {self.path} is another directory.")
+        if self.beta is not None:
+            raise Usage(f"--beta is for files of energies, and {self.path} is a folder.")
+        return db.open_model(self.path)
 
     def read_given(self) -> db.Model:
         """The model, given the evidence."""
@@ -88,7 +98,8 @@ class ScanChoice:
         if self.name in ways:
             return ways[self.name]()
         if not Path(self.name).exists():
-            raise Usage(f"--scan must be {', '.join(ways)} or a file with a scan. Got {self.name!r}.")
+            near = hint(self.name, ways)
+            raise Usage(f"--scan must be {', '.join(ways)} or a file with a scan{near}. Got {self.name!r}.")
         scan = db.Scan.load(self.name)
         return scan if self.steps is None else scan[max(0, len(scan) - self.steps) :]
 
@@ -104,14 +115,17 @@ def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None
     return [_label(model, part, "--target") for part in parts]
 
 
-def read_event(model: db.Model, text: str) -> db.Exceeds:
-    """The probability that a variable of a field exceeds a number, written as label>number."""
-    name, _, number = text.rpartition(">")
+def read_question(model: db.Model, text: str) -> Any:
+    """What is asked about a variable of a field: label>number, the probability, or label@level, the quantile."""
+    mark = ">" if ">" in text else "@"
+    name, _, number = text.rpartition(mark)
     try:
-        threshold = float(number)
+        value = float(number)
     except ValueError:
-        raise Usage(f"--target must be a label, or label>number for a field. Got {text!r}.") from None
-    return db.Exceeds(_label(model, name.strip(), "--target"), threshold)
+        message = f"--target must be a label; or label>number or label@level for a field. Got {text!r}."
+        raise Usage(message) from None
+    label = _label(model, name.strip(), "--target")
+    return db.Exceeds(label, value) if mark == ">" else db.Quantile(label, value)
 
 
 def _are_numbers(model: db.Model) -> bool:
@@ -134,7 +148,12 @@ def _label(model: db.Model, name: str, option: str) -> Hashable:
 
 
 def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
-    """A state, or likelihoods of states as in yes:0.7/no:0.3."""
+    """A state, likelihoods of states as in yes:0.7/no:0.3, or of fields a number."""
+    if isinstance(model, db.GaussianField):
+        try:
+            return float(text)
+        except ValueError:
+            raise Usage(f"--evidence must be label=number for a field. Got {text!r} for {label!r}.") from None
     if ":" not in text or any(str(name) == text for name in model._called(model.index(label))):
         return _state(model, label, text)
     likelihoods = {}

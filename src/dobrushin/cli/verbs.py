@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.text import Text
 
 import dobrushin as db
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
@@ -21,15 +21,16 @@ from dobrushin.cli.writing import check_file, check_model, check_plot, write_tab
 
 def inspect(source: Source, out: Output) -> int:
     """What can be certified about a model."""
-    diagnosis = db.diagnose(source.read_given())
-    out.show(asdict(diagnosis), lambda: Text(str(diagnosis)))
+    model = source.read_given()
+    diagnosis = db.diagnose(model)
+    out.show("inspect", {"fingerprint": model.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
     return CERTIFIED
 
 
 def influence(source: Source, method: str, top: int, out: Output) -> int:
     """How strong the influence is, and where."""
     model = source.read_given()
-    bound = db.influence(model, method=method)
+    bound = db.influence(model, method=cast(InfluenceMethod, method))
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = np.argsort(-sums, kind="stable")[:top].tolist()
     about = {
@@ -38,7 +39,7 @@ def influence(source: Source, method: str, top: int, out: Output) -> int:
         "spectral_radius": bound.spectral_radius(),
         "satisfies_dobrushin": bool(bound.satisfies_dobrushin),
         "entries": bound.theorems,
-        "strongest": [{"variable": str(model.labels[i]), "row_sum": float(sums[i])} for i in strongest],
+        "strongest": [{"variable": model.labels[i], "row_sum": sums[i]} for i in strongest],
     }
     holds = "holds" if bound.satisfies_dobrushin else "fails"
     title = (
@@ -49,7 +50,7 @@ def influence(source: Source, method: str, top: int, out: Output) -> int:
         [str(model.labels[i]), f"{sums[i]:.4g}", f"{bound.caps[i]:.4g}", str(len(model.neighbors(i)))]
         for i in strongest
     ]
-    out.show(about, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
+    out.show("influence", about, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
     return CERTIFIED
 
 
@@ -71,16 +72,16 @@ def certify(
     failure: BaseException | None = None
     if simulation is not None:
         try:
-            bound = db.coalescence(model, scan, targets, progress=out.progress, **simulation)
+            bound = db.coalescence(model, scan, targets, **simulation)
         except (db.CoalescenceInterrupted, db.WorkerError) as error:
             bound, failure = error.certificate, error
-        about = {"kind": "coalescence", "confidence": bound.confidence, "runs": bound.runs, "seed": str(bound.seed)}
-        about["stopped early"] = bound.stopped_early
+        about = {"confidence": bound.confidence, "runs": bound.runs, "seed": bound.seed}
+        about |= {"stopped_early": bound.stopped_early, "kind": "coalescence"}
     else:
         bound = db.variation(model, scan, targets)
-        about = {"kind": "dobrushin variation"}
+        about = {"confidence": 1.0, "runs": None, "seed": None, "stopped_early": False, "kind": "dobrushin variation"}
     about |= {"value": bound.value, "steps": len(scan), "vacuous": bool(bound.is_vacuous)}
-    out.show(about, lambda: Text(repr(bound)))
+    out.show("certify", about, lambda: Text(repr(bound)))
     if plot is not None:
         axes: Any = db.plots.bounds({choice.name: bound})
         axes.figure.savefig(plot, dpi=150)
@@ -96,22 +97,20 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    is_discrete = model._form.is_discrete
+    is_discrete = model.is_discrete
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
-        run = db.sample(model, choice.make(model, targets), record=keep, progress=out.progress, **options)
+        run = db.sample(model, choice.make(model, targets), record=keep, **options)
     except db.SamplingInterrupted as interruption:
         run, failure = interruption.samples, interruption
     if not run.chains:
         raise failure or db.BudgetError("A chain", options["time"], options["time"], "seconds or more", "")
-    shares, columns, what = _summary(run, is_discrete)
-    names = [str(label) for label in run.variables]
-    about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": str(run.seed),
-             "certified": False, "marginals": dict(zip(names, shares.tolist(), strict=True))}  # fmt: skip
+    rows, what = _shares(run, model) if is_discrete else _moments(run)
+    about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": run.seed, "certified": False}
     title = f"{run!r}\n{what}, without any bound on their error: see estimate"
-    rows = [[name, *(f"{share:.4g}" for share in row)] for name, row in zip(names, shares, strict=True)]
-    out.show(about, lambda: table(title, columns, rows))
+    texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()] for row in rows]
+    out.show("sample", {**about, "rows": rows}, lambda: table(title, list(rows[0]), texts))
     if output is not None:
         _write_states(run, output)
     if failure is not None:
@@ -119,23 +118,29 @@ def sample(
     return CERTIFIED
 
 
-def _summary(run: db.Samples, is_discrete: bool) -> tuple[Any, tuple[str, ...], str]:
-    """A row for each variable: shares of its states, or of fields mean and standard deviation."""
-    if is_discrete:
-        shares = run.marginals()
-        return shares, ("variable", *(f"state {k}" for k in range(shares.shape[1]))), "Shares of the states"
+def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str]:
+    """A row for each variable and state."""
+    rows = []
+    for label, shares in zip(run.variables, run.marginals().tolist(), strict=True):
+        called = model._called(model.index(label))
+        rows += [{"variable": label, "state": name, "share": x} for name, x in zip(called, shares, strict=False)]
+    return rows, "Shares of the states"
+
+
+def _moments(run: db.Samples) -> tuple[list[dict[str, Any]], str]:
+    """A row for each variable of a field."""
     states: Any = run.states
-    numbers = np.stack([states.mean(axis=0), states.std(axis=0)], axis=1)
-    return numbers, ("variable", "mean", "deviation"), "Means and standard deviations"
+    numbers = zip(run.variables, states.mean(axis=0).tolist(), states.std(axis=0).tolist(), strict=True)
+    return [{"variable": label, "mean": m, "deviation": d} for label, m, d in numbers], "Means and standard deviations"
 
 
 def _write_states(run: db.Samples, output: Path) -> None:
-    """The states of the chains: everything about the run, or a table of the last states."""
+    """The states of the chains: everything about the run, or a table of the last states by their names."""
     if output.suffix.lower() == ".npz":
         run.save(output)
         return
-    states: Any = run.states
-    rows = ((chain, 0, *states[chain].tolist()) for chain in range(run.chains))
+    columns = [run.called(k) for k in range(len(run.variables))]
+    rows = ((chain, 0, *states) for chain, states in enumerate(zip(*columns, strict=True)))
     write_table(output, ("chain", "draw", *run.variables), rows)
 
 
@@ -156,6 +161,9 @@ def convert(source: Source, output: Path, out: Output) -> int:
 
 def warmup(out: Output) -> int:
     """Compile everything once: later runs load it from the cache."""
+    from dobrushin._shared.compile import compile_always
+
+    compile_always()
     begin = time.monotonic()
     spins = db.Ising.grid(3, 3, couplings=0.1, fields=0.1)
     star = db.Ising({(0, i): 0.1 for i in range(1, 10)})
@@ -190,5 +198,5 @@ def verify(proof: Path, model: Path | None, replay: str | None, out: Output) -> 
     verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
     about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
     about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
-    out.show(about, lambda: Text(str(verdict)))
+    out.show("verify", about, lambda: Text(str(verdict)))
     return verdict.exit_code

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dobrushin._shared.extras import require
-from dobrushin.experiments.outcome import Outcome, write_findings
+from dobrushin.experiments.outcome import Outcome, write_findings, write_tables
 from dobrushin.experiments.store import Setting, Store
 
 
@@ -23,7 +23,7 @@ class Experiment:
     name, title, section : str
         What it is called here, what it shows, and where the paper has it.
     module : str
-        In this package; has the functions `compute`, `findings` and `draw`.
+        In this package; has the functions `compute`, `findings` and `draw`, and perhaps `tables`.
     """
 
     name: str
@@ -96,5 +96,7 @@ def run(
         if say is not None:
             say("figures")
         write_findings(folder / "findings.csv", findings)
-        files = [*sorted((folder / "parts").glob("*.npz")), folder / "findings.csv", *save(module.draw(data), folder)]
+        made = write_tables(folder, module.tables(data)) if hasattr(module, "tables") else []
+        parts = sorted((folder / "parts").glob("*.npz"))
+        files = [*parts, folder / "findings.csv", *made, *save(module.draw(data), folder)]
     return Outcome(name, time.perf_counter() - begin, findings, files)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._influence import influence
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.experiments.curves import draw_guarantees, guarantees
 from dobrushin.experiments.drawing import panels
 from dobrushin.experiments.models import paper_ising
@@ -15,7 +16,7 @@ from dobrushin.experiments.store import Arrays, Part, Store
 
 # Steps. The paper gives no lengths in words: two orders of magnitude are reached between 2000 and 3000 steps.
 BUDGETS = (100, 200, 500, 1000, 1500, 2000, 2500, 3000)
-BOUNDS = {"paper": "Theorem 5", "exact": "exact influence"}
+BOUNDS: dict[InfluenceMethod, str] = {"paper": "Theorem 5", "exact": "exact influence"}
 
 
 def compute(store: Store) -> list[dict[str, Arrays]]:
@@ -39,7 +40,7 @@ def compute(store: Store) -> list[dict[str, Arrays]]:
     return [{method: results[seed, method] for method in BOUNDS} for seed in replicates]
 
 
-def _replicate(seed: int, method: str) -> Arrays:
+def _replicate(seed: int, method: InfluenceMethod) -> Arrays:
     return guarantees(influence(paper_ising(seed=seed), method=method), BUDGETS)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import influence
 from dobrushin._models import Ising, Model
+from dobrushin._shared.options import InfluenceMethod
 from dobrushin.experiments.curves import biases, draw_guarantees, guarantees
 from dobrushin.experiments.drawing import COLORS, finish, legend_below, look, mark_target, panels
 from dobrushin.experiments.outcome import Finding
@@ -64,7 +65,7 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
     results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(MODELS):
         model = make_model(name)
-        bounds = {method: influence(model, method=method) for method in BOUNDS}
+        bounds = {method: influence(model, method=cast(InfluenceMethod, method)) for method in BOUNDS}
         data: dict[str, Any] = {
             method: store.part(f"guarantees-{name}-{method}", guarantees, bound, BUDGETS, [0], budgets=BUDGETS)
             for method, bound in bounds.items()

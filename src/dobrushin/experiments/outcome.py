@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,3 +101,13 @@ def write_findings(path: Path, findings: Sequence[Finding]) -> None:
         writer.writerow(["what", "paper says", "we measured", "verdict", "why"])
         for finding in findings:
             writer.writerow([finding.what, finding.paper, finding.measured, finding.verdict, finding.why])
+
+
+def write_tables(folder: Path, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]) -> list[Path]:
+    """Write columns and rows of each table as CSV."""
+    paths = []
+    for name, (columns, rows) in tables.items():
+        paths.append(folder / f"{name}.csv")
+        with open(paths[-1], "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([columns, *rows])
+    return paths

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.directed import find_parents
 from dobrushin.errors import ArgumentError
 from dobrushin.io.bif_tokens import Tokens
 from dobrushin.io.inverse import inverse
-from dobrushin.io.networks import Network, find_parents, in_a_cycle, normalise, sums_of, sums_to_one
+from dobrushin.io.networks import Network, in_a_cycle, normalise, sums_of, sums_to_one
 from dobrushin.io.numbers import quote
 from dobrushin.io.source import LIMIT, Path, Source, load
 

@@ -7,6 +7,8 @@ import os
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.options import FormatName
+from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS, Format, extensions, table
@@ -16,7 +18,8 @@ from dobrushin.io.source import LIMIT, Path, load, save
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
 
-def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: str | None = None) -> Model:
+@watched("reading")
+def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: FormatName | None = None) -> Model:
     """Read a model from a file.
 
     Parameters
@@ -79,7 +82,9 @@ read.__doc__ = str(read.__doc__).replace(
 )
 
 
-def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: str | None = None) -> None:
+def write(
+    model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: FormatName | None = None
+) -> None:
     """Write a model to a file, or to a folder that `open_model` opens.
 
     Parameters
@@ -101,8 +106,8 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     Notes
     -----
     A folder holds plain ``.npy`` arrays, which `open_model` maps and does not read: for models that do not fit in
-    memory. They are written a part at a time. Variables are named by their positions there. `io.build_folder` makes
-    such a folder from chunks of edges.
+    memory. They are written a part at a time. Variables are named by their positions there; states keep their names.
+    `io.build_folder` makes such a folder from chunks of edges.
 
     Numbers are written in full. What was read from a file, and with the same `beta` is written and read again, is the
     same model to the last bit. A ``.npz`` file keeps every model so, with its labels and names of states; ``.uai`` and
@@ -145,7 +150,7 @@ def write(model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, f
     save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model), "write")
 
 
-def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) -> float:
+def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = None) -> float:
     """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
 
     Parameters
@@ -179,8 +184,10 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: str | None = None) ->
 
 def lost_names(model: Model, path: Path, format: str | None = None) -> str:
     """What a file does not keep of the names of a model, for people; empty if it keeps all."""
-    kind = None if format == "folder" or _is_folder(path) else _format(path, format, "write")[1]
-    keeps = () if kind is None else kind.keeps
+    keeps: tuple[str, ...] = ("states",)
+    if format != "folder" and not _is_folder(path):
+        kind = _format(path, format, "write")[1]
+        keeps = () if kind is None else kind.keeps
     has = {"labels": not check.are_positions(model.labels), "states": model._state_names is not None}
     words = {"labels": "labels of the variables", "states": "names of the states"}
     return " and ".join(words[name] for name, given in has.items() if given and name not in keeps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.local import LocalForm, LocalPairs
+from dobrushin._models.state_names import StateNames, read_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
+from dobrushin.io.folder_names import NAMES, encode
 from dobrushin.io.source import Path
 from dobrushin.io.stored import FORMAT
 from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT
@@ -34,8 +36,9 @@ Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 def write_folder(model: Model, path: Path, function: str) -> None:
     """Write an Ising or Potts model, a `LocalModel` or tables to a folder; a part at a time."""
     local = model._local()
+    names = model._state_names
     if isinstance(local, LocalForm) and not local._whole.spins:
-        _write_tables(local._whole.tables(), path, function)
+        _write_tables(local._whole.tables(), names, path, function)
         return
     if not isinstance(local, LocalPairs):
         requirement = "an Ising or Potts model, or tables that forbid nothing, for a folder"
@@ -60,17 +63,17 @@ def write_folder(model: Model, path: Path, function: str) -> None:
             if potential is not None:
                 potential.append(local.potentials_of(positions))
             done += len(rows.columns)
-        folder.finish_pairs(n, entries, local.n_states or 0)
+        folder.finish_pairs(n, entries, local.n_states or 0, names)
 
 
-def _write_tables(form: FactorTables, path: Path, function: str) -> None:
+def _write_tables(form: FactorTables, names: StateNames | None, path: Path, function: str) -> None:
     """Write the arrays of a factor graph."""
     with _Folder(path, function) as folder:
         arrays = {name: form.cardinalities if name == "cardinalities" else getattr(form, name) for name in LENGTHS}
         for name, values in arrays.items():
             folder.array(name, float if name == "table" else np.int64, values.shape).append(values)
         counts = (form.n_variables, form.n_factors, len(form.scope), len(form.table))
-        folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))})
+        folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))}, names)
 
 
 def build_folder(
@@ -80,6 +83,7 @@ def build_folder(
     *,
     states: int | None = None,
     potentials: ArrayLike | None = None,
+    state_names: Sequence[Hashable] | None = None,
 ) -> None:
     """Build a model on disk from chunks of edges, of which more may come than fit in memory.
 
@@ -94,6 +98,8 @@ def build_folder(
         Number of states of a Potts model; default spins.
     potentials : array, optional
         Fields (n,) or unaries (n, states); may be memory-mapped.
+    state_names : tuple, optional
+        What all variables call their states.
 
     Notes
     -----
@@ -122,6 +128,7 @@ def build_folder(
         hint = "an iterable over chunks of edges (call the function that makes them)"
         raise ArgumentError(_BUILD, "edges", hint if callable(edges) else "an iterable over chunks of edges", edges)
     states = 0 if states is None else check.count(states, _BUILD, "states", 2)
+    names = None if state_names is None else StateNames(common=read_names(state_names, states or 2, _BUILD))
     fields = None if potentials is None else _real(potentials, "potentials")
     shape = (n, states) if states else (n,)
     if fields is not None and fields.shape != shape:
@@ -147,7 +154,7 @@ def build_folder(
                 neighbor.append(columns)
                 coupling.append(values)
                 done += len(columns)
-        folder.finish_pairs(n, entries, states)
+        folder.finish_pairs(n, entries, states, names)
 
 
 _BUILD = "io.build_folder"
@@ -325,16 +332,23 @@ class _Folder:
         """Room for edges."""
         return _Aside(open(os.path.join(self.temporary, "edges"), "x+b"), n)
 
-    def finish_pairs(self, variables: int, entries: int, states: int) -> None:
+    def finish_pairs(self, variables: int, entries: int, states: int, names: StateNames | None) -> None:
         """`finish` an Ising or Potts model."""
         about = {"format": FORMAT, "variables": variables, "entries": entries, "states": states}
-        self.finish({**about, "potential": "potential" in self.files})
+        self.finish({**about, "potential": "potential" in self.files}, names)
 
-    def finish(self, about: dict[str, Any]) -> None:
-        """Write the manifest and give the folder its name."""
+    def finish(self, about: dict[str, Any], names: StateNames | None) -> None:
+        """Write the names of states and the manifest, and give the folder its name."""
+        if names is not None:
+            about = {**about, "state_names": True}
+            text, kinds = encode(names, about["variables"])
+            with open(os.path.join(self.temporary, NAMES), "xb") as file:
+                file.write(text)
+            if kinds is not None:
+                self.array("state_kind", np.int32, kinds.shape).append(kinds)
         self._close()
-        with open(os.path.join(self.temporary, "manifest.json"), "w", encoding="utf-8") as file:
-            json.dump(about, file)
+        with open(os.path.join(self.temporary, "manifest.json"), "w", encoding="utf-8") as manifest:
+            json.dump(about, manifest)
         os.rename(self.temporary, self.place)
 
     def _close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from numbers import Integral, Real
 from typing import Any, NoReturn
 
-from dobrushin._models.state_names import StateNames
+from dobrushin._models.state_names import Names, StateNames
 from dobrushin.errors import ArgumentError
 from dobrushin.io.numbers import quote
 from dobrushin.io.source import Source
@@ -39,6 +39,29 @@ def decode_states(source: Source, data: bytes, n: int) -> list[Any]:
     if isinstance(each, list) and len(content) == 1 and all(own is None or isinstance(own, list) for own in each):
         return [None if own is None else tuple(_hashable(source, name) for name in own) for own in each]
     raise source.error("names of states", shown(content))
+
+
+def encode_kinds(kinds: Sequence[Sequence[Hashable]]) -> bytes:
+    """Different lists of names of states, for variables that share them."""
+    return json.dumps({"kinds": [[_plain(name, name) for name in names] for names in kinds]}).encode()
+
+
+def decode_kinds(source: Source) -> tuple[Names | None, tuple[Names, ...]]:
+    """The names that all variables have, or the lists of names that they share."""
+    content = parse(source, source.data)
+    one, several = (content.get(key) if isinstance(content, dict) else None for key in ("all", "kinds"))
+    lists = [one] if one is not None else several
+    if (
+        not isinstance(lists, list)
+        or len(content) != 1
+        or not all(isinstance(names, list) and names for names in lists)
+    ):
+        raise source.error("names of states", shown(content))
+    kinds = tuple(tuple(_hashable(source, name) for name in names) for names in lists)
+    for names in kinds:
+        if len(set(names)) < len(names):
+            raise source.error("different names for different states", f"{names!r}"[:60])
+    return (kinds[0], ()) if one is not None else (None, kinds)
 
 
 def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:

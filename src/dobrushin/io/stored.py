@@ -1,6 +1,7 @@
 """Models on disk that are used where they are: plain .npy arrays in a folder, with a small manifest.
 
 manifest.json   format, number of variables and of entries, number of states (0 for spins), whether there are potentials
+                and names of states (`folder_names`)
 start.npy       int64, n + 1: where the neighbours of each variable begin
 neighbor.npy    int32 or int64: neighbours, increasing within each row; every edge stands in both rows
 coupling.npy    float64: what couples them
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from dobrushin._models.local import LocalArrays, LocalModel, Rows
 from dobrushin._shared import validate as check
 from dobrushin.errors import FormatError
+from dobrushin.io.folder_names import open_names
 from dobrushin.io.source import Path
 from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT, StoredTables
 
 FORMAT = "dobrushin model folder 1"
 # Files that are shorter are read where NumPy cannot map them: it maps no empty arrays.
 _SHORT = 10_000
+Stored = TypeVar("Stored", "StoredModel", StoredTables)
 
 
 class StoredModel(LocalArrays):
@@ -122,7 +125,7 @@ def open_model(path: Path) -> LocalModel:
         raise FormatError(
             os.path.join(folder, "start.npy"), f"row starts from 0 to {entries}", f"{ends[0]} to {ends[1]}"
         )
-    return StoredModel(folder, n, states or None, arrays)
+    return _name(StoredModel(folder, n, states or None, arrays), about)
 
 
 def _open_tables(folder: str, about: dict[str, Any]) -> StoredTables:
@@ -134,7 +137,17 @@ def _open_tables(folder: str, about: dict[str, Any]) -> StoredTables:
         if ends != (0, about[end]):
             expected = f"row starts from 0 to {about[end]}"
             raise FormatError(os.path.join(folder, f"{start}.npy"), expected, f"{ends[0]} to {ends[1]}")
-    return StoredTables(folder, arrays)
+    return _name(StoredTables(folder, arrays), about)
+
+
+def _name(model: Stored, about: dict[str, Any]) -> Stored:
+    """Give the states of a model that is new the names in its folder, if there are some."""
+    if not about.get("state_names"):
+        return model
+    sizes = np.array([model.n_states or 2]) if isinstance(model, StoredModel) else model.cardinalities
+    shape = (model.n_variables,)
+    names = open_names(model.path, np.broadcast_to(sizes, shape), lambda file: _map(file, shape))
+    return model._name_states(names)
 
 
 def _reopen(path: str, known: tuple[int, int, int | None]) -> LocalModel:
@@ -168,6 +181,8 @@ def _read_manifest(manifest: str) -> dict[str, Any]:
             raise FormatError(manifest, f"a whole number of {name}, {numbers}", repr(value)[:60])
     if format == FORMAT and type(about.get("potential")) is not bool:
         raise FormatError(manifest, "'potential' to be true or false", repr(about.get("potential"))[:60])
+    if type(about.get("state_names", False)) is not bool:
+        raise FormatError(manifest, "'state_names' to be true or false", repr(about["state_names"])[:60])
     return dict(about)
 
 

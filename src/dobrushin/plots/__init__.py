@@ -1,7 +1,8 @@
 """Pictures of results. Each function draws on Axes and returns them; needs the extra `plots` (matplotlib).
 
 A picture of one panel takes and returns an Axes; one of several panels takes a sequence of them and returns an array.
-Without Axes a new figure is made, which pyplot does not know of: ``ax.figure.savefig(path)`` writes it.
+Without Axes a new figure is made. A notebook shows it, and ``plt.show()`` does where pyplot was imported before;
+``ax.figure.savefig(path)`` writes it.
 """
 
 from dobrushin.plots.comparison import against_exact

@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
-from scipy.sparse import csgraph
-from scipy.spatial.distance import cdist
 
 from dobrushin._models import Model
 from dobrushin._shared.extras import require
+from dobrushin._shared.layout import spread
 from dobrushin.plots.style import Look, inches, plain
 
 MOST_NODES = 2000
@@ -39,61 +37,7 @@ def subgraph(model: Model, shown: NDArray[np.int64]) -> Graph:
     kept = (shown[place] == other) & (own < place)
     edges = np.stack([own[kept], place[kept]], axis=1)
     names = [plain(model.labels[i], 12) for i in shown.tolist()] if len(shown) <= _MOST_NAMES else []
-    return Graph(shown, model.n_variables, names, edges, layout(len(shown), edges))
-
-
-def layout(n: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Places in the plane for the nodes of a graph: connected parts one by one, the largest first, in rows."""
-    matrix = sparse.coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n, n)).tocsr()
-    _, part = csgraph.connected_components(matrix, directed=False)
-    members = np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1])
-    members.sort(key=len, reverse=True)
-    placed = []
-    for nodes in members:
-        places = _stress(matrix[nodes][:, nodes])
-        placed.append(places - places.min(axis=0))
-    boxes = np.array([places.max(axis=0) + 1.0 for places in placed])
-    width = max(float(boxes[:, 0].max()), float(np.sqrt(1.3 * boxes.prod(axis=1).sum())))
-    result = np.empty((n, 2))
-    x = y = shelf = 0.0
-    for nodes, places, box in zip(members, placed, boxes, strict=True):
-        if x and x + box[0] > width:
-            x, y, shelf = 0.0, y + shelf, 0.0
-        result[nodes] = places + np.array([x, y])
-        x, shelf = x + float(box[0]), max(shelf, float(box[1]))
-    return result
-
-
-def _stress(matrix: Any) -> NDArray[np.float64]:
-    """Places whose distances are near those in the graph: stress majorisation, from classical scaling.
-
-    Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2 (Gansner, Koren and North, 2004).
-    """
-    n = matrix.shape[0]
-    if n == 1:
-        return np.zeros((1, 2))
-    distance = csgraph.shortest_path(matrix, directed=False, unweighted=True)
-    squares = distance**2
-    centred = squares.mean(axis=0) + squares.mean(axis=1)[:, None] - squares.mean() - squares
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(n, 2))
-    for _ in range(30):  # towards the two leading eigenvectors; what follows needs no more than a rough start
-        x = centred @ np.linalg.qr(x)[0]
-    x /= np.sqrt(np.linalg.norm(x, axis=0) * 2)
-    x += rng.normal(scale=0.05, size=x.shape)  # nodes in the same place would stay there
-    np.fill_diagonal(distance, 1.0)
-    weight = distance**-2
-    np.fill_diagonal(weight, 0.0)
-    factor = linalg.cho_factor(np.diag(weight.sum(axis=1)) - weight + 1.0 / n)
-    pull = weight * distance
-    for _ in range(100 if n <= 500 else 40):
-        apart = cdist(x, x)
-        np.fill_diagonal(apart, 1.0)
-        ratio = pull / np.maximum(apart, 1e-9)
-        x = linalg.cho_solve(factor, ratio.sum(axis=1)[:, None] * x - ratio @ x)
-    x -= x.mean(axis=0)
-    _, _, axes = np.linalg.svd(x, full_matrices=False)
-    return x @ axes.T  # the longest side lies
+    return Graph(shown, model.n_variables, names, edges, spread(len(shown), edges))
 
 
 def draw_graph(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._optimize import ScanResult
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
@@ -72,7 +73,7 @@ def scan_map(
     """
     certificate = scan.variation if isinstance(scan, ScanResult) else None
     scan = as_scan(scan, _NAME)
-    check.instance(model, Model | None, _NAME, "model", "a model")
+    model = None if model is None else as_model(model, _NAME)
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.extras import require
+from dobrushin._shared.progress import is_notebook
 from dobrushin.errors import ArgumentError
 
 # Okabe and Ito's colours, told apart by colour-blind readers too: those that stand out on white, and on black.
@@ -72,7 +74,7 @@ def panels(ax: Any, count: int, function: str, size: tuple[float, float], column
     """The Axes to draw on: those given, or those of a new figure, in rows of so many columns."""
     axes = require("matplotlib.axes", "plots")
     if ax is None:
-        figure = require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
+        figure = _new_figure(size)
         columns = columns or count
         grid = figure.subplots(-(-count // columns), columns, squeeze=False, **layout).ravel()
         figure.get_layout_engine().set(wspace=0.06)
@@ -85,6 +87,13 @@ def panels(ax: Any, count: int, function: str, size: tuple[float, float], column
     if len(given) != count or not all(isinstance(panel, axes.Axes) for panel in given):
         raise ArgumentError(function, "ax", "a matplotlib Axes" if count == 1 else f"{count} matplotlib Axes", ax)
     return given
+
+
+def _new_figure(size: tuple[float, float]) -> Any:
+    """A figure that pyplot shows, where somebody uses pyplot or is in a notebook; else one that nobody has to close."""
+    if "matplotlib.pyplot" in sys.modules or is_notebook():
+        return require("matplotlib.pyplot", "plots").figure(figsize=size, layout="constrained")
+    return require("matplotlib.figure", "plots").Figure(figsize=size, layout="constrained")
 
 
 def as_result(axes: list[Any]) -> Any:

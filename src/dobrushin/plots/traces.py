@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._estimate.headline import telling_state
 from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
+from dobrushin._shared.options import Trace
 from dobrushin.errors import ArgumentError
-from dobrushin.plots.style import STYLES, Look, as_result, color_bar, dress, legend_font, look, panels, plain
+from dobrushin.plots.style import (
+    STYLES,
+    Look,
+    as_result,
+    color_bar,
+    dress,
+    entry,
+    legend_font,
+    look,
+    name_ticks,
+    panels,
+    plain,
+)
 
 _NAME = "plots.trace"
 _PANELS, _MOST_PANELS = 4, 24
 _MOST_POINTS, _MOST_LINES, _MOST_STRIPS = 1000, 20, 100
 
 
-def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: Any = None) -> Any:
+def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax: Any = None) -> Any:
     """Draw chains along their recorded draws, with a panel for each variable.
 
     Parameters
@@ -48,7 +63,7 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     ('variable 5', 'share of state 1')
     """
     check.instance(samples, Samples, _NAME, "samples", "Samples")
-    check.choice(show, ("means", "states"), _NAME, "show")
+    check.choice(show, get_args(Trace), _NAME, "show")
     states = samples.states
     if states is None or states.ndim != 3:
         kept = "counts only" if states is None else "the last draw only"
@@ -72,15 +87,29 @@ def trace(samples: Samples, variables: Any = None, *, show: str = "means", ax: A
     for panel, column in zip(axes, columns.tolist(), strict=True):
         colours = look(panel)
         if show == "means":
-            _draw_means(panel, states[:, :, column], values, colours)
+            called = _called(samples, column, values)
+            _draw_means(panel, states[:, :, column], values[: len(called)], called, colours)
         else:
             image = _draw_states(panel, states[:, :, column], values, colours)
         panel.set_xlabel("recorded draw")
         panel.set_title(f"variable {plain(labels[column], 30)}", fontsize="medium")
         dress(panel, colours, grid="" if show == "states" else "y")
     if image is not None:
-        color_bar(image, axes, "state", look(axes[-1])).set_ticks(_states_shown(values))
+        bar = color_bar(image, axes, "state", look(axes[-1]))
+        names = {tuple(_called(samples, column, values)) for column in columns.tolist()}
+        ticks = _states_shown(values[: min(map(len, names))])
+        if len(names) == 1:  # else a number stands for another name in each panel
+            own = next(iter(names))
+            name_ticks(bar.ax.yaxis, ticks, [plain(own[values.index(state)], 12) for state in ticks])
+        else:
+            bar.set_ticks(_states_shown(values))
+            bar.set_label("number of the state")
     return as_result(axes)
+
+
+def _called(samples: Samples, column: int, values: range) -> Sequence[Any]:
+    """What the states of a variable are called: its names, or all the numbers."""
+    return (None if samples.state_names is None else samples.state_names.at(column)) or values
 
 
 def _states_shown(values: range) -> list[int]:
@@ -88,12 +117,13 @@ def _states_shown(values: range) -> list[int]:
     return list(values)[:: -(-len(values) // 10)]
 
 
-def _draw_means(ax: Any, states: NDArray[Any], values: range, look: Look) -> None:
+def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[Any], look: Look) -> None:
     """Running shares of states."""
     chains, draws = states.shape
     points = np.unique(np.linspace(1, draws, min(draws, _MOST_POINTS)).round().astype(np.int64))
-    drawn = [values[-1]]
+    drawn = [values[telling_state(called)] if len(values) == 2 else values[-1]]
     left_out = 0
+    names = {state: entry(plain(name, 20)) for state, name in zip(values, called, strict=True)}
     if len(values) > 2:
         seen, counts = np.unique(states, return_counts=True)
         most = seen[np.argsort(-counts, kind="stable")][: len(look.colors)]
@@ -106,9 +136,9 @@ def _draw_means(ax: Any, states: NDArray[Any], values: range, look: Look) -> Non
         if lines and len(drawn) == 1:
             ax.plot(points, single.T, color=color, linewidth=0.7, alpha=0.35)
         together = np.cumsum(hits.mean(axis=0))[points - 1] / points
-        ax.plot(points, together, color=color, linestyle=STYLES[k % 4], linewidth=2.0, label=f"{state}")
+        ax.plot(points, together, color=color, linestyle=STYLES[k % 4], linewidth=2.0, label=names[state])
     if len(drawn) == 1:
-        ax.set_ylabel(f"share of state {drawn[0]}")
+        ax.set_ylabel(f"share of {'state ' if isinstance(called, range) else ''}{names[drawn[0]].strip()}")
     else:
         ax.set_ylabel("share of states")
         ax.legend(frameon=False, fontsize="small" if legend_font(ax) == "medium" else "x-small", ncols=len(drawn))

@@ -4,6 +4,6 @@ The page is made from files of this folder (`page.html`, `page.css` and the scri
 runs no data as code, and escapes every name.
 """
 
-from dobrushin.report.page import write
+from dobrushin.report.page import Page, render, write
 
-__all__ = ["write"]
+__all__ = ["Page", "render", "write"]

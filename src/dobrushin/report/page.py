@@ -8,6 +8,7 @@ import html
 import json
 import os
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from dobrushin._diagnose import Diagnosis
 from dobrushin._estimate import Estimate
 from dobrushin._models import Model
+from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.files import replace_file
 from dobrushin.errors import ArgumentError
@@ -23,6 +25,8 @@ from dobrushin.report.table import cell_texts
 
 _NAME = "report.write"
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
+# Height of the frame in a notebook, in pixels.
+_FRAME = 640
 # Rows for readers without scripts.
 _STATIC_ROWS = 200
 _COLUMNS = ("target", "state", "mean", "lower", "upper", "bias bound")
@@ -46,7 +50,7 @@ def write(
     estimate : Estimate
     path : str or path
         The file, replaced as a whole.
-    model : Model, optional
+    model : Model, path, or a model of another library, optional
         The model that was asked about, without the evidence. With it the page shows names and distances of the
         variables that the scan updates, the diagnosis, and for coalescence the bound against the steps.
     evidence : dict from label to state, optional
@@ -77,9 +81,76 @@ def write(
     >>> "://" in page, len(page) < 100_000
     (False, True)
     """
-    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    about = {"model": model, "evidence": evidence, "shape": shape, "title": title}
     name = _file_name(path)
-    check.instance(model, Model | None, _NAME, "model", "a Model; for a LocalModel leave it out")
+    _save(name, _make(estimate, **about, command=command, diagnosis=diagnosis), path)
+
+
+@dataclass(frozen=True, repr=False)
+class Page:
+    """A report that a notebook shows in its place. `save` writes it to a file."""
+
+    html: str
+    title: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, which is replaced as a whole."""
+        _save(_file_name(path), self.html.encode("utf-8", "xmlcharrefreplace"), path)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the page in a frame that can do nothing outside of itself."""
+        style = f"width: 100%; height: {_FRAME}px; border: 0; resize: vertical"
+        return (
+            f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts" style="{style}" '
+            f'srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"Page({self.title!r}, {len(self.html):,} characters)"
+
+
+def render(estimate: Estimate, **about: Any) -> Page:
+    """An estimate as one interactive page, for a notebook to show.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    **about
+        As for `write`. The model is by default the one that was asked about; a ``diagnosis`` has to be asked for.
+
+    Returns
+    -------
+    Page
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> db.report.render(db.estimate(db.Ising({(0, 1): 0.5}), [0]))
+    Page('...', ... characters)
+    """
+    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    asked = None if estimate.asked is None else estimate.asked.model
+    model = asked if asked is not None and asked.is_whole and asked.is_discrete else None
+    text = _make(estimate, **{"model": model, "diagnosis": False, **about}).decode()
+    return Page(text, about.get("title") or estimate.headline)
+
+
+def _make(
+    estimate: Estimate,
+    *,
+    model: Any = None,
+    evidence: Any = None,
+    shape: Any = None,
+    title: Any = None,
+    command: Any = None,
+    diagnosis: Any = None,
+) -> bytes:
+    """The page, from arguments that are checked here."""
+    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    if model is not None:
+        model = as_model(model, _NAME)
+        if not model.is_whole:
+            raise ArgumentError(_NAME, "model", "a Model; for a LocalModel leave it out", model)
     if evidence is None and estimate.asked is not None:
         evidence = estimate.asked.evidence
     check.evidence(evidence or {}, _NAME)
@@ -89,8 +160,7 @@ def write(
     if shape is not None and model is None:
         raise ArgumentError(_NAME, "shape", "given together with the model", shape)
     cells = check.grid_shape(shape, _NAME)
-    data = content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis)
-    _save(name, _page(data), path)
+    return _page(content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis))
 
 
 def _page(data: dict[str, Any]) -> bytes:

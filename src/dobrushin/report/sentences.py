@@ -11,7 +11,7 @@ def verdict(estimate: Estimate) -> dict[str, str]:
     """The one thing to know: whether to believe the numbers."""
     count = len(estimate)
     rows = {1: "the interval", 2: "both intervals"}.get(count, f"all {count:,} intervals")
-    widest = float(estimate.half_width.max())
+    widest = estimate.widest
     if not estimate.is_certified:
         text = (
             "Nothing is known about how far the sampler is from the model. The intervals cover chance only; the bias "

@@ -1,33 +1,19 @@
-"""The checker: whether a proof file holds, by plain arithmetic, without the library that wrote it.
-
-It imports nothing but the standard library and NumPy. What it does is described on the page `docs/proofs.md`.
-"""
-
-from __future__ import annotations
+"""The checker: whether a proof file holds, without the library that wrote it; see the page `docs/proofs.md`."""
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 HOLDS, SAMPLED, FAILS = "holds", "holds if the blocks that were not replayed are like those that were", "does not hold"
 _CODES = {HOLDS: 0, SAMPLED: 3, FAILS: 1}
+_RELATIVE = "the factors in the file are those of the model, and no other factor touches what they update or sum"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the checker found.
+    """What the checker found: the verdict in words, why it does not hold, and what the claim rests on."""
 
-    Attributes
-    ----------
-    verdict : str
-        "holds"; "holds if the blocks that were not replayed are like those that were"; or "does not hold".
-    reason : str
-        Why it does not hold; empty where it does.
-    claim, checked, assumptions : tuple of str
-        What is claimed, what was made again, and what the claim rests on besides.
-    """
-
-    verdict: str
+    verdict: str  # one of the three
     reason: str = ""
     claim: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
@@ -44,13 +30,11 @@ class Verdict:
         return self.verdict == HOLDS
 
     def __str__(self) -> str:
-        lines = [f"Verdict: {self.verdict}"]
-        if self.reason:
-            lines.append(f"  {self.reason}")
+        lines = [f"Verdict: {self.verdict}", *([f"  {self.reason}"] if self.reason else [])]
         for title, sentences in (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions)):
-            if sentences:
-                shown = sentences if len(sentences) <= 24 else (*sentences[:12], "...", *sentences[-11:])
-                lines += [f"{title}:", *(f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown)]
+            shown = sentences if len(sentences) <= 24 else (*sentences[:12], "...", *sentences[-11:])
+            lines += [f"{title}:"] if shown else []
+            lines += [f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown]
         return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
 
 
@@ -61,62 +45,40 @@ def verify(
 
     Parameters
     ----------
-    path : str or path
-        What `Estimate.write_proof` wrote.
-    model : str or path, optional
-        A model file (UAI, or the library's own .npz or folder): the factors of the proof are compared with it.
+    path, model : str or path
+        What `write_proof` wrote; a model file (UAI, or the library's own .npz or folder) to compare its factors with.
     replay : "all", int or None
-        Draw all chains again; or so many blocks of them, which the checker picks at random; or, by default, all where
-        that takes about a minute at most, and else as many blocks as it takes to find counts that are off by half of
-        an interval's half-width, but for a chance of 1e-6.
-
-    Returns
-    -------
-    Verdict
+        How many blocks of chains to draw again; by default all where that takes about a minute at most, and else as
+        many as it takes to find counts that are off by half of an interval's half-width, but for a chance of 1e-6.
 
     Examples
     --------
     >>> import dobrushin as db, pathlib, tempfile
-    >>> from dobrushin.verify import verify
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.proof"
-    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
-    >>> _ = db.estimate(million, targets=[0], method="dobrushin", proof=path)
+    >>> _ = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], method="dobrushin", proof=path)
     >>> verify(path).verdict
     'holds'
     """
-    from dobrushin.verify import checks, summed
+    from dobrushin.verify.checks import Proof
     from dobrushin.verify.document import Document, Rejected
+    from dobrushin.verify.model_file import compare
+    from dobrushin.verify.sums import METHODS
 
-    methods: dict[str, Any] = {
-        "dobrushin": checks.check_dobrushin, "coalescence": checks.check_coalescence, "exact": summed.check_exact,
-        "local": summed.check_local, "variation": summed.check_variation, "nothing": summed.check_nothing,
-    }  # fmt: skip
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
+    content = Path(path).read_bytes()
     try:
-        proof = checks.Proof(Document(os.fspath(path)), 2**62 if isinstance(replay, str) else replay)
-        proof.check(methods)
-        about = _compare(proof, model)
+        proof = Proof(Document(content), 2**62 if isinstance(replay, str) else replay)
+        proof.check(METHODS)
+        about = _RELATIVE if model is None else compare(proof, os.fspath(model))
     except Rejected as failure:
         return Verdict(FAILS, str(failure))
-    except OSError:
+    except FileNotFoundError:  # the model
         raise
-    except Exception as error:
+    except Exception as error:  # a broken zip, text or array can raise whatever it likes
         return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
-    if proof.blocks:
-        how = "all" if proof.replayed == proof.blocks else f"{proof.replayed}, picked at random,"
-        proof.checked.append(f"draws and counts of {how} of {proof.blocks} blocks of chains, from the seed")
     verdict = HOLDS if proof.replayed == proof.blocks else SAMPLED
     return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(proof.checked), (*proof.assumptions, about))
-
-
-def _compare(proof: Any, model: str | os.PathLike[str] | None) -> str:
-    """Compare the factors with a model file; what is left to assume about them."""
-    if model is None:
-        return "the factors in the file are those of the model, and no other factor touches what they update or sum"
-    from dobrushin.verify.model_file import compare
-
-    return compare(proof, os.fspath(model))
 
 
 __all__ = ["Verdict", "verify"]

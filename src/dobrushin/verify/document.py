@@ -1,14 +1,13 @@
 """Reading a proof file: a zip of one JSON document and plain arrays. Nothing in it is believed."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import math
 import zipfile
-from pathlib import Path
-from typing import Any, NoReturn
+from fractions import Fraction
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,110 +16,18 @@ FORMAT = "dobrushin proof 1"
 # Bytes that the document may unpack to, numbers that all arrays together may hold, and names in a file.
 MOST_TEXT, MOST_NUMBERS, MOST_MEMBERS = 2**26, 2**25, 100_000
 KINDS = ("<f8", "<i8", "|i1", "<i2")
+LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int}
+QUESTIONS: dict[str, dict[str, Any]] = {"law": {}, "linear": {**LINEAR, "bounds": list}, "distance": {"weights": list}}
+Array = NDArray[Any]
 
 
 class Rejected(Exception):
     """The proof does not hold, or cannot be read as one; the message says why in a sentence."""
 
 
-def reject(why: str) -> NoReturn:
-    """The proof does not hold."""
-    raise Rejected(why)
-
-
 def require(is_so: Any, why: str) -> None:
-    """Reject unless something is so."""
     if not is_so:
         raise Rejected(why)
-
-
-class Document:
-    """The three parts of a proof: what was planned before anything was drawn, what was drawn, and what is claimed."""
-
-    def __init__(self, path: str | Path) -> None:
-        with open(path, "rb") as file:
-            try:
-                with zipfile.ZipFile(file) as archive:
-                    self._read(archive)
-            except Rejected:
-                raise
-            except Exception as error:  # a broken zip, text or array can raise whatever it likes
-                reject(f"The file is not a proof: {error}.")
-
-    def _read(self, archive: zipfile.ZipFile) -> None:
-        names = archive.namelist()
-        require(len(names) <= MOST_MEMBERS and len(set(names)) == len(names), "The file holds a name twice.")
-        require(all(name == Path(name).name and "\\" not in name for name in names), "The file holds paths.")
-        require("proof.json" in names, "The file is not a proof: it has no proof.json.")
-        whole = _parse(_unpack(archive, "proof.json", MOST_TEXT))
-        fields(whole, "proof.json", format=str, plan=dict, outcomes=dict, claim=dict)
-        require(whole["format"] == FORMAT, f"The format is {whole['format']!r}, and this reads {FORMAT!r}.")
-        self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
-        self.arrays: dict[str, NDArray[Any]] = {}
-        held = 0
-        for part in (self.plan, self.outcomes):
-            declared = part.get("arrays")
-            require(isinstance(declared, dict), "The arrays are not declared.")
-            for name, about in declared.items():
-                require(name not in self.arrays, f"The array {name!r} is declared twice.")
-                self.arrays[name] = _array(archive, name, about)
-                held += self.arrays[name].size
-                require(held <= MOST_NUMBERS, "The arrays are too large for the checker.")
-        known = {"proof.json", *(f"{name}.npy" for name in self.arrays)}
-        require(set(names) == known, "The file holds what it does not name.")
-
-    def array(self, name: Any, kind: str, *shape: int, drawn: bool = False) -> NDArray[Any]:
-        """An array of this kind that the plan declares, or the outcomes; -1 stands for any length."""
-        declared = (self.outcomes if drawn else self.plan)["arrays"]
-        require(isinstance(name, str) and name in declared, f"The array {name!r} is missing.")
-        array = self.arrays[name]
-        fits = array.dtype.kind == kind and array.ndim == len(shape)
-        fits = fits and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
-        require(fits, f"The array {name!r} has the wrong kind or shape.")
-        return array.astype(np.int64) if kind == "i" else array
-
-    def seed_of_plan(self) -> int:
-        """The seed that follows from the plan alone."""
-        text = json.dumps(self.plan, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
-
-
-def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    info = archive.getinfo(name)
-    require(info.file_size <= most, f"{name} is too large.")
-    with archive.open(info) as file:
-        data = file.read(most + 1)
-    require(len(data) == info.file_size, f"{name} does not have the size that the file says.")
-    return data
-
-
-def _parse(text: bytes) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        require(len(dict(items)) == len(items), "A name stands twice in proof.json.")
-        return dict(items)
-
-    def number(token: str) -> float:
-        value = float(token)
-        require(math.isfinite(value), "A number in proof.json is not finite.")
-        return value
-
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=number, parse_float=number)
-
-
-def _array(archive: zipfile.ZipFile, name: str, about: Any) -> NDArray[Any]:
-    fields(about, f"array {name!r}", kind=str, shape=list, sha256=str)
-    shape = tuple(about["shape"])
-    whole = all(type(size) is int and size >= 0 for size in shape)
-    require(whole and about["kind"] in KINDS and len(shape) <= 3, f"The array {name!r} has a strange shape or kind.")
-    fits = math.prod(shape) <= MOST_NUMBERS and f"{name}.npy" in archive.NameToInfo
-    require(fits, f"The array {name!r} is missing or too large.")
-    data = _unpack(archive, f"{name}.npy", 8 * math.prod(shape) + 4096)
-    array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    fits = array.shape == shape and array.dtype.str == about["kind"]
-    require(fits, f"The array {name!r} is not what the document says.")
-    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-    require(digest == about["sha256"], f"The array {name!r} was changed.")
-    return np.ascontiguousarray(array)
 
 
 def fields(value: Any, where: str, **kinds: Any) -> None:
@@ -129,5 +36,154 @@ def fields(value: Any, where: str, **kinds: Any) -> None:
     names = ", ".join(sorted(set(value) ^ set(kinds)))
     require(not names, f"{where} has missing or unknown entries: {names}.")
     for name, kind in kinds.items():
-        fits = isinstance(value[name], kind) and (not isinstance(value[name], bool) or kind is bool)
-        require(fits, f"{where} has a wrong entry {name!r}.")
+        require(type(value[name]) is kind, f"{where} has a wrong entry {name!r}.")
+
+
+def items(values: Any, kind: type, count: int | None = None) -> list[Any]:
+    """A list of so many values of one kind."""
+    fits = isinstance(values, list) and all(type(value) is kind for value in values)
+    require(fits and count in (None, len(values)), "A list has the wrong length or kind.")
+    return values
+
+
+class Document:
+    """The three parts of a proof: what was planned before anything was drawn, what was drawn, and what is claimed."""
+
+    def __init__(self, content: bytes) -> None:
+        self.arrays: dict[str, Array] = {}
+        self.used: set[str] = set()
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        names = archive.namelist()
+        require(len(set(names)) == len(names) <= MOST_MEMBERS, "The file holds a name twice, or too many.")
+        require("proof.json" in names, "The file is not a proof: it has no proof.json.")
+        for info in archive.infolist():
+            is_text, name = info.filename == "proof.json", info.filename.removesuffix(".npy")
+            require(
+                is_text or (f"{name}.npy" == info.filename and name.isidentifier()), "The file holds strange names."
+            )
+            require(info.file_size <= (MOST_TEXT if is_text else 8 * MOST_NUMBERS), f"{info.filename} is too large.")
+            if not is_text:
+                data = io.BytesIO(archive.read(info))
+                array = np.lib.format.read_array(data, allow_pickle=False)
+                fits = array.dtype.str in KINDS and array.ndim <= 3 and not data.read(1)
+                require(fits, f"The array {name!r} is of a strange kind, or too long.")
+                self.arrays[name] = np.ascontiguousarray(array)
+                held = sum(array.size for array in self.arrays.values())
+                require(held <= MOST_NUMBERS, "The arrays are too large for the checker.")
+        whole = json.loads(
+            archive.read("proof.json"), object_pairs_hook=_object, parse_constant=_number, parse_float=_number
+        )
+        fields(whole, "proof.json", format=str, plan=dict, outcomes=dict, claim=dict)
+        require(whole["format"] == FORMAT, f"The format is {whole['format']!r}, and this reads {FORMAT!r}.")
+        self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
+
+    def array(self, name: Any, kind: str, *shape: int, drawn: bool = False) -> Array:
+        """An array of this kind, of the plan or of the outcomes; -1 stands for any length."""
+        fits = isinstance(name, str) and name in self.arrays and name.startswith("counts") == drawn
+        require(fits, f"The array {name!r} is missing.")
+        self.used.add(name)
+        array = self.arrays[name]
+        fits = array.dtype.kind == kind and array.ndim == len(shape)
+        fits = fits and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
+        require(fits, f"The array {name!r} has the wrong kind or shape.")
+        return array.astype(np.int64) if kind == "i" else array
+
+    def seed_of_plan(self) -> int:
+        """The seed that follows from the plan and its arrays; those of the outcomes are called counts."""
+        digest = hashlib.sha256(json.dumps(self.plan, sort_keys=True, separators=(",", ":")).encode())
+        for name, array in sorted(self.arrays.items()):
+            if not name.startswith("counts"):
+                digest.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+        return int.from_bytes(digest.digest()[:16], "big")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    require(len(dict(pairs)) == len(pairs), "A name stands twice in proof.json.")
+    return dict(pairs)
+
+
+def _number(token: str) -> float:
+    require(math.isfinite(float(token)), "A number in proof.json is not finite.")
+    return float(token)
+
+
+class Names:
+    """How variables and their states are called: by name, and by number where that is another one."""
+
+    def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
+        names = zip(items(plan["names"], str), positions.tolist(), strict=True)
+        self.variables = [name if name == str(p) else f"{name!r} (variable {p} of the model)" for name, p in names]
+        require(len(set(plan["names"])) == len(states), "The variables of the proof have no names of their own.")
+        self.states = {int(v): items(called, str, states[int(v)]) for v, called in plan["states"].items()}
+
+    def event(self, variables: list[int], digits: Any) -> str:
+        pairs = [(self.states[v][d] if v in self.states else str(d), d) for v, d in zip(variables, digits, strict=True)]
+        states = ", ".join(name if name == str(d) else f"{name!r} (state {d})" for name, d in pairs)
+        return f"{', '.join(self.variables[v] for v in variables)} = {states}"
+
+
+class Question:
+    """The law of some variables, the mean of a linear statistic, or a distance of laws."""
+
+    def __init__(self, about: Any, states: list[int], names: Names) -> None:
+        require(isinstance(about, dict) and about.get("kind") in QUESTIONS, "A question is of no known kind.")
+        self.kind, self.names = about["kind"], names
+        fields(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind])
+        self.variables = items(about["variables"], int)
+        fits = 0 < len(set(self.variables)) == len(self.variables) and all(0 <= v < len(states) for v in self.variables)
+        require(fits, "A question names no such variables.")
+        self.sizes = [states[v] for v in self.variables]
+        self.shown = ", ".join(names.variables[v] for v in self.variables)
+        self.least, self.most, self.weights = 0.0, 1.0, [1.0] * len(self.variables)
+        if self.kind == "linear":  # a whole number, and so many times the sum of the states, over a whole number
+            self.name, self.slope, self.offset, self.divisor = (about[k] for k in LINEAR)
+            self.least, self.most = items(about["bounds"], float, 2)
+            ends = [self.offset, self.offset + self.slope * (sum(self.sizes) - len(self.sizes))]
+            fits = self.divisor > 0 and max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
+            require(fits and self.least < self.most, f"The statistic {self.name!r} is out of range.")
+            fits = Fraction(self.least) * self.divisor <= min(ends) and max(ends) <= Fraction(self.most) * self.divisor
+            require(fits, f"The values of {self.name!r} leave the bounds that are claimed for it.")
+            self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
+        elif self.kind == "distance":
+            self.weights = items(about["weights"], float, len(self.variables))
+            require(min(self.weights) > 0.0, "A weight is not positive.")
+            self.most = math.fsum(self.weights)
+        self.is_law = self.kind == "law"
+        # How many intervals are claimed; how many have to hold at once: the chances of two states mirror each other.
+        self.rows = math.prod(self.sizes) if self.is_law else 1
+        self.intervals = self.rows if self.rows > 2 else 1
+        self.span = self.most - self.least  # how far the answer can be off at all
+
+    def bias(self, disagreement: dict[int, float]) -> float:
+        """How far each row can be off, given bounds on the disagreement of variables."""
+        terms = (weight * disagreement.get(v, 1.0) for weight, v in zip(self.weights, self.variables, strict=True))
+        return min(self.span, math.fsum(terms) * (1.0 + 1e-15))
+
+    def count(self, digits: Array, block: int, is_sets: bool) -> Array:
+        """For each block of outcomes: how many are in each row; of sets also how many are open (-1). (-2 is none.)"""
+        number = -(-digits.shape[1] // block)
+        blocks, columns = np.arange(digits.shape[1]) // block, []
+        if self.is_law:
+            settled = (digits >= 0).all(axis=0)
+            cell = np.ravel_multi_index(tuple(digits[:, settled].astype(np.int64)), self.sizes)
+            columns.append(np.bincount(blocks[settled] * self.rows + cell, minlength=number * self.rows))
+        if is_sets:
+            columns.append(np.bincount(blocks[(digits == -1).any(axis=0)], minlength=number))
+        return np.concatenate([column.reshape(number, -1) for column in columns], axis=1)
+
+    def value(self, digits: Array) -> Array:
+        return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
+
+    def words(self, lower: list[float], upper: list[float]) -> list[str]:
+        if self.kind == "distance":
+            pairs = zip(self.weights, self.variables, strict=True)
+            weighted = ", ".join(f"{weight!r} of {self.names.variables[v]}" for weight, v in pairs)
+            law = f"the law of {self.shown}" if set(self.weights) == {1.0} else f"a law (with weights {weighted})"
+            return [f"distance of {law} after the scan from the model's: at most {upper[0]!r}"]
+        if self.kind == "linear":
+            formula = f"({self.offset} + {self.slope} times the sum) / {self.divisor}"
+            formula += f" of the states, numbered from 0, of {self.shown}"
+            return [f"mean of {self.name!r}: from {lower[0]!r} to {upper[0]!r}; it is {formula}"]
+        events = (self.names.event(self.variables, digits) for digits in product(*map(range, self.sizes)))
+        rows = zip(events, lower, upper, strict=True)
+        return [f"probability of {event}: from {low!r} to {high!r}" for event, low, high in rows]

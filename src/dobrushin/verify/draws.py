@@ -4,43 +4,33 @@ Random words come from SplitMix64 as a keyed generator, where every word belongs
 
 A draw compares a uniform number u with chances that follow from the factors. These are computed in floating point; a u
 that is too near to one of them is decided with 60 digits. So what is drawn here is what exact arithmetic would draw:
-nothing depends on the last digits of an exponential. The ways to draw, by the names of the finder's kernels:
-
-bits, counts          64 chains share a stream; bit l of word 64 t + p is bit p of the u of chain l; 1 where u < P(1)
-table, field, dense   a stream for each chain; word t is the u of step t; 1 where u < P(1)
-potts, conditional,
-factors               the same; the label is how many partial sums of the chances are at most u
-set bits              both ends of a set of two states, each as in bits, with the same u
-set field             both ends as in field, with u half a unit higher
-set race, set labels  state a of step t has word t K + a; see `_race`
+nothing depends on the last digits of an exponential. The ways to draw are on the page `docs/proofs.md`.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
-from decimal import localcontext
-from fractions import Fraction
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.verify.document import require
-from dobrushin.verify.factors import Factors, Neighbourhood, to_decimal
+from dobrushin.verify.document import Array, require
+from dobrushin.verify.factors import Neighbourhood, exact_sum
 
-# Of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first.
-PLANES = 24
-# Chains that are run together.
-AT_ONCE, MOST_HELD = 2**16, 2**28
-SHARED, FALLING, RISING = ("bits", "counts"), ("table", "field", "dense"), ("potts", "conditional", "factors")
-KERNELS = (*SHARED, *FALLING, *RISING)
+PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first
+AT_ONCE, MOST_HELD = 2**16, 2**28  # chains that are run together, and numbers that they hold
+SHARED, RISING = ("bits", "counts", "set bits"), ("potts", "conditional", "factors")
+KERNELS = ("bits", "counts", "table", "field", "dense", *RISING)
 RACES = ("set race", "set labels")
 SETS = ("set bits", "set field", *RACES)
-# Counters of the words that chains start with; those of draws are far below.
-START = 2**63
+START = 2**63  # counters of the words that chains start with; those of draws are far below
 
 Words = NDArray[np.uint64]
+Digits = NDArray[np.int16]
+# The uniform numbers of a step: a float for each chain, how far it may be off, and the exact fraction of one chain.
+Uniform = tuple[Array, float, Callable[[int], tuple[int, int]]]
 
 
 def _mix(z: Words) -> Words:
@@ -53,7 +43,7 @@ def _mix(z: Words) -> Words:
 class Streams:
     """The streams with these numbers, of a seed: word c of a stream is mix(key + c gamma)."""
 
-    def __init__(self, entropy: int, spawn_key: tuple[int, ...], numbers: NDArray[Any]) -> None:
+    def __init__(self, entropy: int, spawn_key: tuple[int, ...], numbers: Array) -> None:
         master = np.random.SeedSequence(entropy, spawn_key=spawn_key).generate_state(2, np.uint64)
         steps = np.uint64(0x9E3779B97F4A7C15) * numbers.astype(np.uint64)
         self.key = _mix(master[:1] + steps)
@@ -63,156 +53,135 @@ class Streams:
         self.gamma: Words = np.where(changes < 24, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
 
     def word(self, counter: int) -> Words:
-        """The word with this counter, of every stream."""
         return _mix(self.gamma * np.uint64(counter) + self.key)
 
+    def lanes(self, first: int, count: int) -> NDArray[np.uint8]:
+        """The 64 bits of so many words of each stream, the lowest first: (words, chains)."""
+        words = np.stack([self.word(first + p) for p in range(count)])
+        return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
-def below(words: Words, n: int) -> NDArray[np.int64]:
+    def fraction(self, step: int, chain: int) -> tuple[int, int]:
+        """The 64 bits that a chain has in the words of a step, as a fraction."""
+        return int("".join(map(str, self.lanes(64 * step, 64)[:, chain])), 2), 2**64
+
+
+def _below(words: Words, n: int) -> Digits:
     """floor(word n / 2^64), for n below 2^32."""
     high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
     scaled = high * np.uint64(n) + ((low * np.uint64(n)) >> np.uint64(32))
-    return (scaled >> np.uint64(32)).astype(np.int64)
+    return (scaled >> np.uint64(32)).astype(np.int16)
 
 
-@dataclass(frozen=True)
 class Walk:
     """All that a chain depends on but its number."""
 
-    factors: Factors
-    order: list[int]
-    kernel: str
-    entropy: int
-    spawn_key: tuple[int, ...]
-    places: dict[int, int]  # number of each variable among the words that chains start with
-    start: dict[int, int] | None  # where all chains start; None: uniformly
-    words: int  # random words of a step in a race
-    looked_at: list[int]  # variables whose final states are wanted
+    def __init__(self, part: Any, order: list[int], mark: tuple[int, ...] = ()) -> None:  # mark: of runs on sets
+        proof, plan, run = part.proof, part.plan, part.outcome["run"]
+        self.factors, self.order, self.kernel, self.words = proof.factors, order, plan["kernel"], plan.get("words", 0)
+        self.lanes = 64 if self.kernel in SHARED else 1  # chains that share a stream
+        numbers = proof.array(plan["places"], "i", len(proof.states)).tolist()
+        self.places = {v: p for v, p in enumerate(numbers) if p >= 0}  # of variables among the words to start with
+        fits = len(set(self.places.values())) == len(self.places) and max(numbers) < 2**62
+        require(fits, "Two variables start with the same words.")
+        # Variables whose final states are wanted, and those that are seen on the way.
+        self.looked_at = sorted({v for question in part.questions.values() for v in question.variables})
+        seen = {v for i in set(order) for v in (i, *self.factors.around(i).others)}
+        require(seen.union(self.looked_at) <= set(self.places), "Chains do not hold what the scan needs.")
+        require(all(proof.states[v] < 2**15 for v in self.places), "A variable has too many states to be drawn.")
+        self.start = None  # chains start uniformly
+        if plan["start"]:
+            self.start = dict(enumerate(proof.array(plan["start"], "i", len(proof.states)).tolist()))
+            require(all(0 <= self.start[v] < proof.states[v] for v in self.places), "Chains start nowhere.")
+        near = self.factors.near(order if self.kernel not in SETS else ())
+        for scope, table in zip(near.scopes, near.tables, strict=True):
+            cells = table if self.start is None else table[tuple(self.start[v] for v in scope)]
+            require(not np.isneginf(cells).any(), "Chains may start in a forbidden state.")
+        require(run not in proof.runs and 0 <= run <= part.number, "Two parts share their random words.")
+        proof.runs.add(run)
+        self.entropy, key = proof.seed()
+        self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
 
-    @property
-    def lanes(self) -> int:
-        """Chains that share a stream."""
-        return 64 if self.kernel in (*SHARED, "set bits") else 1
-
-    def outcomes(self, chains: NDArray[np.int64]) -> NDArray[np.int16]:
-        """Final digits (variables looked at, chains); of runs on sets -1 where more than one state is left.
-
-        The chains are those of whole streams, by increasing number.
-        """
-        is_race, ends = self.kernel in RACES, self._run_ends if self.kernel in SETS else self._run
-        walk = self._run_race if is_race else ends
+    def outcomes(self, chains: NDArray[np.int64]) -> Digits:
+        """Final digits (variables looked at, chains of whole streams); -1 where a set has more than one state left."""
+        walk = self._run_race if self.kernel in RACES else self._run
         streams = chains[:: self.lanes] // self.lanes
         held = sum(self.factors.states[v] for v in self.places)
-        held += 16 * max(table.size for table in self.factors.tables) if is_race else 0
+        held += 16 * max(table.size for table in self.factors.tables) if self.kernel in RACES else 0
         size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
         return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
 
-    def _run(self, streams: Streams) -> NDArray[np.int16]:
-        x = {v: self._begin(streams, v) for v in self.places}
-        rises = self.kernel in RISING
+    def _run(self, streams: Streams) -> Digits:
+        """Chains; or sets of two states, whose lower end sees what makes 1 least likely, and the upper end the most."""
+        ends = (0, 1) if self.kernel in SETS else (0,)
+        x = [{v: self._begin(streams, v, end) for v in self.places} for end in ends]
+        hoods = {v: self.factors.around(v) for v in set(self.order)}
+        rises = {v: _directions(hood) if len(ends) > 1 else [True] * len(hood.others) for v, hood in hoods.items()}
         for t, variable in enumerate(self.order):
-            hood = self.factors.around(variable)
-            x[variable] = _draw(hood, [x[v] for v in hood.others], _Uniform(self, streams, t), rises)
-        return np.stack([x[v] for v in self.looked_at]).astype(np.int16)
+            hood, uniform = hoods[variable], self._uniform(streams, t)
+            sides = list(zip(rises[variable], hood.others, strict=True))
+            seen = ([x[end if like else 1 - end][v] for like, v in sides] for end in ends)
+            drawn = [_draw(hood, beside, uniform, self.kernel in RISING) for beside in seen]
+            for own, digits in zip(x, drawn, strict=True):
+                own[variable] = digits
+        low, high = (np.stack([own[v] for v in self.looked_at]) for own in (x[0], x[-1]))
+        return np.where(low == high, low, np.int16(-1))
 
-    def _begin(self, streams: Streams, variable: int) -> NDArray[Any]:
-        chains = self.lanes * len(streams.key)
-        if self.start is not None:
-            return np.full(chains, self.start[variable], dtype=np.int16)
-        word = streams.word(START + self.places[variable])
-        return _lanes(word[None])[0].astype(np.int16) if self.lanes > 1 else below(word, self.factors.states[variable])
+    def _uniform(self, streams: Streams, step: int) -> Uniform:
+        if self.lanes > 1:
+            whole = np.zeros(64 * len(streams.key))
+            for first in range(0, PLANES, 8):
+                whole = 256.0 * whole + np.packbits(streams.lanes(64 * step + first, 8), axis=0)[0]
+            return (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1), partial(streams.fraction, step)
+        bits, half = 63 if self.kernel == "table" else 53, int(self.kernel == "set field")
+        word = streams.word(step) >> np.uint64(64 - bits)
+        value = (word.astype(np.float64) + 0.5 * half) * 2.0**-bits
+        return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
-    def _run_ends(self, streams: Streams) -> NDArray[np.int16]:
-        """Sets of two states: the lower end sees what makes 1 least likely, the upper end what makes it most likely."""
-        chains = self.lanes * len(streams.key)
-        x = [{v: np.full(chains, end, dtype=np.int16) for v in self.places} for end in (0, 1)]
-        directions = {v: _directions(self.factors.around(v)) for v in set(self.order)}
-        for t, variable in enumerate(self.order):
-            hood, uniform = self.factors.around(variable), _Uniform(self, streams, t)
-            both = []
-            for end in (0, 1):
-                sides = [end if rises else 1 - end for rises in directions[variable]]
-                seen = [x[side][v] for side, v in zip(sides, hood.others, strict=True)]
-                both.append(_draw(hood, seen, uniform, False))
-            x[0][variable], x[1][variable] = both
-        low, high = (np.stack([x[end][v] for v in self.looked_at]) for end in (0, 1))
-        return np.where(low == high, low, -1).astype(np.int16)
+    def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
+        if self.kernel in SETS or self.start is not None:
+            digit = end if self.start is None else self.start[variable]
+            return np.full(self.lanes * len(streams.key), digit, dtype=np.int16)
+        if self.lanes > 1:
+            return streams.lanes(START + self.places[variable], 1)[0].astype(np.int16)
+        return _below(streams.word(START + self.places[variable]), self.factors.states[variable])
 
-    def _run_race(self, streams: Streams) -> NDArray[np.int16]:
+    def _run_race(self, streams: Streams) -> Digits:
         sets = {v: np.ones((self.factors.states[v], len(streams.key)), dtype=bool) for v in self.places}
         for t, variable in enumerate(self.order):
             hood = self.factors.around(variable)
             require(hood.own <= self.words, "A race has fewer words than states.")
             words = np.stack([streams.word(t * self.words + a) >> np.uint64(11) for a in range(hood.own)])
             sets[variable] = _race(hood, [sets[v] for v in hood.others], words)
-        first = np.stack([sets[v].argmax(axis=0) for v in self.looked_at])
-        single = np.stack([sets[v].sum(axis=0) == 1 for v in self.looked_at])
-        return np.where(single, first, -1).astype(np.int16)
+        left = [sets[v] for v in self.looked_at]
+        return np.stack([np.where(own.sum(axis=0) == 1, own.argmax(axis=0), -1) for own in left]).astype(np.int16)
 
 
-class _Uniform:
-    """The uniform numbers of one step: a float for each chain, how far it may be off, and the whole number."""
-
-    def __init__(self, walk: Walk, streams: Streams, step: int) -> None:
-        self.streams, self.step, self.is_shared = streams, step, walk.lanes > 1
-        if self.is_shared:
-            whole = np.zeros(64 * len(streams.key))
-            for first in range(0, PLANES, 8):
-                planes = _lanes(np.stack([streams.word(64 * step + first + p) for p in range(8)]))
-                digits = planes[0]
-                for plane in planes[1:]:
-                    digits = digits << 1 | plane
-                whole = 256.0 * whole + digits
-            self.value, self.slack = (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1)
-            return
-        bits = 63 if walk.kernel == "table" else 53
-        self.half, self.scale = int(walk.kernel == "set field"), 2 ** (bits + 1)
-        self.word = streams.word(step) >> np.uint64(64 - bits)
-        self.value, self.slack = (self.word.astype(np.float64) + 0.5 * self.half) * 2.0**-bits, 2.0**-53
-
-    def exact(self, chain: int) -> Fraction:
-        """The number of one chain."""
-        if not self.is_shared:
-            return Fraction(2 * int(self.word[chain]) + self.half, self.scale)
-        stream, bit = divmod(chain, 64)
-        digits = [int(self.streams.word(64 * self.step + p)[stream]) >> bit & 1 for p in range(64)]
-        return Fraction(int("".join(map(str, digits)), 2), 2**64)
-
-
-def _lanes(words: Words) -> NDArray[np.uint8]:
-    """The 64 bits of each word of some rows, the lowest first."""
-    return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
-
-
-def _draw(hood: Neighbourhood, seen: list[NDArray[Any]], uniform: _Uniform, rises: bool) -> NDArray[Any]:
+def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool) -> Digits:
     """The states that uniform numbers draw beside neighbours in these states."""
-    u, drawn = uniform.value, np.zeros(len(uniform.value), dtype=np.int16)
+    u, slack, exact = uniform
     require(rises or hood.own == 2, "A way to draw two states meets more.")
-    cell = np.zeros(len(u), dtype=np.int64)
-    for size, digits in zip(hood.sizes, seen, strict=True):
-        cell = cell * size + digits if hood.is_small else cell
-    columns = hood.laws()[cell].T if hood.is_small else hood.laws(np.array(seen)).T
-    margin, near = hood.margin + uniform.slack + 2.0**-50, np.zeros(len(u), dtype=bool)
-    for chance in columns:
+    drawn, near, margin = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool), hood.margin + slack + 2.0**-50
+    for chance in hood.laws_beside(seen, len(u)).T:
         require(not np.isnan(chance.sum()), "A draw is undefined: every state of a variable is forbidden.")
         ahead = u - chance if rises else (1.0 - chance) - u
         drawn += ahead >= 0.0 if rises else ahead > 0.0
         near |= np.abs(ahead) <= margin
     for c in np.flatnonzero(near).tolist():
-        drawn[c] = hood.decide([int(digits[c]) for digits in seen], uniform.exact(c), rises)
+        drawn[c] = hood.decide([int(digits[c]) for digits in seen], exact(c), rises)
     return drawn
 
 
 def _directions(hood: Neighbourhood) -> list[bool]:
     """For each neighbour of a variable of two states, whether the chance of 1 rises with it, or falls."""
     require(hood.own == 2 and all(size == 2 for size in hood.sizes), "Ends of sets are for variables of two states.")
-    total = [Fraction(0)] * len(hood.others)
+    likes: list[list[float]] = [[] for _ in hood.others]
     for places, table in hood.parts:
         if places:
             require(len(places) == 1 and np.isfinite(table).all(), "Ends of sets are for pair factors without zeros.")
-            a, b, c, d = map(Fraction, table.ravel().tolist())
-            total[places[0]] += a + d - b - c
-    return [sign >= 0 for sign in total]
+            a, b, c, d = table.ravel().tolist()
+            likes[places[0]] += [a, d, -b, -c]
+    return [math.fsum(terms) >= 0.0 for terms in likes]
 
 
 def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) -> NDArray[np.bool_]:
@@ -221,44 +190,37 @@ def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) ->
     E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of a over the neighbours' sets.
     """
     runs = words.shape[1]
-    low, high = np.zeros((hood.own, runs)), np.zeros((hood.own, runs))
+    lows, highs = [], []  # for each factor the ends of its log-weight, by own state and run
     for places, table in hood.parts:
         allowed = np.ones((1, runs), dtype=bool)
         for p in places:
             allowed = (allowed[:, None] & others[p][None]).reshape(-1, runs)
-        for a in range(hood.own):
-            cells = table[..., a].reshape(-1, 1)
-            low[a] += np.where(allowed, cells, math.inf).min(axis=0)
-            high[a] += np.where(allowed, cells, -math.inf).max(axis=0)
+        columns = [table[..., a].reshape(-1, 1) for a in range(hood.own)]
+        lows.append(np.stack([np.where(allowed, column, math.inf).min(axis=0) for column in columns]))
+        highs.append(np.stack([np.where(allowed, column, -math.inf).max(axis=0) for column in columns]))
     times = np.log(-np.log((words.astype(np.float64) + 0.5) * 2.0**-53))
-    earliest, latest = times - high, times - low
+    earliest, latest = times - sum(highs), times - sum(lows)
     ranked = np.sort(latest, axis=0)
     rival = np.where(np.arange(hood.own)[:, None] == latest.argmin(axis=0), ranked[1], ranked[0])
-    possible = high > -math.inf
+    possible = earliest < math.inf
     fits = possible & (earliest <= rival)
     with np.errstate(invalid="ignore"):
         near = possible & (np.abs(earliest - rival) <= 8.0 * hood.margin + 1e-14 * (1.0 + np.abs(times).max(axis=0)))
     for c in np.flatnonzero(near.any(axis=0)).tolist():
-        fits[:, c] = _decide_race(hood, [states[:, c] for states in others], words[:, c].tolist())
+        ends = ([part[:, c].tolist() for part in parts] for parts in (highs, lows))
+        fits[:, c] = _decide_race(words[:, c].tolist(), *ends)
     fits[:, ~fits.any(axis=0)] = True  # no state is allowed beside these sets: nothing is known
     return fits
 
 
-def _decide_race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: list[int]) -> list[bool]:
-    """The same for one run, in 60 digits; None stands for a weight of 0."""
-    ends: list[list[Fraction | None]] = [[Fraction(0)] * hood.own, [Fraction(0)] * hood.own]
-    for places, table in hood.parts:
-        cells = table[np.ix_(*(np.flatnonzero(others[p]) for p in places))].reshape(-1, hood.own)
-        for end, extreme in zip(ends, (cells.min(axis=0), cells.max(axis=0)), strict=True):
-            for a, value in enumerate(extreme.tolist()):
-                before = end[a]
-                end[a] = None if before is None or value == -math.inf else before + Fraction(value)
+def _decide_race(words: list[int], highs: list[list[float]], lows: list[list[float]]) -> list[bool]:
+    """The same for one run, in 60 digits."""
     with localcontext() as context:
         context.prec = 60
-        times = [(-to_decimal(Fraction(2 * word + 1, 2**54)).ln()).ln() for word in words]
-        low, high = ([None if end is None else to_decimal(end) for end in values] for values in ends)
-        latest = [math.inf if end is None else time - end for time, end in zip(times, low, strict=True)]
+        times = [(-(Decimal(2 * word + 1) / Decimal(2**54)).ln()).ln() for word in words]
+        high, low = ([exact_sum([part[a] for part in parts]) for a in range(len(words))] for parts in (highs, lows))
+        latest = {b: times[b] - end for b, end in enumerate(low) if end is not None}
         return [
-            (top := high[a]) is not None and all(times[a] - top <= latest[b] for b in range(hood.own) if b != a)
-            for a in range(hood.own)
+            top is not None and all(times[a] - top <= end for b, end in latest.items() if b != a)
+            for a, top in enumerate(high)
         ]

@@ -1,79 +1,74 @@
-"""The part of a model that a proof is about: log-tables of factors over numbered variables.
+"""The part of a model that a proof is about, as log-tables; and how much a neighbour can move a variable.
 
-Everything that a proof says of a family, a grid or a network is gone: there are tables, and what they add up to.
+Bounds are upper bounds in floating point too: each is moved up by more than its own rounding.
 """
-
-from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, localcontext
-from fractions import Fraction
-from typing import Any
+from functools import cache, cached_property, partial
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dobrushin.verify.document import Document, require
+from dobrushin.verify.document import Array, Document, require
 
 UNIT = 2.0**-53
 # Log-potentials, but for those that forbid, are at most this large: their sums still have digits after the point.
 LARGEST = 1e30
-# Neighbourhoods of so many joint states have their laws written down.
-MOST_CONFIGURATIONS = 2**14
+MOST_CONFIGURATIONS = 2**14  # neighbourhoods of so many joint states have their laws written down
+# Enumerate a neighbourhood while states x configurations x neighbours' states, or binary neighbours, are not more.
+MOST_WORK, MOST_BINARY = 1.2e5, 13
+# Pairs of states of neighbours that are compared one by one; and numbers that leads of own states are looked for in.
+MOST_PAIRS, MOST_LEADS = 2**22, 2**26
+FLOOR = 2.0**-1000
+Bounds = dict[int, float]
 
 
 class Factors:
     """Variables 0..m-1 with numbers of states, and log-tables over some of them (-inf forbids)."""
 
-    def __init__(self, states: list[int], scopes: list[tuple[int, ...]], tables: list[NDArray[np.float64]]) -> None:
+    def __init__(self, states: list[int], scopes: list[tuple[int, ...]], tables: list[Array]) -> None:
         self.states, self.scopes, self.tables = states, scopes, tables
         self.touching: dict[int, list[int]] = defaultdict(list)
         for number, scope in enumerate(scopes):
             for variable in scope:
                 self.touching[variable].append(number)
-        self._around: dict[int, Neighbourhood] = {}
+        self.around = cache(partial(Neighbourhood, self))  # what a variable sees
 
-    def around(self, variable: int) -> Neighbourhood:
-        """What a variable sees."""
-        if variable not in self._around:
-            self._around[variable] = Neighbourhood(self, variable)
-        return self._around[variable]
+    def select(self, numbers: Iterable[int]) -> "Factors":
+        kept = sorted(numbers)
+        return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept])
 
-    def fix(self, values: dict[int, int]) -> Factors:
+    def near(self, variables: Iterable[int]) -> "Factors":
+        return self.select({k for v in variables for k in self.touching[v]})
+
+    def fix(self, values: dict[int, int]) -> "Factors":
         """The same factors with some variables in given states."""
         scopes, tables = [], []
         for scope, table in zip(self.scopes, self.tables, strict=True):
-            rest = tuple(v for v in scope if v not in values)
             part = table[tuple(values.get(v, slice(None)) for v in scope)]
             require(np.max(part, initial=-math.inf) > -math.inf, "A factor forbids the evidence, or everything.")
-            if rest:
+            if rest := tuple(v for v in scope if v not in values):
                 scopes.append(rest)
                 tables.append(np.ascontiguousarray(part))
         return Factors(self.states, scopes, tables)
 
-    def drop(self, variables: list[int]) -> tuple[Factors, float]:
+    def drop(self, variables: list[int]) -> tuple["Factors", float]:
         """Leave out variables, in this order, that sum to a constant; and how far the log-density may then be off."""
         gone: set[int] = set()
         error = 0.0
         for variable in variables:
             own = [k for k in self.touching[variable] if k not in gone]
             require(len(own) <= 1, f"Variable {variable} is left out, but several factors hold it.")
-            if own:
-                scope, table = self.scopes[own[0]], self.tables[own[0]]
-                sums = np.exp(table - table.max()).sum(axis=scope.index(variable))
+            for k in own:
+                sums = np.exp(self.tables[k] - self.tables[k].max()).sum(axis=self.scopes[k].index(variable))
                 spread = float(sums.max() - sums.min()) / float(sums.min()) if sums.min() > 0 else math.inf
                 require(spread <= 1e-11, f"Variable {variable} is left out, but what it sums to is not constant.")
                 error += spread + (self.states[variable] + 16) * 2.0**-51
-                gone.add(own[0])
-        kept = [k for k in range(len(self.scopes)) if k not in gone]
-        return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept]), error
-
-    def forbids(self, variables: Iterable[int], digits: dict[int, int]) -> bool:
-        """Whether a factor of one of these variables forbids a state of all that it holds."""
-        near = {k for variable in variables for k in self.touching[variable]}
-        return any(self.tables[k][tuple(digits[v] for v in self.scopes[k])] == -math.inf for k in near)
+                gone.add(k)
+        return self.select(set(range(len(self.scopes))) - gone), error
 
 
 class Neighbourhood:
@@ -85,64 +80,49 @@ class Neighbourhood:
         self.others = sorted({v for k in touching for v in factors.scopes[k]} - {variable})
         self.sizes = [factors.states[v] for v in self.others]
         place = {v: k for k, v in enumerate(self.others)}
-        self.parts: list[tuple[list[int], NDArray[np.float64]]] = []
-        largest = 0.0
+        self.parts: list[tuple[list[int], Array]] = []  # neighbours and table, own states last
+        self.magnitude = 0.0
         for k in touching:
             scope, table = factors.scopes[k], factors.tables[k]
             rest = [v for v in scope if v != variable]
-            moved = np.transpose(table, [scope.index(v) for v in (*rest, variable)])
-            self.parts.append(([place[v] for v in rest], moved))
-            largest += float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
+            self.parts.append(([place[v] for v in rest], table.transpose([scope.index(v) for v in (*rest, variable)])))
+            self.magnitude += float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
         # Bounds the error of a probability: of the sums of logs, of exponentials, and of the partial sums.
-        self.margin = UNIT * (16.0 * (len(touching) + 2) * largest + 64.0 * (self.own + 8))
-        self.magnitude = largest
+        self.margin = UNIT * (16.0 * (len(touching) + 2) * self.magnitude + 64.0 * (self.own + 8))
         self.cells = min(math.prod(self.sizes), 2**62)
-        self.is_small = self.cells <= MOST_CONFIGURATIONS  # the laws of all configurations are worth writing down
-        self._laws: NDArray[np.float64] | None = None
 
-    def weights(self, digits: NDArray[Any]) -> NDArray[np.float64]:
-        """Log-weights (n, own) given the neighbours' states (neighbours, n)."""
-        total = np.zeros((digits.shape[1], self.own))
+    @cached_property
+    def all_laws(self) -> Array:
+        """The laws for all configurations of the neighbours, the last one changing fastest."""
+        return self.laws(np.indices(self.sizes).reshape(len(self.sizes), self.cells))
+
+    def laws(self, seen: Array) -> Array:
+        """The chances of state a or a lower one, for all a but the last, beside neighbours (neighbours, n); or NaN."""
+        logs = np.zeros((seen.shape[1], self.own))
         for places, table in self.parts:
-            total += table[tuple(digits[p] for p in places)] if places else table
-        return total
-
-    def all_digits(self) -> NDArray[np.int64]:
-        """All configurations of the neighbours, the last one changing fastest: (neighbours, cells)."""
-        if not self.sizes:
-            return np.zeros((0, 1), dtype=np.int64)
-        return np.indices(self.sizes).reshape(len(self.sizes), -1)
-
-    def laws(self, digits: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """The chance of state a or a lower one, for all a but the last: (n, own - 1).
-
-        For all configurations of the neighbours, or some; NaN where every state is forbidden.
-        """
-        if digits is None and self._laws is not None:
-            return self._laws
-        logs = self.weights(self.all_digits() if digits is None else digits)
+            logs += table[tuple(seen[p] for p in places)]
         with np.errstate(invalid="ignore"):
             sums = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
-            laws = sums[:, :-1] / sums[:, -1:]
-        if digits is None:
-            self._laws = laws
-        return laws
+            return sums[:, :-1] / sums[:, -1:]
 
-    def _exact_sum(self, digits: list[int], state: int) -> Decimal | None:
-        """A log-weight without rounding (None: forbidden), for the rare draw that floats cannot decide."""
-        entries = [float(table[(*(digits[p] for p in places), state)]) for places, table in self.parts]
-        if -math.inf in entries:
-            return None
-        return to_decimal(sum(map(Fraction, entries), Fraction(0)))
+    def laws_beside(self, seen: list[Array], count: int) -> Array:
+        """The same beside neighbours in these states; written down once where there are few configurations."""
+        if self.cells > MOST_CONFIGURATIONS:
+            return self.laws(np.array(seen))
+        cell = np.zeros(count, dtype=np.int64)
+        for size, digits in zip(self.sizes, seen, strict=True):
+            cell = cell * size + digits
+        return self.all_laws[cell]
 
-    def decide(self, digits: list[int], u: Fraction, rises: bool) -> int:
-        """The state that a uniform number draws, in 60 digits; see `draws`."""
+    def decide(self, digits: list[int], u: tuple[int, int], rises: bool) -> int:
+        """The state that a uniform number, a fraction, draws in 60 digits where floats cannot decide; see `draws`."""
         with localcontext() as context:
             context.prec = 60
-            logs = [self._exact_sum(digits, a) for a in range(self.own)]
+            cells = [[float(part) for part in table[tuple(digits[p] for p in places)]] for places, table in self.parts]
+            logs = [exact_sum(list(entries)) for entries in zip(*cells, strict=True)]
             top = max(log for log in logs if log is not None)
             sizes = [Decimal(0) if log is None else (log - top).exp() for log in logs]
-            point = to_decimal(u) * sum(sizes)
+            point = sum(sizes) * u[0] / u[1]
             if not rises:
                 return int(point < sizes[1])
             label, total = 0, Decimal(0)
@@ -152,9 +132,9 @@ class Neighbourhood:
         return label
 
 
-def to_decimal(value: Fraction) -> Decimal:
-    """A fraction whose denominator is a power of two, to 60 digits."""
-    return Decimal(value.numerator) / Decimal(value.denominator)
+def exact_sum(entries: list[float]) -> Decimal | None:
+    """A log-weight to 60 digits; None: forbidden."""
+    return None if -math.inf in entries else sum(map(Decimal, entries), Decimal(0))
 
 
 def read_factors(document: Document) -> Factors:
@@ -167,15 +147,134 @@ def read_factors(document: Document) -> Factors:
     require(fits, "A log-potential is no number, or too large for the checker.")
     require(np.all(arity >= 1) and arity.sum() == len(scope), "The scopes do not fit together.")
     require(np.all((scope >= 0) & (scope < len(states))), "A scope names no variable.")
-    scopes, tables, at, cell = [], [], 0, 0
-    for size in arity.tolist():
-        members = tuple(scope[at : at + size].tolist())
-        require(len(set(members)) == size, "A scope names a variable twice.")
-        shape = tuple(states[v] for v in members)
-        area = math.prod(shape)
-        require(cell + area <= len(table), "The tables are too short.")
-        scopes.append(members)
-        tables.append(table[cell : cell + area].reshape(shape))
-        at, cell = at + size, cell + area
-    require(cell == len(table), "The tables are too long.")
-    return Factors(states, scopes, tables)
+    ends = np.cumsum(arity).tolist()
+    scopes = [tuple(scope[a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
+    require(all(len(set(members)) == len(members) for members in scopes), "A scope names a variable twice.")
+    return Factors(states, scopes, cut(table, scopes, states))
+
+
+def cut(table: Array, scopes: Iterable[tuple[int, ...]], states: Sequence[int] | Array) -> list[Array]:
+    """The tables over some variables that stand one after the other."""
+    tables, at = [], 0
+    for scope in scopes:
+        shape = [int(states[v]) for v in scope]
+        require(at + math.prod(shape) <= len(table), "The tables are too short.")
+        tables.append(table[at : at + math.prod(shape)].reshape(shape))
+        at += math.prod(shape)
+    require(at == len(table), "The tables are too long.")
+    return tables
+
+
+class Row:
+    """The influence of each neighbour on a variable, and the most that all of them can do together."""
+
+    def __init__(self, factors: Factors, variable: int) -> None:
+        hood = factors.around(variable)
+        work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
+        is_binary = hood.own == 2 and all(size == 2 for size in hood.sizes)
+        is_small = work <= MOST_WORK or (is_binary and len(hood.others) <= MOST_BINARY)
+        values, self.cap = _by_enumeration(hood) if is_small or not hood.others else _by_closed_forms(hood)
+        self.pairs = list(zip(hood.others, values, strict=True))
+
+
+def gap(D: float, h: float) -> float:
+    """sigma(h + D/2) - sigma(h - D/2), from above."""
+    if D <= 0.0:
+        return 0.0
+    x, top = 0.5 * D, max(0.5 * D, h)
+    if not top < math.inf:
+        return 1.0
+    upper = math.exp(x - top) * -math.expm1(-D)
+    lower = math.exp(h - top) + math.exp(-h - top) + math.exp(x - top) + math.exp(-x - top)
+    return min(1.0, max(FLOOR, upper / lower * (1.0 + (64.0 + 8.0 * abs(x - h)) * UNIT)))
+
+
+def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
+    """The largest distance of laws that differ in one neighbour, over all configurations, allowed or not."""
+    below = hood.all_laws
+    ends = np.zeros((len(below), 1))
+    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1).reshape(*hood.sizes, hood.own)
+    defined = ~np.isnan(laws[..., 0])  # or every state is forbidden: far from what is defined, near to others like it
+    values = []
+    for axis, size in enumerate(hood.sizes):
+        largest = 0.0
+        lines, known = np.moveaxis(laws, axis, 0), np.moveaxis(defined, axis, 0)
+        shared = [np.moveaxis(table, places.index(axis), 0) for places, table in hood.parts if axis in places]
+        for x, y in combinations(range(size), 2):
+            both = known[x] & known[y]
+            if (known[x] != known[y]).any():
+                largest = 1.0
+            elif both.any() and not all(np.array_equal(table[x], table[y]) for table in shared):
+                far = 0.5 * np.abs(lines[x][both] - lines[y][both]).sum(axis=-1).max()
+                largest = max(largest, float(far) + hood.margin)
+        values.append(min(1.0, largest))
+    # Two laws share at least what every law gives to each state.
+    common = float(laws.reshape(-1, hood.own).min(axis=0).sum()) if defined.all() else 0.0
+    return values, min(1.0, 1.0 - common + hood.margin) if any(values) else 0.0
+
+
+def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
+    """What the range D of log-odds, and the least lead h of one own state over the others, say without enumeration.
+
+    Beside any other neighbours, a step of one from x to y moves the law by gap(D, h) at most: D is the sum over factors
+    of the largest double difference in this step and own states, h is what is half-way between x and y.
+    """
+    require(sum(size**2 for size in hood.sizes) <= MOST_PAIRS, "Neighbours have too many states for the checker.")
+    alive = sum((table for places, table in hood.parts if not places), np.zeros(hood.own)) > -math.inf
+    parts, own = [(places, table[..., alive]) for places, table in hood.parts], int(alive.sum())
+    slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * hood.own)
+    has_leads = (own == 2 or all(len(places) < 2 for places, _ in parts)) and own**2 * len(parts) <= MOST_LEADS
+    has_leads = has_leads and all(np.isfinite(table).all() for _, table in parts)
+    leads = [_leads(table) if has_leads else np.zeros((own, own)) for _, table in parts]
+    total = sum(leads, np.zeros((own, own)))
+    values, ranges = [], []
+    for k, size in enumerate(hood.sizes):
+        holding = [n for n, (places, _) in enumerate(parts) if k in places]
+        tables = [np.moveaxis(table, places.index(k), 0) for places, table in (parts[n] for n in holding)]
+        elsewhere, value, widest = total - sum(leads[n] for n in holding), 0.0, 0.0
+        for x, y in combinations(range(size), 2):
+            if all(np.array_equal(table[x], table[y]) for table in tables):
+                continue
+            with np.errstate(invalid="ignore"):
+                D = slack + sum(_range(table[x] - table[y]) for table in tables)
+            h = 0.0
+            if has_leads and own > 1:
+                ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
+                np.fill_diagonal(ahead, math.inf)
+                with np.errstate(over="ignore"):
+                    h = max(0.0, float(np.max(-np.log(np.exp(-ahead).sum(axis=0)))) - slack)
+            widest, value = max(widest, D), max(value, gap(D, h) if own > 1 else float(math.inf == D))
+        values.append(value)
+        ranges.append(widest)
+    cap = gap(math.fsum(ranges) * (1.0 + 1e-12), 0.0) if own > 1 else max(values)
+    if has_leads and own == 2:  # the ends of the log-odds, over all neighbours
+        low, high = float(total[0, 1]), -float(total[1, 0])
+        cap = min(cap, gap(high - low + slack, max(0.0, 0.5 * abs(low + high) - slack)))
+    return values, cap
+
+
+def _leads(table: Array) -> Array:
+    """[a, c]: the least by which a table favours own state c over a."""
+    lines = table.reshape(-1, table.shape[-1])
+    return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
+
+
+def _range(change: Array) -> float:
+    """The largest range, over own states, of a change of log-weights; NaN, where both forbid, is no state at all."""
+    if np.isinf(change).any():
+        return math.inf
+    most = np.max(change, axis=-1, where=~np.isnan(change), initial=-math.inf)
+    return max(0.0, float(np.max(most - np.min(change, axis=-1, where=~np.isnan(change), initial=math.inf))))
+
+
+def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds | None = None) -> Bounds:
+    """Bounds on the disagreement after a scan, whose steps take b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i)."""
+    b = {} if initial is None else dict(initial)
+    for variable in order:
+        total = 0.0
+        for other, value in rows[variable].pairs:
+            total += value * b.get(other, 1.0)
+        b[variable] = min(1.0, max(FLOOR, min(rows[variable].cap, total) + error.get(variable, 0.0)))
+    roundings = (2 * max(len(row.pairs) for row in rows.values()) + 6) * len(order) * UNIT
+    require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
+    return {variable: min(1.0, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}

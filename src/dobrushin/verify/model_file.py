@@ -1,7 +1,5 @@
 """Model files: UAI, and the library's own .npz and folders; compared with the factors of a proof."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -10,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dobrushin.verify.checks import Proof
-from dobrushin.verify.document import Rejected, reject, require
+from dobrushin.verify.document import Array, Rejected, require
+from dobrushin.verify.factors import cut
 
-Factor = tuple[tuple[int, ...], NDArray[np.float64]]  # positions and log-table
-Known = tuple[NDArray[Any], Iterable[Factor]]  # numbers of states, and the factors that touch some positions
+Factor = tuple[tuple[int, ...], Array]  # positions and log-table
+Known = tuple[Array, Iterable[Factor]]  # numbers of states, and the factors that touch some positions
 # Logarithms of the same weight differ by this much at most.
 SAME = 1e-14
 
@@ -24,19 +22,18 @@ SAME = 1e-14
 def compare(proof: Proof, path: str) -> str:
     """Reject unless the factors of a proof are those of the file; what is then still to be assumed."""
     inside = np.array(sorted(int(proof.positions[v]) for v in proof.closed))
-    touched = set(inside.tolist())
     try:
         reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
         states, factors = reader(path, inside)
-        there = _merge(factors, touched)
+        there = _merge(factors, set(inside.tolist()))
     except (Rejected, FileNotFoundError):
         raise
     except Exception as error:
-        reject(f"{path} cannot be read as a model ({type(error).__name__}: {error}).")
-    require(len(states) == proof.plan["model"]["variables"], f"{path} has another number of variables.")
-    require(np.array_equal(np.asarray(states)[proof.positions], proof.stated.states), f"{path} has other states.")
-    stated = zip(proof.stated.scopes, proof.stated.tables, strict=True)
-    here = _merge(((tuple(int(proof.positions[v]) for v in scope), table) for scope, table in stated), touched)
+        raise Rejected(f"{path} cannot be read as a model ({type(error).__name__}: {error}).") from None
+    require(len(states) == proof.plan["variables"], f"{path} has another number of variables.")
+    require(np.array_equal(np.asarray(states)[proof.positions], proof.states), f"{path} has other states.")
+    scopes = (tuple(proof.positions[list(scope)].tolist()) for scope in proof.stated.scopes)
+    here = _merge(zip(scopes, proof.stated.tables, strict=True), set(inside.tolist()))
     require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
     for scope, table in here.items():
         other = there[scope]
@@ -44,13 +41,13 @@ def compare(proof: Proof, path: str) -> str:
             near = np.abs(table - other) <= SAME * (1.0 + np.abs(other))
         same = np.all(near & np.isfinite(other) | np.isneginf(table) & np.isneginf(other))
         require(same, f"{path} has another factor over the variables {scope}.")
-    proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
+    proof.note(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"
 
 
-def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...], NDArray[np.float64]]:
+def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...], Array]:
     """Factors that touch some variables, those over the same ones added up, in increasing order; without zeros."""
-    parts: dict[tuple[int, ...], list[NDArray[np.float64]]] = {}
+    parts: dict[tuple[int, ...], list[Array]] = {}
     for scope, table in (factor for factor in factors if touched & set(factor[0])):
         order = sorted(range(len(scope)), key=scope.__getitem__)
         parts.setdefault(tuple(scope[k] for k in order), []).append(np.transpose(table, order))
@@ -59,7 +56,7 @@ def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...]
     return {scope: table for scope, table in sums.items() if table.any()}
 
 
-def _read_uai(path: str, inside: NDArray[Any]) -> Known:
+def _read_uai(path: str, inside: Array) -> Known:
     with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="ascii") as file:
         words = iter(file.read().split())
     kind = next(words)
@@ -80,65 +77,54 @@ def _read_uai(path: str, inside: NDArray[Any]) -> Known:
     return states[states > 1], factors
 
 
-def _read_npz(path: str, inside: NDArray[Any]) -> Known:
+def _read_npz(path: str, inside: Array) -> Known:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     family = arrays["format"].tobytes().decode().removeprefix("dobrushin model 1 ")
+    ends = np.cumsum(arrays.get("arity", ())).astype(int).tolist()
+    scopes = [tuple(arrays["scope"][a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
     if family in ("Ising", "Potts"):
         states = 2 if family == "Ising" else int(arrays["size"][1])
         own = arrays["fields"] if family == "Ising" else arrays.get("unaries", np.empty(0)).reshape(-1, states)
-        n = len(own) if family == "Ising" else int(arrays["size"][0])
         near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside)
         edges = zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), arrays["couplings"][near], strict=True)
+        n = len(own) if family == "Ising" else int(arrays["size"][0])
         return np.full(n, states), _pairs(inside, own, edges, family == "Ising", states)
     if family == "SpinMRF":
-        strengths = zip(_scopes(arrays), arrays["strengths"], strict=True)
-        terms = [(scope, value * _product(len(scope))) for scope, value in strengths]
-        terms += [((i,), np.array([-f, f])) for i, f in enumerate(arrays["fields"].tolist())]
-        return np.full(len(arrays["fields"]), 2), terms
+        terms = (
+            (scope, value * _product(len(scope))) for scope, value in zip(scopes, arrays["strengths"], strict=True)
+        )
+        own = arrays["fields"]
+        return np.full(len(own), 2), [*_pairs(inside, own, (), True, 2), *terms]
     require(family in ("PairwiseMRF", "FactorGraph"), f"{path} holds no known family.")
-    sizes = arrays["cardinalities"]
-    if family == "FactorGraph":
-        return sizes, _cut(arrays["tables"], _scopes(arrays), sizes)
-    pairs = _cut(arrays["tables"], zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True), sizes)
-    return sizes, pairs + _cut(arrays["unaries"], [(i,) for i in range(len(sizes))], sizes)
+    sizes, tables = arrays["cardinalities"], arrays["tables"]
+    if family == "PairwiseMRF":
+        alone = [(i,) for i in range(len(sizes))]
+        scopes = [*zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True), *alone]
+        tables = np.concatenate([tables.ravel(), arrays["unaries"].ravel()])
+    return sizes, zip(scopes, cut(tables, scopes, sizes), strict=True)
 
 
-def _read_folder(path: str, inside: NDArray[Any]) -> Known:
-    manifest = json.loads((Path(path) / "manifest.json").read_text())
+def _read_folder(path: str, inside: Array) -> Known:
+    states = int(json.loads((Path(path) / "manifest.json").read_text())["states"])
     load = {name: Path(path) / f"{name}.npy" for name in ("start", "neighbor", "coupling", "potential")}
     arrays = {name: np.load(file, mmap_mode="r") for name, file in load.items() if file.exists()}
-    states, n = int(manifest["states"]), len(arrays["start"]) - 1
     edges = {}
     for i in inside.tolist():
-        first, last = int(arrays["start"][i]), int(arrays["start"][i + 1])
-        for j, value in zip(arrays["neighbor"][first:last], arrays["coupling"][first:last], strict=True):
-            edges[min(i, int(j)), max(i, int(j))] = (i, int(j), float(value))
-    own = arrays.get("potential", np.empty(0))
-    return np.broadcast_to(np.int64(states or 2), n), _pairs(inside, own, edges.values(), not states, states or 2)
+        own = slice(int(arrays["start"][i]), int(arrays["start"][i + 1]))
+        for j, value in zip(arrays["neighbor"][own].tolist(), arrays["coupling"][own].tolist(), strict=True):
+            edges[min(i, j), max(i, j)] = (i, j, value)
+    pairs = _pairs(inside, arrays.get("potential", np.empty(0)), edges.values(), not states, states or 2)
+    return np.broadcast_to(np.int64(states or 2), len(arrays["start"]) - 1), pairs
 
 
-def _pairs(inside: NDArray[Any], own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
+def _pairs(inside: Array, own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
     for i in inside.tolist() if len(own) else ():
         yield (i,), np.array([-own[i], own[i]]) if spins else np.array(own[i])
     for i, j, value in edges:
         yield (i, j), float(value) * (_product(2) if spins else np.eye(states))
 
 
-def _product(order: int) -> NDArray[np.float64]:
+def _product(order: int) -> Array:
     """The product of spins, -1 and +1."""
     return np.prod(2.0 * np.indices((2,) * order) - 1.0, axis=0)
-
-
-def _scopes(arrays: dict[str, Any]) -> list[tuple[int, ...]]:
-    ends = np.cumsum(arrays["arity"]).tolist()
-    return [tuple(arrays["scope"][a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
-
-
-def _cut(table: NDArray[Any], scopes: Iterable[tuple[int, ...]], sizes: NDArray[Any]) -> list[Factor]:
-    factors, at = [], 0
-    for scope in scopes:
-        shape = [int(sizes[v]) for v in scope]
-        factors.append((scope, table[at : at + math.prod(shape)].reshape(shape)))
-        at += math.prod(shape)
-    return factors

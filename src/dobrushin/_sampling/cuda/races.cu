@@ -67,51 +67,67 @@ extern "C" __global__ void set_labels(
     }
 }
 
-// The next possible label after `label`; `states` if there is none.
-__device__ __forceinline__ int next_label(const unsigned char* column, u32 runs, int first, int states, int label) {
-    do label++;
-    while (label < states && !column[(size_t)runs * (first + label)]);
-    return label;
+// The label of a variable that is settled, else -1.
+extern "C" __global__ void settled_labels(
+    const unsigned char* x, const long long* rows, u32 runs, u64 chains, short* out)
+{
+    const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= chains) return;
+    const unsigned char* flags = x + c + (size_t)runs * rows[blockIdx.y] * LABELS;
+    int label = -1, count = 0;
+    for (int a = 0; a < LABELS; a++)
+        if (flags[(size_t)runs * a]) {
+            label = a;
+            count++;
+        }
+    out[chains * blockIdx.y + c] = count == 1 ? label : -1;
 }
 
-// Sets of labels of any factors race; see _kernels/factor_race.py. Row first[i] + a says whether label a of variable i is
-// possible. No factor has more than DEPTH other members.
+// Sets of labels of any factors race; see _kernels/factor_race.py. Bit a of the WORDS numbers of a variable says whether
+// its label a is possible. No factor has more than DEPTH other members.
 #ifndef DEPTH
 #define DEPTH 1
 #endif
+#define WORDS ((LABELS + 31) / 32)
+
+// The next possible label after `label`; 32 WORDS if there is none.
+__device__ __forceinline__ int next_label(const u32* set, u32 runs, int label) {
+    label++;
+    for (int w = label / 32; w < WORDS; label = 32 * ++w) {
+        const u32 bits = set[(size_t)runs * w] >> label % 32;
+        if (bits) return label + __ffs(bits) - 1;
+    }
+    return 32 * WORDS;
+}
+
+// The first `count` bits of a number.
+__device__ __forceinline__ u32 all_labels(int count) { return count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1; }
+
 extern "C" __global__ void set_race(
     const int* __restrict__ order, int length, int place, u64 number, int steps, int words,
-    const int* __restrict__ states, const int* __restrict__ first, const int* __restrict__ f_start,
+    const int* __restrict__ states, const int* __restrict__ f_start,
     const int* __restrict__ m_start, const int* __restrict__ member, const long long* __restrict__ stride,
     const long long* __restrict__ own_stride, const long long* __restrict__ base, const double* __restrict__ table,
-    const u64* __restrict__ keys, unsigned char* x, u32 runs)
+    const u64* __restrict__ keys, u32* x, u32 runs)
 {
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= runs) return;
-    unsigned char* column = x + c;
     const double infinity = 1.0 / 0.0;
     for (int t = 0; t < steps; t++) {
         const int i = order[place], k = states[i], end = f_start[i + 1];
         place = place + 1 == length ? 0 : place + 1;
         double lo[LABELS], hi[LABELS], least[LABELS], most[LABELS];
-        int digit[DEPTH];
         EACH
         for (int a = 0; a < LABELS; a++) lo[a] = hi[a] = 0.0;
         for (int f = f_start[i]; f < end; f++) {
             const int m0 = m_start[f], deep = m_start[f + 1] - m0;
             const long long own = own_stride[f];
-            long long cell = base[f];
             EACH
             for (int a = 0; a < LABELS; a++) {
                 least[a] = infinity;
                 most[a] = -infinity;
             }
-            for (int m = 0; m < deep; m++) {
-                const int j = member[m0 + m];
-                digit[m] = next_label(column, runs, first[j], states[j], -1);
-                cell += digit[m] * stride[m0 + m];
-            }
-            for (int m = 0; m >= 0;) {
+            const auto look = [&](long long cell) {
                 EACH
                 for (int a = 0; a < LABELS; a++)
                     if (a < k) {
@@ -119,14 +135,39 @@ extern "C" __global__ void set_race(
                         least[a] = value < least[a] ? value : least[a];
                         most[a] = value > most[a] ? value : most[a];
                     }
-                for (m = deep - 1; m >= 0; m--) {
-                    const int j = member[m0 + m];
-                    int following = next_label(column, runs, first[j], states[j], digit[m]);
-                    const bool more = following < states[j];
-                    if (!more) following = next_label(column, runs, first[j], states[j], -1);
-                    cell += (following - digit[m]) * stride[m0 + m];
-                    digit[m] = following;
-                    if (more) break;
+            };
+            if (WORDS == 1 && deep <= 3) {
+                u32 set[3];
+                long long step[3];
+                for (int m = 0; m < 3; m++) {
+                    set[m] = m < deep ? x[c + (size_t)runs * member[m0 + m]] : 1u;
+                    step[m] = m < deep ? stride[m0 + m] : 0;
+                }
+                for (u32 one = set[0]; one; one &= one - 1) {
+                    const long long at = base[f] + (__ffs(one) - 1) * step[0];
+                    for (u32 two = set[1]; two; two &= two - 1) {
+                        const long long cell = at + (__ffs(two) - 1) * step[1];
+                        for (u32 three = set[2]; three; three &= three - 1) look(cell + (__ffs(three) - 1) * step[2]);
+                    }
+                }
+            } else {
+                // Of the members so far: the label of the last one, and the place in the table.
+                int digit[DEPTH];
+                long long cell[DEPTH + 1];
+                cell[0] = base[f];
+                digit[0] = -1;
+                for (int m = 0; m >= 0;) {
+                    if (m == deep) {
+                        look(cell[m--]);
+                        continue;
+                    }
+                    digit[m] = next_label(x + c + (size_t)runs * WORDS * member[m0 + m], runs, digit[m]);
+                    if (digit[m] == 32 * WORDS) {
+                        m--;
+                        continue;
+                    }
+                    cell[m + 1] = cell[m] + digit[m] * stride[m0 + m];
+                    if (++m < deep) digit[m] = -1;
                 }
             }
             EACH
@@ -137,7 +178,7 @@ extern "C" __global__ void set_race(
         }
         // From here on the times at which a label can arrive.
         double best = infinity, second = infinity;
-        int winner = -1, count = 0;
+        int winner = -1;
         u64 word = keys[c] + keys[runs + c] * ((number + t) * words);
         EACH
         for (int a = 0; a < LABELS; a++)
@@ -150,26 +191,22 @@ extern "C" __global__ void set_race(
                 winner = late < best ? a : winner;
                 best = late < best ? late : best;
             }
+        u32 set[WORDS] = {}, any = 0;
         EACH
         for (int a = 0; a < LABELS; a++)
-            if (a < k) {
-                const bool possible = hi[a] < infinity && hi[a] <= (winner == a ? second : best);
-                column[(size_t)runs * (first[i] + a)] = possible;
-                count += possible;
-            }
-        if (!count)  // no state is allowed beside these sets: nothing is known
-            for (int a = 0; a < k; a++) column[(size_t)runs * (first[i] + a)] = 1;
+            if (a < k && hi[a] < infinity && hi[a] <= (winner == a ? second : best)) set[a / 32] |= 1u << a % 32;
+        for (int w = 0; w < WORDS; w++) any |= set[w];
+        // Where no state is allowed beside these sets, nothing is known.
+        for (int w = 0; w < WORDS; w++)
+            x[c + (size_t)runs * ((size_t)i * WORDS + w)] = any ? set[w] : all_labels(k - 32 * w);
     }
 }
 
 // The label of a variable that is settled, else -1.
-extern "C" __global__ void settled_labels(
-    const unsigned char* x, const long long* rows, const int* first, const int* states, u32 runs, u64 chains, short* out)
-{
+extern "C" __global__ void settled_sets(const u32* x, const long long* rows, u32 runs, u64 chains, short* out) {
     const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= chains) return;
-    const int i = (int)rows[blockIdx.y];
-    const int label = next_label(x + c, runs, first[i], states[i], -1);
-    const bool alone = next_label(x + c, runs, first[i], states[i], label) == states[i];
-    out[chains * blockIdx.y + c] = alone ? label : -1;
+    const u32* set = x + c + (size_t)runs * WORDS * rows[blockIdx.y];
+    const int label = next_label(set, runs, -1);
+    out[chains * blockIdx.y + c] = next_label(set, runs, label) == 32 * WORDS ? label : -1;
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,202 +16,11 @@ from dobrushin._kernels.levels import levels
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
+from dobrushin._scan.segments import Cycle, Draw, Segment, read_order, read_probabilities
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen
 from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
-
-
-@dataclass(frozen=True, eq=False)
-class Cycle:
-    """`steps` steps through a cycle of positions, from its place `first`."""
-
-    cycle: range | NDArray[np.int64]  # a range is 0..n-1
-    first: int
-    steps: int
-    is_random: ClassVar[Literal[False]] = False
-
-    @property
-    def is_systematic(self) -> bool:
-        """Whether the cycle is 0..n-1."""
-        return isinstance(self.cycle, range)
-
-    @property
-    def period(self) -> int:
-        """Steps after which the positions come again."""
-        return len(self.cycle)
-
-    def array(self) -> NDArray[np.int64]:
-        """The cycle as an array."""
-        return np.arange(len(self.cycle)) if isinstance(self.cycle, range) else self.cycle
-
-    def at(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions that these steps update."""
-        place = (self.first + steps) % len(self.cycle)
-        return place if self.is_systematic else self.array()[place]
-
-    def order(self) -> NDArray[np.int64]:
-        """The positions, step by step."""
-        return self.at(np.arange(self.steps))
-
-    def cut(self, lo: int, hi: int) -> Cycle:
-        """Steps lo to hi."""
-        return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
-
-    def trim(self) -> Cycle:
-        """The same steps, without the part of the cycle that they do not reach."""
-        return self if self.steps >= len(self.cycle) else Cycle(self.order(), 0, self.steps)
-
-    def within(self, part: Numbering) -> Cycle:
-        """The same steps by the numbers of a part that holds all positions that they reach."""
-        used = self.trim()
-        return Cycle(frozen(part.own(used.array())), used.first, used.steps)
-
-    def updates(self) -> NDArray[np.int64]:
-        """Positions that some step updates, perhaps more than once."""
-        return self.trim().array()
-
-    def counts(self) -> NDArray[Any]:
-        """How often each position occurs."""
-        whole, rest = divmod(self.steps, len(self.cycle))
-        size = self.size()
-        counts = np.bincount(self.cut(0, rest).order(), minlength=size)
-        return counts + whole * np.bincount(self.array(), minlength=size) if whole else counts
-
-    def size(self) -> int:
-        """One more than the largest position."""
-        if self.is_systematic and self.steps >= len(self.cycle):
-            return len(self.cycle)
-        return 1 + int(self.updates().max(initial=-1))
-
-    def roundings(self, width: int) -> int:
-        """Roundings of one entry on the way through all steps, for rows of so many influences."""
-        return (width + 1) * self.steps
-
-    def check_fits(self, n: int, function: str, step: int) -> None:
-        """Fail at the first step that updates a variable beyond `n`; the steps are counted from `step`."""
-        if self.size() > n:
-            order = self.cut(0, min(self.steps, len(self.cycle))).order()
-            k = int(np.argmax(order >= n))
-            requirement = f"of positions from 0 to {n - 1}"
-            raise ArgumentError(function, "scan", requirement, int(order[k]), f"step {step + k}")
-
-    def to_arrays(self) -> dict[str, Any]:
-        """The segment as arrays by name."""
-        order = np.array(len(self.cycle)) if self.is_systematic else self.cycle
-        return {"cycle": np.array([self.first, self.steps], dtype=np.int64), "order": order}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> Cycle:
-        """The inverse of `to_arrays`."""
-        first, steps = (int(v) for v in arrays["cycle"])
-        order = arrays["order"]
-        cycle = range(check.count(int(order), "Scan", "order")) if order.ndim == 0 else _read_order(order)
-        if not 0 <= first < len(cycle) or steps < 1:
-            raise ValueError
-        return cls(cycle, first, steps)
-
-    def __str__(self) -> str:
-        if self.is_systematic:
-            return f"systematic over {len(self.cycle)}{f' from {self.first}' if self.first else ''}"
-        shown = self.cut(0, min(self.steps, 8)).order()
-        return f"order=[{' '.join(map(str, shown))}{' ...' if self.steps > 8 else ''}]"
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """`steps` independent steps, each with the same probabilities (None: uniform on 0..n-1)."""
-
-    n: int
-    probabilities: NDArray[np.float64] | None
-    steps: int
-    is_random: ClassVar[Literal[True]] = True
-    period: ClassVar[int] = 1
-
-    def vector(self) -> NDArray[np.float64]:
-        """Probability of each position."""
-        return np.full(self.n, 1.0 / self.n) if self.probabilities is None else self.probabilities
-
-    def cut(self, lo: int, hi: int) -> Draw:
-        """Steps lo to hi."""
-        return Draw(self.n, self.probabilities, hi - lo)
-
-    def within(self, part: Numbering) -> Draw:
-        """The same steps by the numbers of a part that holds all positions that they reach."""
-        q, reached = np.zeros(part.size), self.updates()
-        q[part.own(reached)] = self.vector()[reached]
-        return Draw(part.size, frozen(q), self.steps)
-
-    def updates(self) -> NDArray[np.int64]:
-        """Positions that some step can update."""
-        return np.flatnonzero(self.vector())
-
-    def counts(self) -> NDArray[np.float64]:
-        """Expected number of occurrences of each position."""
-        return self.steps * self.vector()
-
-    def size(self) -> int:
-        """Number of positions."""
-        return self.n
-
-    def roundings(self, width: int) -> int:
-        """Roundings of one entry on the way through all steps, for rows of so many influences."""
-        return (width + 5) * self.steps
-
-    def check_fits(self, n: int, function: str, step: int) -> None:
-        """Fail if the steps, of which the first has number `step`, choose among more than `n` variables."""
-        if self.n > n:
-            raise ArgumentError(
-                function, "scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}"
-            )
-
-    def to_arrays(self) -> dict[str, Any]:
-        """The segment as arrays by name."""
-        arrays: dict[str, Any] = {"draw": np.array([self.n, self.steps], dtype=np.int64)}
-        return arrays if self.probabilities is None else {**arrays, "probabilities": self.probabilities}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> Draw:
-        """The inverse of `to_arrays`."""
-        n, steps = (int(v) for v in arrays["draw"])
-        check.count(steps, "Scan", "steps")
-        if (q := arrays.get("probabilities")) is None:
-            return cls(check.count(n, "Scan", "n"), None, steps)
-        _read_probabilities(q)
-        # Normalised before it was written: not again, which would change the last digits.
-        return cls(len(q), frozen(q), steps)
-
-    def __str__(self) -> str:
-        return f"{'uniform' if self.probabilities is None else 'random'} over {self.n}"
-
-
-# Told apart by `is_random`.
-Segment = Cycle | Draw
-
-
-def _read_order(order: Any) -> NDArray[np.int64]:
-    """Positions, at least one."""
-    try:
-        array = np.asarray(order)
-    except ValueError:
-        array = np.empty(())
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise ArgumentError("Scan", "order", "a sequence of positions", order)
-    check.all_entries((array >= 0) & (array < 2**60), array, "Scan", "order", "non-negative positions")
-    if not array.size:
-        raise ArgumentError("Scan", "order", "at least one step", order)
-    return frozen(array.astype(np.int64))
-
-
-def _read_probabilities(probabilities: Any) -> NDArray[np.float64]:
-    """Numbers that sum to 1, nearly; not normalised."""
-    q = check.real_array(probabilities, "Scan.random", "probabilities")
-    if q.ndim != 1 or not q.size:
-        raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
-    check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
-    if abs(q.sum() - 1) > 1e-9:
-        raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
-    return q
 
 
 class Scan:
@@ -240,7 +48,7 @@ class Scan:
     """
 
     def __init__(self, order: ArrayLike) -> None:
-        cycle = _read_order(order)
+        cycle = read_order(order)
         self._segments: tuple[Segment, ...] = (Cycle(cycle, 0, len(cycle)),)
 
     @classmethod
@@ -279,7 +87,7 @@ class Scan:
         >>> db.Scan.random([0.5, 0.25, 0.25], steps=8).counts()
         array([4., 2., 2.])
         """
-        q = _read_probabilities(probabilities)
+        q = read_probabilities(probabilities)
         return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "Scan.random", "steps")),))
 
     @classmethod
@@ -308,7 +116,8 @@ class Scan:
         """Positions of the updated variables, first step first; only for fixed orders."""
         if self.is_random:
             raise ArgumentError("Scan.order", "scan", "a fixed order, not a random one", self)
-        return np.concatenate([segment.order() for segment in self._segments if not segment.is_random])
+        orders = [segment.order() for segment in self._segments if not segment.is_random]
+        return orders[0] if len(orders) == 1 else np.concatenate(orders)
 
     def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""

@@ -1,0 +1,379 @@
+"""What a long call shows while it runs. This is the one place that decides whether, where and how.
+
+A public function is `watched`; what it does inside is a `stage`, and a stage whose end is known is a `bar`. A call that
+takes longer than a moment shows its stage and goes on doing so: in a terminal as a line that is taken away at the end,
+in a notebook as an output that stays, in a log as lines that become rarer. ``progress=False`` shows nothing, None shows
+it where somebody looks (a terminal or a notebook), True also in logs.
+
+A thread of its own does the drawing, so that it does not wait for the work. It exists only where there is something to
+show. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from html import escape
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from dobrushin._shared.clock import PAUSES
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+# Seconds until something is shown, between two pictures, and at most between two lines of a log.
+_PATIENCE, _PAUSE, _LONGEST = 0.7, 0.25, 60.0
+# What takes less leaves nothing behind in a notebook.
+_BRIEF = 1.5
+_WIDTH = 24
+
+
+class Stage:
+    """What is being done: its name and, where the end is known, how much of it is done."""
+
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
+        self.what, self.total, self._unit = what, total, unit
+        self.done = 0
+        self._begin = time.monotonic()
+        self._first = (0, self._begin)  # a run that goes on from a file begins with what was done before
+
+    def report(self, done: int) -> None:
+        """So many of all are done."""
+        if not self.done:
+            self._first = (done, time.monotonic())
+        self.done = done
+
+    @property
+    def share(self) -> float | None:
+        """How much is done; None where that is not known."""
+        return None if not self.total else min(1.0, self.done / self.total)
+
+    def text(self) -> str:
+        """In words: "sampling 34 %, 12 s left"."""
+        now = time.monotonic()
+        if self.share is None:
+            return f"{self.what}, {_duration(now - self._begin)}"
+        text = f"{self.what} {100 * self.share:.0f} %"
+        known, since = self._first
+        if self.total is None or self.done <= known or now <= since:
+            return text
+        rate = (self.done - known) / (now - since)
+        return f"{text}, {_duration((self.total - self.done) / rate)} left, {rate:.2g} {self._unit}/s"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    Examples
+    --------
+    >>> _duration(12.3), _duration(200), _duration(10_000)
+    ('12 s', '3 min 20 s', '2 h 46 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# -- where it is shown -------------------------------------------------------------------------
+
+
+class Display(Protocol):
+    """A place where progress is shown."""
+
+    def draw(self, stage: str, text: str, share: float | None) -> None:
+        """Show what is being done."""
+
+    def rest(self) -> None:
+        """Nothing is being done just now, and others may write."""
+
+    def end(self, name: str, text: str, is_done: bool) -> None:
+        """The call of this name is over, and has done what it was asked for or not; no text if it was brief."""
+
+
+class Terminal:
+    """A line that is written over, and taken away at the end."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        can_draw = "utf" in (getattr(stream, "encoding", None) or "").lower()
+        self._full, self._empty = ("━", "─") if can_draw else ("#", "-")
+
+    def draw(self, stage: str, text: str, share: float | None) -> None:
+        del stage
+        if share is not None:
+            full = round(_WIDTH * share)
+            text = f"{self._full * full}{self._empty * (_WIDTH - full)} {text}"
+        self._write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}")
+
+    def rest(self) -> None:
+        self._write("\r\x1b[2K")
+
+    def end(self, name: str, text: str, is_done: bool) -> None:
+        del name, text, is_done
+        self.rest()
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a terminal that was closed
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class Notebook:
+    """An output of the cell that changes while the call runs, and stays."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def draw(self, stage: str, text: str, share: float | None) -> None:
+        bar = "" if share is None else f' <progress value="{share:.4f}" max="1">{share:.0%}</progress>'
+        self._show(text, f"<label>{escape(stage)}{bar}</label> {escape(text.removeprefix(stage).lstrip(', '))}")
+
+    def rest(self) -> None:
+        """The last picture stays."""
+
+    def end(self, name: str, text: str, is_done: bool) -> None:
+        if text:
+            self.draw(name, text, 1.0 if is_done else None)
+        else:
+            self._show("", "")
+
+    def _show(self, text: str, html: str) -> None:
+        content = {"text/plain": text, "text/html": f"<div>{html}</div>"}
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+class Log:
+    """Lines, when the stage changes and then more and more rarely."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._stage, self._next, self._pause = stream, "", 0.0, 1.0
+
+    def draw(self, stage: str, text: str, share: float | None) -> None:
+        del share
+        now = time.monotonic()
+        if stage == self._stage and now < self._next:
+            return
+        self._pause = 1.0 if stage != self._stage else min(2.0 * self._pause, _LONGEST)
+        self._stage, self._next = stage, now + self._pause
+        self._write(text)
+
+    def rest(self) -> None:
+        """Lines stay."""
+
+    def end(self, name: str, text: str, is_done: bool) -> None:
+        del name, is_done
+        if text:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.write(f"dobrushin: {text}\n")
+            self._stream.flush()
+
+
+def _place(wanted: bool | None) -> Callable[[], Display] | None:
+    """Where to show progress; None for nowhere."""
+    if wanted is not None and not wanted:
+        return None
+    if is_notebook():
+        return Notebook
+    stream = sys.stderr
+    if stream is None:
+        return None
+    with suppress(ValueError, AttributeError):  # a stream that was closed, or that can only be written to
+        if stream.isatty() and os.environ.get("TERM") != "dumb":
+            return lambda: Terminal(stream)
+    return None if wanted is None else lambda: Log(stream)
+
+
+def is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules.get("IPython")
+    get = getattr(shell, "get_ipython", None)
+    return get is not None and hasattr(get(), "kernel")
+
+
+# -- what is under way -------------------------------------------------------------------------
+
+
+class Watch:
+    """One call from outside: its stages, the innermost last, and where they are shown."""
+
+    def __init__(self, place: Callable[[], Display]) -> None:
+        self._place = place
+        self._display: Display | None = None
+        self._begin = time.monotonic()
+        self._stages: list[Stage] = []
+        # Notebooks know by the context which cell an output belongs to.
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+
+    def enter(self, stage: Stage) -> None:
+        """Something is begun."""
+        self._stages.append(stage)
+
+    def leave(self, stage: Stage) -> None:
+        """It is over."""
+        with self._lock, suppress(Exception):
+            self._stages.remove(stage)
+            if not self._stages and self._display is not None:
+                self._context.run(self._display.rest)
+
+    def tick(self) -> None:
+        """Show where the call is, if it has taken a moment already."""
+        with self._lock, suppress(Exception):  # what is shown must not break what is done
+            if not self._stages or time.monotonic() - self._begin < _PATIENCE:
+                return
+            # The end of the outermost is what people wait for; else what is done just now.
+            stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
+            what, text, share = stage.what, stage.text(), stage.share
+            if not stage.done and (since := PAUSES.current) is not None:
+                what, text, share = "compiling", f"compiling, once for this kind of model, {_duration(since)}", None
+            if self._display is None:
+                self._display = self._place()
+            self._context.run(self._display.draw, what, text, share)
+
+    def end(self, name: str, is_done: bool) -> None:
+        """Nothing is shown any more."""
+        with self._lock, suppress(Exception):
+            if self._display is not None:
+                words = "done in" if is_done else "stopped after"
+                passed = time.monotonic() - self._begin
+                text = f"{name}, {words} {_duration(passed)}" if passed > _BRIEF or not is_done else ""
+                self._context.run(self._display.end, name, text, is_done)
+
+
+_CURRENT: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", default=None)
+_SILENT: Any = object()
+
+
+class _Ticker:
+    """The thread that draws, for all calls that are under way."""
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+
+    def add(self, watch: Watch) -> None:
+        with self._lock:
+            self.watches.append(watch)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="dobrushin-progress", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def remove(self, watch: Watch) -> None:
+        with self._lock, suppress(ValueError):
+            self.watches.remove(watch)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            with self._lock:
+                first = self.watches[0] if self.watches else None
+                if first is None:
+                    self._wake.clear()
+            if first is not None:
+                first.tick()
+                time.sleep(_PAUSE)
+
+
+_ticker = _Ticker()
+
+
+def _forget() -> None:
+    """In a process that was forked there is no thread that draws, and a call that was under way is not its own."""
+    global _ticker
+    _ticker = _Ticker()
+    if _CURRENT.get() is not None:
+        _CURRENT.set(_SILENT)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+@contextmanager
+def watch(progress: bool | None, what: str = "", name: str = "dobrushin") -> Iterator[None]:
+    """Show what is done inside, as `progress` says; inside of another one, the outer one decides."""
+    place = None if _CURRENT.get() is not None else _place(progress)
+    if place is None:
+        token = None if _CURRENT.get() is not None else _CURRENT.set(_SILENT)
+        try:
+            with stage(what):
+                yield
+        finally:
+            if token is not None:
+                _CURRENT.reset(token)
+        return
+    current, is_done = Watch(place), False
+    token = _CURRENT.set(current)
+    try:
+        _ticker.add(current)
+        with stage(what):
+            yield
+        is_done = True
+    finally:
+        _CURRENT.reset(token)
+        _ticker.remove(current)
+        current.end(name, is_done)
+
+
+def watched(what: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Make a public function show what it does; its argument `progress`, if it has one, decides."""
+
+    def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        @wraps(function)
+        def watching(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            progress: Any = kwargs.get("progress")
+            with watch(progress, what, function.__name__):
+                return function(*args, **kwargs)
+
+        return watching
+
+    return decorate
+
+
+@contextmanager
+def stage(what: str) -> Iterator[None]:
+    """Say what is done inside."""
+    with _entered(what, None, ""):
+        yield
+
+
+@contextmanager
+def bar(total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
+    """A function to be told how many of all are done, or None where there is nobody to see it."""
+    with _entered(what, total, unit) as entered:
+        yield None if entered is None else entered.report
+
+
+@contextmanager
+def _entered(what: str, total: int | None, unit: str) -> Iterator[Stage | None]:
+    current = _CURRENT.get()
+    if current is None or current is _SILENT or not what:
+        yield None
+        return
+    entered = Stage(what, total, unit)
+    current.enter(entered)
+    try:
+        yield entered
+    finally:
+        current.leave(entered)

@@ -1,0 +1,316 @@
+"""PyTensor graphs: a sum of log-probabilities as small terms, and the inputs that each entry of a term depends on.
+
+Dependence is found by a walk through the graph that may find too much, never too little: an operation that is not known
+here makes each entry of its result depend on all that goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._shared.extras import require
+
+# Largest product of matrices that is written out entry by entry.
+_MOST_PRODUCTS = 10**6
+# Operations that move entries without changing them, with the inputs that they move (None: all); others say where to.
+_MOVES: dict[str, slice] = {
+    "Alloc": slice(0, 1),
+    "AdvancedSubtensor": slice(0, 1),
+    "AdvancedSubtensor1": slice(0, 1),
+    "DimShuffle": slice(0, 1),
+    "Join": slice(1, None),
+    "MakeVector": slice(0, None),
+    "Reshape": slice(0, 1),
+    "ScalarFromTensor": slice(0, 1),
+    "SpecifyShape": slice(0, 1),
+    "Subtensor": slice(0, 1),
+    "TensorFromScalar": slice(0, 1),
+}
+_KEEPS_FINITE = {"Add", "Sub", "Mul", "Neg", "Cast", "Identity"}
+_ROWS = np.frompyfunc(frozenset.union, 2, 1)
+_NOTHING: frozenset[int] = frozenset()
+
+
+class Part(NamedTuple):
+    """A tensor whose entries, times a weight, are summed; or one of conditions that must all hold."""
+
+    tensor: Any
+    weight: float
+    is_condition: bool = False
+
+
+class ChangingShape(Exception):
+    """An operation whose result may have another shape where the inputs have other values."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a variable of the graph."""
+
+    value: Any  # at the point where the graph was looked at
+    needs: NDArray[np.object_] | None  # for each entry a set of inputs; None where no entry needs any
+    is_finite: bool  # for all values of the inputs
+
+
+def kind(variable: Any) -> str:
+    """The name of the operation that makes a variable: that of each entry, or of each matrix, where it is mapped."""
+    if variable.owner is None:
+        return ""
+    op = variable.owner.op
+    inner = getattr(op, "scalar_op", None) if type(op).__name__ == "Elemwise" else getattr(op, "core_op", None)
+    return type(op if inner is None else inner).__name__
+
+
+def split(tensor: Any, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part]:
+    """A tensor as parts whose entries have the same sum.
+
+    Sums, products of matrices and products with numbers are taken apart. So are checks of parameters, which PyMC takes
+    for -inf where they fail, if `checks`; else they are left out.
+    """
+    parts: list[Part] = []
+    waiting = [Part(tensor, 1.0)]
+    while waiting:
+        part = waiting.pop()
+        parts_of = _split_condition if part.is_condition else _split_sum
+        smaller = parts_of(part, shapes, checks)
+        if smaller is None:
+            parts.append(part)
+        else:
+            waiting += smaller
+    return parts[::-1]
+
+
+def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part] | None:
+    name, node = kind(part.tensor), part.tensor.owner
+
+    def times(weight: float, variable: Any) -> Part:
+        return Part(variable, part.weight * weight)
+
+    if node is None or part.tensor not in shapes:
+        return None
+    inputs = node.inputs
+    if name in ("Sum", "DimShuffle", "Reshape", "SpecifyShape", "TensorFromScalar", "ScalarFromTensor"):
+        return [times(1.0, inputs[0])]
+    if name == "CheckParameterValue" and node.op.can_be_replaced_by_ninf:
+        conditions = [Part(condition, 1.0, True) for condition in inputs[1:]] if checks else []
+        return [times(1.0, inputs[0]), *conditions]
+    size = int(np.prod(shapes[part.tensor]))
+    copies = [size / max(1, int(np.prod(shapes[variable]))) if variable in shapes else 1.0 for variable in inputs]
+    if name == "Alloc":
+        return [times(copies[0], inputs[0])]
+    if name == "Add":
+        return [times(count, variable) for count, variable in zip(copies, inputs, strict=True)]
+    if name == "Sub":
+        return [times(copies[0], inputs[0]), times(-copies[1], inputs[1])]
+    if name == "Neg":
+        return [times(-1.0, inputs[0])]
+    if name == "Mul":
+        numbers = [number for number in map(_as_number, inputs) if number is not None]
+        others = [variable for variable in inputs if _as_number(variable) is None]
+        if numbers and len(others) == 1 and np.prod(numbers) and np.isfinite(numbers).all():
+            count = size / max(1, int(np.prod(shapes[others[0]])))
+            return [times(count * float(np.prod(numbers)), others[0])]
+    if name in ("Dot", "Matmul") and all(len(shapes[variable]) == 2 for variable in inputs):
+        rows, columns = shapes[inputs[0]], shapes[inputs[1]][1]
+        if rows[0] * rows[1] * columns <= _MOST_PRODUCTS:
+            return [times(1.0, inputs[0][:, :, None] * inputs[1][None, :, :])]
+    return None
+
+
+def _split_condition(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) -> list[Part] | None:
+    del checks, shapes
+    if kind(part.tensor) in ("All", "MakeVector", "And", "AND", "ScalarFromTensor", "TensorFromScalar", "DimShuffle"):
+        return [Part(variable, 1.0, True) for variable in part.tensor.owner.inputs]
+    return None
+
+
+def _as_number(variable: Any) -> float | None:
+    """The value of a constant of one entry."""
+    data = getattr(variable, "data", None)
+    return float(data.reshape(())) if isinstance(data, np.ndarray) and data.size == 1 else None
+
+
+def with_shapes(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> tuple[list[Any], list[Any]]:
+    """The same graph over inputs whose shapes are part of their types, and these inputs."""
+    tensor = require("pytensor.tensor", "pymc").tensor
+    clone = require("pytensor.graph.replace", "pymc").clone_replace
+    fixed = {old: tensor(old.name, dtype=old.dtype, shape=value.shape) for old, value in inputs.items()}
+    return clone(list(outputs), replace=fixed, rebuild_strict=False), list(fixed.values())
+
+
+def shapes_of(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, tuple[int, ...]]:
+    """The shape of each tensor in the graph of some outputs, at a point."""
+    return {variable: np.shape(value) for variable, value in _values(outputs, inputs).items() if _is_array(value)}
+
+
+def _values(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, Any]:
+    """Every variable of the graph at a point."""
+    pytensor = require("pytensor", "pymc")
+    traversal = require("pytensor.graph.traversal", "pymc")
+    known = [variable for variable in traversal.ancestors(outputs) if hasattr(variable.type, "dtype")]
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
+    evaluate = pytensor.function(list(inputs), known, mode=mode, on_unused_input="ignore")
+    return dict(zip(known, evaluate(*inputs.values()), strict=True))
+
+
+def _is_array(value: Any) -> TypeGuard[NDArray[Any]]:
+    return isinstance(value, np.ndarray | np.generic)
+
+
+class Dependence:
+    """Which entries of the inputs the entries of tensors depend on.
+
+    Parameters
+    ----------
+    outputs : list of tensors
+        All that will be asked about.
+    inputs : dict from tensor to array
+        A point: the shapes of all tensors are those that they have there.
+    numbers : dict from tensor to array of int
+        What the entries of the inputs are called.
+    """
+
+    def __init__(
+        self, outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]], numbers: Mapping[Any, NDArray[np.int64]]
+    ) -> None:
+        self._values = _values(outputs, inputs)
+        self._known: dict[Any, _Known] = {}
+        for variable, own in numbers.items():
+            needs = np.empty(own.shape, dtype=object)
+            needs.ravel()[:] = [frozenset((int(number),)) for number in own.ravel()]
+            self._known[variable] = _Known(inputs[variable], needs, True)
+        sort = require("pytensor.graph.traversal", "pymc").toposort
+        for node in sort(outputs, blockers=list(inputs)):
+            for variable in node.outputs:
+                self._known[variable] = self._look_at(node, variable)
+
+    def of(self, tensor: Any) -> list[frozenset[int]]:
+        """For each entry, in C order, the inputs that it depends on."""
+        known = self._get(tensor)
+        return [_NOTHING] * int(np.size(known.value)) if known.needs is None else list(known.needs.ravel())
+
+    def _get(self, variable: Any) -> _Known:
+        if variable not in self._known:  # a constant, or data
+            value = self._values.get(variable, getattr(variable, "data", None))
+            is_number = _is_array(value) and value.dtype.kind in "biuf" and bool(np.isfinite(value).all())
+            self._known[variable] = _Known(value, None, is_number)
+        return self._known[variable]
+
+    def _look_at(self, node: Any, variable: Any) -> _Known:
+        inputs = [self._get(other) for other in node.inputs]
+        value = self._values.get(variable)
+        name, dtype = kind(variable), np.asarray(value).dtype if _is_array(value) else None
+        is_whole = dtype is not None and dtype.kind in "biu"
+        is_number = is_whole or (_is_array(value) and value.dtype.kind == "f" and bool(np.isfinite(value).all()))
+        moves = name in _MOVES
+        is_finite = is_whole or ((moves or name in _KEEPS_FINITE) and all(known.is_finite for known in inputs))
+        if all(known.needs is None for known in inputs) or name in ("Shape", "Shape_i"):
+            return _Known(value, None, is_number)
+        shape = np.shape(value) if _is_array(value) else ()
+        needs = None
+        if type(node.op).__name__ == "Elemwise":
+            needs = _each_entry(inputs, shape, is_product=name == "Mul")
+        elif moves and all(known.needs is None for known in _others(inputs, _MOVES[name])):
+            needs = _moved(node, inputs, _MOVES[name], node.outputs.index(variable), shape)
+        elif name in ("Sum", "All", "Any", "Max", "Prod", "CAReduce") and inputs[0].needs is not None:
+            needs = _reduced(inputs[0].needs, node.op.axis, shape)
+        elif name in ("Dot", "Matmul") and all(np.ndim(known.value) == 2 for known in inputs):
+            needs = _product(*inputs)
+        if needs is None:
+            if None in getattr(variable.type, "shape", ()):
+                raise ChangingShape(type(node.op).__name__)
+            together = _union(entry for known in inputs if known.needs is not None for entry in known.needs.ravel())
+            needs = _filled(shape, together)
+        return _Known(value, needs, is_finite)
+
+
+def _others(inputs: list[_Known], moved: slice) -> list[_Known]:
+    chosen = range(len(inputs))[moved]
+    return [known for k, known in enumerate(inputs) if k not in chosen]
+
+
+def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
+    return reduce(frozenset.union, sets, _NOTHING)
+
+
+def _filled(shape: tuple[int, ...], entry: frozenset[int]) -> NDArray[np.object_]:
+    needs = np.empty(shape, dtype=object)
+    for index in np.ndindex(shape):
+        needs[index] = entry
+    return needs
+
+
+def _each_entry(inputs: list[_Known], shape: tuple[int, ...], is_product: bool) -> NDArray[np.object_]:
+    """Entry by entry. A product is 0 where a constant factor is, if the others are finite."""
+    needs = _filled(shape, _NOTHING)
+    for known in inputs:
+        if known.needs is not None:
+            needs = _as_array(_ROWS(needs, known.needs))
+    if is_product and all(known.is_finite for known in inputs):
+        for known in inputs:
+            if known.needs is None:
+                needs[np.broadcast_to(np.asarray(known.value) == 0, shape)] = _NOTHING
+    return needs
+
+
+def _as_array(needs: Any) -> NDArray[np.object_]:
+    if isinstance(needs, np.ndarray):
+        return needs
+    return _filled((), needs)
+
+
+def _moved(
+    node: Any, inputs: list[_Known], moved: slice, which: int, shape: tuple[int, ...]
+) -> NDArray[np.object_] | None:
+    """By moving numbers in the place of entries."""
+    chosen = range(len(inputs))[moved]
+    arguments: list[Any] = [known.value for known in inputs]
+    sets: list[frozenset[int]] = []
+    for k in chosen:
+        size = int(np.size(inputs[k].value))
+        numbers = np.arange(len(sets), len(sets) + size)
+        arguments[k] = numbers.reshape(np.shape(inputs[k].value))
+        needs = inputs[k].needs
+        sets += [_NOTHING] * size if needs is None else list(needs.ravel())
+    results: list[list[Any]] = [[None] for _ in node.outputs]
+    if any(value is None for value in arguments):
+        return None  # moved by something that is no number, such as a slice
+    node.op.perform(node, arguments, results)
+    places = np.asarray(results[which][0])
+    if places.shape != shape:
+        return None
+    needs = _filled(shape, _NOTHING)
+    needs.ravel()[:] = [sets[int(place)] for place in places.ravel()]
+    return needs
+
+
+def _reduced(needs: NDArray[np.object_], axis: Any, shape: tuple[int, ...]) -> NDArray[np.object_]:
+    axes = tuple(range(needs.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
+    kept = [k for k in range(needs.ndim) if k not in axes]
+    rows = np.transpose(needs, [*kept, *axes]).reshape(int(np.prod(shape)), -1)
+    result = _filled(shape, _NOTHING)
+    result.ravel()[:] = [_union(row) for row in rows]
+    return result
+
+
+def _product(left: _Known, right: _Known) -> NDArray[np.object_]:
+    """Of two matrices; constant zeros hide what they are multiplied with, if it is finite."""
+    (rows, inner), columns = np.shape(left.value), np.shape(right.value)[1]
+    result = _filled((rows, columns), _NOTHING)
+    can_hide = left.is_finite and right.is_finite
+    for i in range(rows):
+        for j in range(columns):
+            chosen = range(inner)
+            for known, line in ((left, left.value[i]), (right, right.value[:, j])):
+                if known.needs is None and can_hide:
+                    chosen = [k for k in chosen if line[k] != 0]  # type: ignore[assignment]
+            entries = [left.needs[i, k] for k in chosen] if left.needs is not None else []
+            entries += [right.needs[k, j] for k in chosen] if right.needs is not None else []
+            result[i, j] = _union(entries)
+    return result

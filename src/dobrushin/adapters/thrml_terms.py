@@ -1,0 +1,300 @@
+"""thrml's energies and programs as terms: products of spins times tables of categories. [trusted]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._models import FactorGraph, Model, SpinMRF
+from dobrushin._models.couplings import symmetric
+from dobrushin._models.ising import SpinPairs
+from dobrushin._shared.extras import require
+from dobrushin.errors import ArgumentError
+
+# Spins and categories of a term, by the numbers of their nodes.
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+_FINITE = "one whose weights are finite numbers"
+
+
+@dataclass
+class Terms:
+    """log pi = sum of terms, each a product of spins -1/+1 times a table of categories.
+
+    Attributes
+    ----------
+    where : str
+        Who is named in messages.
+    nodes : list
+        By number.
+    spins : list of bool
+        Whether each node is a spin.
+    sizes : list of int
+        States of each node; 0 where it is not known yet.
+    tables : dict from key to list of arrays
+        What was added for the spins and categories of the key, in increasing order.
+    """
+
+    where: str
+    nodes: list[Any] = field(default_factory=list)
+    spins: list[bool] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    tables: dict[Key, list[NDArray[np.float64]]] = field(default_factory=dict)
+    _number: dict[Any, int] = field(default_factory=dict)
+
+    def add_node(self, node: Any, is_spin: bool, size: int = 0) -> int:
+        """The number of a node, which is new or known."""
+        if node not in self._number:
+            self._number[node] = len(self.nodes)
+            self.nodes.append(node)
+            self.spins.append(is_spin)
+            self.sizes.append(2 if is_spin else size)
+        number = self._number[node]
+        if self.spins[number] != is_spin:
+            raise ArgumentError(self.where, "source", "one whose nodes are spins or categories", got=f"both: {node}")
+        return number
+
+    def key(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> tuple[Key, Any]:
+        """The key of a term, and its table in the order of the key."""
+        own = [self.add_node(node, True) for node in spins]
+        others = [self.add_node(node, False) for node in categories]
+        if len({*own, *others}) < len(own) + len(others):
+            got = "a term that has a node twice"
+            raise ArgumentError(self.where, "source", "one whose terms have each node once", got=got)
+        for number, size in zip(others, table.shape, strict=True):
+            if self.sizes[number] not in (0, size):
+                got = f"{self.sizes[number]} and {size}"
+                requirement = "one whose tables agree on the categories of each node"
+                raise ArgumentError(self.where, "source", requirement, got=got)
+            self.sizes[number] = size
+        if not np.isfinite(table).all():
+            raise ArgumentError(self.where, "source", _FINITE, table[~np.isfinite(table)].flat[0])
+        order = np.argsort(others, kind="stable")
+        return (tuple(sorted(own)), tuple(sorted(others))), np.transpose(table, order)
+
+    def add(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> None:
+        """Add a term."""
+        key, table = self.key(spins, categories, table)
+        self.tables.setdefault(key, []).append(table)
+
+    def number_of(self, node: Any) -> int | None:
+        """The number of a node; None if it is not known."""
+        return self._number.get(node)
+
+    def to_model(self) -> Model:
+        """The model, its variables by the numbers of the nodes; nodes of one category have no say and one state.
+
+        They must have been left out before: see `without_constants`.
+        """
+        terms = {key: total(tables) for key, tables in self.tables.items()}
+        if not self.nodes:
+            raise ArgumentError(self.where, "source", "one with a node of two or more states", got="none")
+        if all(self.spins):
+            return self._spin_model({key[0]: float(table) for key, table in terms.items()})
+        factors = []
+        for (spins, categories), table in terms.items():
+            product = np.ones([2] * len(spins))
+            for axis in range(len(spins)):
+                product = product * np.array([-1.0, 1.0]).reshape([2 if k == axis else 1 for k in range(len(spins))])
+            if np.any(table):
+                factors.append(((*spins, *categories), np.multiply.outer(product, table)))
+        names = [(-1, 1) if is_spin else None for is_spin in self.spins]
+        return FactorGraph(self.sizes, factors, state_names=names if any(self.spins) else None)
+
+    def _spin_model(self, strengths: dict[tuple[Any, ...], float]) -> Model:
+        fields = np.zeros(len(self.nodes))
+        for spins, strength in strengths.items():
+            if len(spins) == 1:
+                fields[spins[0]] = strength
+        larger = {spins: strength for spins, strength in strengths.items() if len(spins) > 1 and strength}
+        if any(len(spins) > 2 for spins in larger):
+            return SpinMRF(larger, fields)
+        i, j = np.array(list(larger), dtype=np.int64).reshape(-1, 2).T
+        return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields, "Ising").to_model(None)
+
+    def without_constants(self) -> Terms:
+        """The same without the nodes of one category, which are not random."""
+        smaller = Terms(self.where)
+        kept = [number for number, size in enumerate(self.sizes) if size > 1]
+        for number in kept:
+            smaller.add_node(self.nodes[number], self.spins[number], self.sizes[number])
+        for (spins, categories), tables in self.tables.items():
+            alive = [number for number in categories if self.sizes[number] > 1]
+            for table in tables:
+                own = table.reshape([self.sizes[number] for number in alive])
+                smaller.add([self.nodes[k] for k in spins], [self.nodes[k] for k in alive], own)
+        smaller.tables = {key: tables for key, tables in smaller.tables.items() if key != ((), ())}
+        return smaller
+
+
+def total(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The sum, the same whatever the order."""
+    return np.asarray(np.sort(np.stack(tables), axis=0).sum(axis=0))
+
+
+def as_array(weights: Any, where: str) -> NDArray[np.float64]:
+    """Weights of thrml, which are float32 or float64."""
+    array = np.asarray(weights)
+    if array.dtype not in (np.float32, np.float64):
+        raise ArgumentError(where, "source", "one whose weights are float32 or float64", got=str(array.dtype))
+    return array.astype(np.float64)
+
+
+# -- energies ------------------------------------------------------------------------------------
+
+
+def terms_of_ebm(ebm: Any, where: str) -> Terms:
+    """The terms of an energy-based model: log pi = - energy."""
+    models = require("thrml.models", "thrml")
+    terms = Terms(where)
+    if isinstance(ebm, models.IsingEBM):
+        biases, weights = as_array(ebm.beta * ebm.biases, where), as_array(ebm.beta * ebm.weights, where)
+        if biases.shape != (len(ebm.nodes),) or weights.shape != (len(ebm.edges),):
+            got = f"shapes {biases.shape} and {weights.shape} for {len(ebm.nodes)} nodes and {len(ebm.edges)} edges"
+            raise ArgumentError(
+                where, "source", "an IsingEBM with a bias for each node, a weight for each edge", got=got
+            )
+        for node, bias in zip(ebm.nodes, biases, strict=True):
+            terms.add([node], [], bias)
+        for edge, weight in zip(ebm.edges, weights, strict=True):
+            terms.add(edge, [], weight)
+        return terms
+    for factor in ebm.factors:
+        if not isinstance(factor, models.DiscreteEBMFactor):
+            requirement = "one whose factors are discrete (DiscreteEBMFactor and its kinds)"
+            raise ArgumentError(where, "source", requirement, got=type(factor).__name__)
+        weights = as_array(factor.weights, where)
+        for k in range(len(weights)):
+            spins = [group.nodes[k] for group in factor.spin_node_groups]
+            terms.add(spins, [group.nodes[k] for group in factor.categorical_node_groups], weights[k])
+    return terms
+
+
+# -- programs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Program:
+    """A sampling program: its terms, the numbers of its free and clamped nodes, and how it draws.
+
+    Attributes
+    ----------
+    sweep : list of lists of int
+        Numbers of the nodes that are drawn at the same time, in the order of the program.
+    clamped : list of lists of int
+        Numbers of the nodes of each clamped block; None where a node has no say.
+    error : array
+        For each node a bound on the total variation between the law of its draw and its conditional distribution.
+    """
+
+    terms: Terms
+    sweep: list[list[int]]
+    clamped: list[list[int | None]]
+    error: NDArray[np.float64]
+
+
+def read_program(program: Any, where: str) -> Program:
+    """A program whose draws are those of one distribution, or a sentence that says why they are not."""
+    models = require("thrml.models", "thrml")
+    spec = program.gibbs_spec
+    terms = Terms(where)
+    node_at = {place: node for node, place in spec.node_global_location_map.items()}
+    for block, sampler in zip(spec.free_blocks, program.samplers, strict=True):
+        # A subclass can draw from anything.
+        if type(sampler) not in (models.SpinGibbsConditional, models.CategoricalGibbsConditional):
+            requirement = "a program with the samplers SpinGibbsConditional and CategoricalGibbsConditional"
+            raise ArgumentError(where, "program", requirement, got=type(sampler).__name__)
+        is_spin = type(sampler) is models.SpinGibbsConditional
+        for node in block.nodes:
+            terms.add_node(node, is_spin, 2 if is_spin else int(sampler.n_categories))
+    seen: dict[int, dict[Key, list[NDArray[np.float64]]]] = {}
+    error = np.zeros(len(terms.nodes))
+    for b, block in enumerate(spec.free_blocks):
+        for row, head in enumerate(block.nodes):
+            number = terms.number_of(head)
+            assert number is not None
+            seen[number] = {}
+            dtypes: list[np.dtype[Any]] = []
+            size, count = 0.0, 0
+            for group, interaction in enumerate(program.per_block_interactions[b]):
+                if type(interaction) is not models.discrete_ebm.DiscreteEBMInteraction:
+                    requirement = "a program of discrete interactions (DiscreteEBMInteraction)"
+                    raise ArgumentError(where, "program", requirement, got=type(interaction).__name__)
+                weights = as_array(interaction.weights[row], where)
+                dtypes.append(np.asarray(interaction.weights).dtype)
+                tails = [
+                    (place, np.asarray(slots)[row])
+                    for place, slots in zip(
+                        program.per_block_interaction_global_inds[b][group],
+                        program.per_block_interaction_global_slices[b][group],
+                        strict=True,
+                    )
+                ]
+                for slot in np.flatnonzero(np.asarray(program.per_block_interaction_active[b][group])[row]):
+                    others = [node_at[place, int(slots[slot])] for place, slots in tails]
+                    spins, categories = others[: interaction.n_spin], others[interaction.n_spin :]
+                    if terms.spins[number]:
+                        spins = [head, *spins]
+                    else:
+                        categories = [head, *categories]
+                    key, table = terms.key(spins, categories, weights[slot])
+                    seen[number].setdefault(key, []).append(table)
+                    size, count = size + float(np.abs(weights[slot]).max(initial=0.0)), count + 1
+                # The sums of thrml go over all slots.
+                count += weights.shape[0]
+            states = 2 if terms.spins[number] else terms.sizes[number]
+            error[number] = draw_error(dtypes, size, count, states, terms.spins[number])
+    _join(terms, seen, where)
+    free = len(error)
+    clamped = [[terms.number_of(node) for node in block.nodes] for block in spec.clamped_blocks]
+    places = [[terms.number_of(node) for node in block.nodes] for block in spec.free_blocks]
+    sweep = [[k for b in group for k in places[b] if k is not None] for group in spec.sampling_order]
+    _refuse_neighbours(terms, sweep, where)
+    return Program(terms, sweep, clamped, np.concatenate([error, np.zeros(len(terms.nodes) - free)]))
+
+
+def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]], where: str) -> None:
+    """One list of terms of what each node sees of them: the same, or no distribution has these conditionals."""
+    keys = {key for own in seen.values() for key in own}
+    for key in sorted(keys):
+        found = [
+            total(own[key]) if key in own else None for k in (*key[0], *key[1]) if (own := seen.get(k)) is not None
+        ]
+        table = next(one for one in found if one is not None)
+        if any((one if one is not None else 0.0 * table).tolist() != table.tolist() for one in found):
+            got = f"a term of {len(key[0]) + len(key[1])} nodes that they see differently"
+            raise ArgumentError(where, "program", "one whose interactions are the same for all their nodes", got=got)
+        if table.any():
+            terms.tables[key] = [table]
+
+
+def _refuse_neighbours(terms: Terms, sweep: list[list[int]], where: str) -> None:
+    """Nodes that are drawn at the same time must not interact: together they would not leave pi as it is."""
+    group_of = {number: group for group, numbers in enumerate(sweep) for number in numbers}
+    for spins, categories in terms.tables:
+        groups = [group_of[number] for number in (*spins, *categories) if number in group_of]
+        if len(set(groups)) < len(groups):
+            group = next(group for k, group in enumerate(groups) if group in groups[:k])
+            requirement = "one that draws at the same time only nodes that do not interact"
+            got = f"an interaction inside of the free superblock {group}"
+            raise ArgumentError(where, "program", requirement, got=got)
+
+
+def draw_error(dtypes: list[np.dtype[Any]], size: float, count: int, states: int, is_spin: bool) -> float:
+    """Bound on the total variation between the law of one draw of thrml and the conditional distribution.
+
+    `size` is the sum of the largest weights, in size, and `count` the number of summands. Proved on the theory page,
+    "Draws of other engines", for a logistic function that is right within 16 units of roundoff, and a logarithm that is
+    within 8 of them, relatively.
+    """
+    unit = max(float(np.finfo(dtype).eps) for dtype in dtypes or [np.dtype(np.float32)]) / 2
+    grid = 2 * unit  # of JAX's uniform numbers
+    of_sum = (count + 2) * unit * size / (1 - (count + 2) * unit)
+    if is_spin:
+        return min(1.0, of_sum / 2 + 16 * unit + grid)
+    largest = 17.0 if unit > 1e-10 else 38.0  # of a Gumbel variable as it is drawn
+    shift = of_sum + 8 * unit * (1 + largest) + 2 * unit * (size + of_sum + largest + 1)
+    return min(1.0, float(np.expm1(2 * shift) + 3 * states * grid * np.exp(2 * shift)))

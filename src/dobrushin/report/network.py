@@ -1,0 +1,184 @@
+"""The graph of a small model with its marginals as bars in the nodes, as one inline SVG for notebooks.
+
+It takes its colours from where it is shown, and has no scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate import Estimate
+from dobrushin._estimate.targets import Target
+from dobrushin._models import Model
+from dobrushin._models.directed import find_parents
+from dobrushin._shared.layout import layered, spread
+
+# Larger graphs are not drawn, and of more states the first ones are.
+_MOST_NODES, _MOST_STATES = 24, 6
+_WIDTH, _ROW, _GAP = 168.0, 17.0, 26.0
+# Of a row: where the bar begins and ends.
+_BAR = (62.0, 118.0)
+
+
+class Box(NamedTuple):
+    """A node: its lines, and its middle."""
+
+    name: str
+    rows: list[tuple[str, float, float, float]]  # state, mean, lower, upper
+    note: str
+    x: float
+    y: float
+
+    @property
+    def height(self) -> float:
+        """In pixels."""
+        return _ROW * (1 + len(self.rows) + bool(self.note)) + 6.0
+
+
+def network_picture(estimate: Estimate) -> str:
+    """The graph with its marginals; empty where it is not small, not known, or no marginal was asked for."""
+    asked = estimate.asked
+    model = None if asked is None else asked.model
+    if asked is None or model is None or not model.is_whole or not model.is_discrete:
+        return ""
+    if model.n_variables > _MOST_NODES or all(isinstance(target, Target) for target in estimate.targets):
+        return ""
+    arrows, is_directed = _arrows(model)
+    boxes = [_box(estimate, label, asked.evidence) for label in model.labels]
+    boxes = _place(boxes, layered(len(boxes), arrows) if is_directed else spread(len(boxes), arrows))
+    return _svg(boxes, arrows, is_directed)
+
+
+def _arrows(model: Model) -> tuple[NDArray[np.int64], bool]:
+    """From parents to children in a Bayesian network; else pairs of neighbours."""
+    graph = model.to_factor_graph()
+    parents = find_parents(graph)
+    if parents is not None:
+        pairs = [(j, i) for i, k in parents for j in graph.factor(k)[0] if j != i]
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2), True
+    start, neighbor = model._form.adjacency
+    own = np.repeat(np.arange(model.n_variables), np.diff(start))
+    kept = own < neighbor
+    return np.stack([own[kept], neighbor[kept].astype(np.int64)], axis=1), False
+
+
+def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> Box:
+    if label in evidence:
+        state = evidence[label]
+        text = "soft evidence" if isinstance(state, dict) else f"observed: {state}"
+        rows = _rows(estimate, label) if isinstance(state, dict) else []
+        return Box(str(label), rows, text, 0.0, 0.0)
+    rows = _rows(estimate, label)
+    return Box(str(label), rows[:_MOST_STATES], _more(len(rows)), 0.0, 0.0)
+
+
+def _more(count: int) -> str:
+    return f"{count - _MOST_STATES} more states" if count > _MOST_STATES else ""
+
+
+def _rows(estimate: Estimate, label: Hashable) -> list[tuple[str, float, float, float]]:
+    own = [k for k, target in enumerate(estimate.targets) if not isinstance(target, Target) and target == label]
+    return [
+        (str(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
+        for k in own
+    ]
+
+
+def _place(boxes: list[Box], places: NDArray[np.float64]) -> list[Box]:
+    """Middles of boxes that do not overlap, as far apart as the places say."""
+    heights = np.array([box.height for box in boxes])
+    least = np.array([_WIDTH, float(heights.max())]) + _GAP
+    places = places - places.min(axis=0)
+    scale = 0.5
+    while _overlap(places * scale * least, heights) and scale < 20.0:
+        scale *= 1.08
+    places = places * scale * least
+    return [box._replace(x=float(x), y=float(y)) for box, (x, y) in zip(boxes, places, strict=True)]
+
+
+def _overlap(places: NDArray[np.float64], heights: NDArray[np.float64]) -> bool:
+    dx, dy = (np.abs(places[:, None, axis] - places[None, :, axis]) for axis in (0, 1))
+    near = (dx < _WIDTH + _GAP / 2) & (dy < (heights[:, None] + heights) / 2 + _GAP / 2)
+    np.fill_diagonal(near, val=False)
+    return bool(near.any())
+
+
+def _svg(boxes: list[Box], arrows: NDArray[np.int64], is_directed: bool) -> str:
+    left = min(box.x for box in boxes) - _WIDTH / 2 - 4
+    top = min(box.y - box.height / 2 for box in boxes) - 4
+    width = max(box.x for box in boxes) + _WIDTH / 2 + 4 - left
+    height = max(box.y + box.height / 2 for box in boxes) + 4 - top
+    lines = [_link(boxes[i], boxes[j], is_directed) for i, j in arrows.tolist()]
+    label = f"Graph of {len(boxes)} variables with their probabilities, which the table below lists"
+    return (
+        f'<svg role="img" aria-label="{label}" viewBox="{left:.0f} {top:.0f} {width:.0f} {height:.0f}" '
+        f'style="width: {width:.0f}px; max-width: 100%; height: auto; color: inherit" font-size="12" '
+        f'fill="currentColor" stroke="none">{"".join(lines)}{"".join(map(_node, boxes))}</svg>'
+    )
+
+
+def _link(one: Box, other: Box, is_directed: bool) -> str:
+    """A line between the borders of two boxes, with a head where it is an arrow."""
+    begin, end = _border(one, other), _border(other, one)
+    line = (
+        f'<line x1="{begin[0]:.1f}" y1="{begin[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" '
+        'stroke="currentColor" stroke-opacity="0.55"/>'
+    )
+    if not is_directed:
+        return line
+    way = np.array([end[0] - begin[0], end[1] - begin[1]])
+    way = way / max(1e-9, float(np.hypot(*way)))
+    base, side = np.array(end) - 8.0 * way, 3.5 * np.array([-way[1], way[0]])
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (end, base + side, base - side))
+    return f'{line}<polygon points="{corners}" fill-opacity="0.75"/>'
+
+
+def _border(box: Box, other: Box) -> tuple[float, float]:
+    """Where the line from the middle of a box to another one leaves it."""
+    dx, dy = other.x - box.x, other.y - box.y
+    share = min(
+        _WIDTH / 2 / abs(dx) if dx else np.inf,
+        box.height / 2 / abs(dy) if dy else np.inf,
+        1.0,
+    )
+    return box.x + share * dx, box.y + share * dy
+
+
+def _node(box: Box) -> str:
+    x, y = box.x - _WIDTH / 2, box.y - box.height / 2
+    parts = [
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDTH:.0f}" height="{box.height:.1f}" rx="4" fill-opacity="0.05" '
+        'stroke="currentColor" stroke-opacity="0.6"/>',
+        _text(box.x, y + _ROW - 4, _cut(box.name, 24), 'text-anchor="middle" font-weight="bold"'),
+    ]
+    y += _ROW
+    for state, mean, lower, upper in box.rows:
+        first, last = (x + end for end in _BAR)
+        at = [first + (last - first) * min(1.0, max(0.0, value)) for value in (mean, lower, upper)]
+        parts.append(_text(x + 6, y + _ROW - 5, _cut(state, 9), ""))
+        parts.append(_bar(first, y, last - first, 0.12))
+        parts.append(_bar(first, y, at[0] - first, 0.45))
+        parts.append(_bar(at[1], y, max(1.0, at[2] - at[1]), 0.95))
+        parts.append(_text(x + _WIDTH - 6, y + _ROW - 5, f"{mean:.3f}", 'text-anchor="end"'))
+        y += _ROW
+    if box.note:
+        parts.append(_text(box.x, y + _ROW - 5, _cut(box.note, 26), 'text-anchor="middle" font-style="italic"'))
+    return "".join(parts)
+
+
+def _bar(x: float, y: float, width: float, opacity: float) -> str:
+    return f'<rect x="{x:.1f}" y="{y + 3:.1f}" width="{width:.1f}" height="11" fill-opacity="{opacity}"/>'
+
+
+def _text(x: float, y: float, text: str, how: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {how}>{escape(text)}</text>'
+
+
+def _cut(text: Sequence[str] | str, most: int) -> str:
+    text = str(text)
+    return text if len(text) <= most else text[: most - 1] + "…"

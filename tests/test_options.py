@@ -1,0 +1,69 @@
+"""The words that type checkers know are those that calls take."""
+
+import inspect
+import typing
+
+import pytest
+
+import dobrushin as db
+from dobrushin._estimate.method import METHODS
+from dobrushin._fields.estimator import FIELD_METHODS
+from dobrushin._fields.kernel import FieldKernel
+from dobrushin._learning.structure import FAMILIES
+from dobrushin._sampling.kernel import KERNELS
+from dobrushin._shared import options
+from dobrushin.io.formats import FORMATS
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (options.EstimateMethod, {"auto", *METHODS}),
+        (options.KernelName, {*KERNELS, FieldKernel.name}),
+        (options.FormatName, FORMATS),
+        (options.FitFamily, FAMILIES),
+    ],
+)
+def test_words_are_those_of_the_registries(words, known):
+    assert set(typing.get_args(words)) == set(known)
+    assert set(FIELD_METHODS) < set(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "name"),
+    [
+        ("estimate", "method", "EstimateMethod"),
+        ("estimate", "backend", "Backend"),
+        ("plan", "method", "EstimateMethod"),
+        ("estimate_many", "method", "EstimateMethod"),
+        ("influence", "method", "InfluenceMethod"),
+        ("sample", "kernel", "KernelName"),
+        ("shortest_scan", "criterion", "Criterion"),
+        ("optimize", "guide", "Guide"),
+        ("fit", "method", "FitMethod"),
+        ("read", "format", "FormatName"),
+    ],
+)
+def test_public_functions_say_which_words_they_take(function, argument, name):
+    called = inspect.unwrap(getattr(db, function))
+    assert called.__annotations__[argument].removesuffix(" | None") == name
+    words = typing.get_args(getattr(options, name))
+    assert inspect.signature(called).parameters[argument].default in (*words, None)
+
+
+def test_words_that_are_checked_are_those_of_the_types():
+    model = db.Ising({(0, 1): 0.1})
+    for backend in typing.get_args(options.Backend):
+        if backend != "cuda":
+            assert db.estimate(model, [0], backend=backend).is_certified
+    for method in typing.get_args(options.InfluenceMethod):
+        assert db.influence(model, method=method).n_variables == 2
+    for criterion in typing.get_args(options.Criterion):
+        assert db.shortest_scan(model, [0], tolerance=0.1, criterion=criterion).variation.value <= 0.1
+    for call in (
+        lambda: db.estimate(model, [0], backend="gpu"),
+        lambda: db.influence(model, method="theorem 5"),
+        lambda: db.shortest_scan(model, [0], tolerance=0.1, criterion="mean"),
+    ):
+        with pytest.raises(db.ArgumentError, match=r"must be one of 'auto', 'cpu'|one of 'best', 'paper'|one of 'sum'"):
+            call()
