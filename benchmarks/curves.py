@@ -43,7 +43,7 @@ def main() -> None:
             points.append(point)
     with open(options.out / "scaling.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("curve", "size", "seconds"), *points])
-    draw(points).savefig(options.out / "scaling.png", dpi=110)
+    draw(points).savefig(options.out / "scaling.png", dpi=220)
 
 
 def sizes(quick: bool) -> Iterator[Point]:

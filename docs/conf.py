@@ -66,8 +66,9 @@ html_theme = "pydata_sphinx_theme"
 html_title = "dobrushin"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-# Only the guide and the reference have pages below them.
-html_sidebars = {page: [] for page in ("index", "notation", "theory", "architecture", "benchmarks")}
+# These have no pages below them.
+_ALONE = "index notation theory map architecture benchmarks which comparison scaling experiments segmentation"
+html_sidebars = {page: [] for page in _ALONE.split()}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -1,4 +1,4 @@
-"""Draw the pictures of plots.md and of the gallery anew, light and dark: ``python docs/make_pictures.py``.
+"""Draw the pictures of index.md, plots.md and the gallery anew, light and dark: ``python docs/make_pictures.py``.
 
 Runs the examples of each page from top to bottom. Where a page shows a picture, that is what the name `picture` holds.
 ``python docs/make_pictures.py --experiments results`` also copies the figures of the paper's experiments, which
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="pages whose names have this text")
     parser.add_argument("--experiments", type=Path, help="folder of dobrushin reproduce, to copy figures from")
     arguments = parser.parse_args()
-    for page in [DOCS / "plots.md", *sorted((DOCS / "gallery").glob("*.md"))]:
+    for page in [DOCS / "index.md", DOCS / "plots.md", *sorted((DOCS / "gallery").glob("*.md"))]:
         if arguments.only in page.stem:
             draw(page)
     if arguments.experiments is not None:
