@@ -20,7 +20,7 @@ from plain import gibbs_update
 
 # Wide enough for the table where the output is not a terminal.
 _WIDTH = 170
-_CORNER_SECONDS, _SAME, _TORUS_SECONDS = 0.5, 2.0, 3.0
+_CORNER_SECONDS, _SAME, _TORUS_SECONDS, _SUMS_SECONDS = 0.5, 2.0, 3.0, 2e-3
 _NEW_MODELS = 9
 # Updates of plain C in one run of three.
 _PLAIN_UPDATES = 10**7
@@ -60,8 +60,8 @@ def _measure(quick: bool, many_runs: bool, with_peers: bool) -> Iterator[Row]:
 # -- one corner ----------------------------------------------------------------------------------------------------
 
 
-def _ask(model: db.Ising, seed: int) -> db.Estimate:
-    return db.estimate(model, [0], tolerance=0.01, confidence=0.99, seed=seed)
+def _ask(model: db.Ising, seed: int, method: str = "dobrushin") -> db.Estimate:
+    return db.estimate(model, [0], tolerance=0.01, confidence=0.99, seed=seed, method=method)
 
 
 def _time(model: db.Ising, seed: int) -> float:
@@ -89,6 +89,19 @@ def _corner(repeats: int) -> Iterator[Row]:
     ratio, at_first = repeated[0] / repeated[1], news[0] / news[1]
     measured = f"{ratio:.2f}x ({repeated[0]:.1f} ms / {repeated[1]:.1f} ms), first calls {at_first:.2f}x"
     yield Row("  10^6 / 10^4 variables", measured, f"within {_SAME:g}x", bool(ratio <= _SAME))
+    yield _sums(large, repeats)
+
+
+def _sums(model: db.Ising, repeats: int) -> Row:
+    """What "auto" does with the corner: hardly anything but planning, in Python. So it is compared with such calls."""
+    _ask(model, 0, "auto")
+    numbers = np.arange(100) % 7
+    times = [(seconds(lambda: _ask(model, 0, "auto")), seconds(lambda: np.unique(numbers))) for _ in range(repeats)]
+    whole, unit = np.median(times, axis=0)
+    measured = f"{1e3 * whole:.2f} ms, {whole / unit:.0f} times np.unique of 100 numbers"
+    return Row(
+        '  by sums near it, as "auto" does', measured, f"{1e3 * _SUMS_SECONDS:g} ms", bool(whole <= _SUMS_SECONDS)
+    )
 
 
 # -- all of a torus ------------------------------------------------------------------------------------------------

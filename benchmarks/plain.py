@@ -1,4 +1,4 @@
-"""The plain sampler in C that rates and costs are compared with."""
+"""The plain loops in C that rates and costs are compared with."""
 
 from __future__ import annotations
 
@@ -12,20 +12,32 @@ import numpy as np
 
 import dobrushin as db
 
-_SOURCE = Path(__file__).parent / "gibbs.c"
+_HERE = Path(__file__).parent
 
 
 def gibbs_update(model: db.Ising | db.Potts, sweeps: int, runs: int = 3) -> float | None:
     """Nanoseconds for one update of a model, best of several runs; None without a C compiler that works."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model"
+        _write(model, file)
+        return _time_in_c("gibbs", file, sweeps, runs)
+
+
+def bit_plane(runs: int = 20) -> float | None:
+    """Nanoseconds for one plane of random bits of 2048 chains with four neighbours each; None likewise."""
+    return _time_in_c("planes", runs)
+
+
+def _time_in_c(name: str, *arguments: object) -> float | None:
+    """The first number that a program prints."""
     compiler = next(filter(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")), None)
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        program, file = Path(folder) / "gibbs", Path(folder) / "model"
-        if subprocess.run([compiler, "-O3", "-march=native", "-o", program, _SOURCE, "-lm"]).returncode:
+        program = Path(folder) / name
+        if subprocess.run([compiler, "-O3", "-march=native", "-o", program, _HERE / f"{name}.c", "-lm"]).returncode:
             return None
-        _write(model, file)
-        command = [program, file, str(sweeps), str(runs)]
+        command = [program, *map(str, arguments)]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(printed.split()[0])
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 import dobrushin as db
 from measure import best_of, seconds
-from parts import large_chain_parts
+from parts import bit_limit, large_chain_parts
 from peers import measure_peers, peer_names
 from plain import gibbs_update
 from workloads import Corner, Workload, sweeping
@@ -72,12 +72,13 @@ def main() -> None:
     with console.status("measuring"):
         rows = [*map(_rate, sweeping(options.quick)), _corner()]
         first = _first_result()
-        parts = large_chain_parts()
+        parts = [large_chain_parts(), bit_limit()]
         # After ours: some of them leave threads behind.
         peers = [_peers(work) for work in sweeping(options.quick)] if names else []
     console.print(_table(rows, names, peers))
     console.print(first, highlight=False)
-    console.print(parts, highlight=False)
+    for part in parts:
+        console.print(part, highlight=False)
 
 
 def _rate(work: Workload) -> Row:

@@ -242,7 +242,7 @@ def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
 
 def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._estimate.many import answer_some
-    from dobrushin._estimate.method import read_settings
+    from dobrushin._estimate.settings import read_settings
     from dobrushin._shared.executors import Within
 
     settings = read_settings(None, 1e-3, 0.99, "dobrushin", None, None, "estimate_many")

@@ -11,9 +11,9 @@ import dobrushin as db
 from dobrushin._estimate import regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.local import Local
-from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import read_query
 from dobrushin._estimate.regions import Region, Wanted
+from dobrushin._estimate.settings import read_settings
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
 from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen

@@ -151,6 +151,13 @@ def test_what_does_not_matter_is_left_out(path):
         assert any("sum to a constant" in line for line in holds(path).checked)
 
 
+def test_a_variable_without_factors(path):
+    model = db.FactorGraph([3, 2], [((1,), np.array([0.0, 1.0]))])
+    for method in ("exact", "local", "dobrushin", "coalescence"):
+        db.estimate(model, [0], method=method, tolerance=0.1, proof=path)
+        holds(path)
+
+
 def test_local_models(path):
     model = db.Ising.grid(10**5, 10**5, couplings=0.15)
     for method in ("local", "dobrushin"):
@@ -181,6 +188,43 @@ def test_certificates(path):
     holds(path)
 
 
+def test_certificates_of_fields(path):
+    """Given their influence, which the verdict says."""
+    field = db.GaussianField.grid(3, 3, rho=0.8, linear=1.0)
+    bound = db.variation(field, db.Scan.systematic(9, 90), weights={0: 1.0, 4: 0.5})
+    bound.write_proof(path)
+    assert any("the matrix bounds" in line for line in holds(path).assumptions)
+    forged = Forgery(path)
+    forged.document["claim"]["upper"][0][0] *= 0.999
+    forged.save(path)
+    assert verify(path).exit_code == 1
+    with pytest.raises(db.ArgumentError, match="only variation"):
+        db.estimate(field, [0]).write_proof(path)
+    with pytest.raises(db.ArgumentError, match="weights="):
+        db.variation(field, db.Scan.systematic(9, 90), targets=[0]).write_proof(path)
+
+
+def test_certificates_without_a_proof_say_why(path):
+    with pytest.raises(db.ArgumentError, match="fixed scan"):
+        db.variation(GRID, db.Scan.uniform(25, 500), targets=[0]).write_proof(path)
+    local = db.Ising.grid(10**5, 10**5, couplings=0.1)
+    with pytest.raises(db.ArgumentError, match="LocalModel"):
+        db.shortest_scan(local, targets=[7], tolerance=0.05).write_proof(path)
+
+
+def test_states_are_called_by_their_names(path):
+    names = {0: ("no", "yes"), 1: ("dry", "wet")}
+    model = db.FactorGraph([2, 2], [((0, 1), np.array([[0.5, 0.0], [0.0, 0.7]]))], state_names=names)
+    db.estimate(model, [0], evidence={1: "wet"}, proof=path)
+    claim = holds(path).claim
+    assert claim[0].startswith("probability of 0 = 'no' (state 0): from")
+    assert claim[2] == "given 1 = 'wet' (state 1)"
+    forged = Forgery(path)
+    forged.document["plan"]["states"]["1"] = ["wet", "dry"]
+    forged.save(path)
+    assert "given 1 = 'dry' (state 1)" in verify(path).claim
+
+
 def test_some_blocks(path):
     db.estimate(GRID, [0], method="dobrushin", tolerance=0.05, proof=path)
     verdict = verify(path, replay=2)
@@ -195,6 +239,7 @@ def test_estimate_can_verify(path):
     assert db.estimate(GRID, [0], verify=True, tolerance=0.1).proof == "verified"
     answer = db.estimate(GRID, [0], verify=True, tolerance=0.1, proof=path, method="dobrushin")
     assert answer.footer.endswith(f"proof: verified (dobrushin verify {path})")
+    assert "proof: verified (dobrushin verify" in answer._repr_html_()
     holds(path)
     page = path.with_suffix(".html")
     answer.report(page, GRID)

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import dobrushin as db
 import models
 from dobrushin._estimate import relevance
-from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import read_query
+from dobrushin._estimate.settings import read_settings
 from dobrushin._models import barren
 from dobrushin._models.factors import FactorTables
 from dobrushin.cli.app import app

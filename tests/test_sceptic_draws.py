@@ -165,3 +165,11 @@ def test_a_precision_whose_inverse_overflows_is_refused(precision):
     """The mean was "nan exactly"."""
     with pytest.raises(db.ArgumentError, match="positive on the diagonal, 1e-100 or more"):
         db.GaussianField([[precision]], linear=[1e10])
+
+
+def test_what_is_too_large_for_a_field_is_told_the_limit():
+    field = db.GaussianField([[1.0, 0.5], [0.5, 1.0]])
+    with pytest.raises(db.ArgumentError, match=r"from -1e\+100 to 1e\+100\. Got 1e\+300"):
+        field.condition({0: 1e300})
+    with pytest.raises(db.ArgumentError, match="at most 1e100 in size"):
+        db.sample(field, db.Scan([0]), initial=[1e300, 0.0])

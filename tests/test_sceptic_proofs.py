@@ -7,12 +7,14 @@ import zipfile
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal
 from dobrushin.verify import factors as influence
 from dobrushin.verify import verify
 from dobrushin.verify.__main__ import main
+from dobrushin.verify.checks import upper_tail
 from dobrushin.verify.document import Rejected
 from dobrushin.verify.factors import Factors
 
@@ -138,6 +140,15 @@ def test_influence_without_enumeration(seed, monkeypatch):
         assert row.cap >= exact_row.cap - 1e-12
         for (_, most), (_, value) in zip(row.pairs, exact_row.pairs, strict=True):
             assert most >= value - 1e-12
+
+
+def test_tails_are_from_above_and_near():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n, p = int(10 ** rng.uniform(0, 6)), float(rng.choice([rng.random(), 10 ** rng.uniform(-6, 0)]))
+        k = min(n, max(0, round(n * p + rng.uniform(-1, 8) * np.sqrt(n * p + 0.1))))
+        tail, exact = upper_tail(k, n, p), stats.binom.sf(k - 1, n, p)
+        assert tail == 1.0 if k <= n * p else exact <= tail <= exact * (1 + 1e-8) + 1e-50
 
 
 # -- what was chosen after the words were known ----------------------------------------------------

@@ -131,7 +131,8 @@ class Coalescence:
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library: ``python -m dobrushin.verify``.
 
-        It proves `value`, with all runs in one block.
+        It proves `value`, with all runs in one block. (The limits of `per_variable` hold with the same confidence by
+        themselves, not together with it; for the proof of one of them, certify that target alone.)
 
         Examples
         --------

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.choice import choose
 from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import (
     METHODS,
@@ -21,14 +22,13 @@ from dobrushin._estimate.method import (
     adapt_errors,
     answer,
     carry_estimate,
-    choose,
     is_certain,
-    read_settings,
 )
 from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Asked, Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
+from dobrushin._estimate.settings import read_settings
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering

@@ -18,8 +18,8 @@ import numpy as np
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.headline import given_words, visible_numbers
-from dobrushin._estimate.method import read_settings
 from dobrushin._estimate.query import Settings
+from dobrushin._estimate.settings import read_settings
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check

@@ -7,7 +7,7 @@ who speaks of methods reads the list: `estimate`, `plan`, the command line, the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -17,25 +17,19 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.origin import Origin
-from dobrushin._estimate.query import Query, Settings
+from dobrushin._estimate.query import Query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
-from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import NO_DEADLINE, current
-from dobrushin._shared.families import by_family
+from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.html import card
-from dobrushin._shared.log import log
-from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.running import MOST_SECONDS, Running, kept_seed
+from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimateInterrupted, WorkerError
+from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
-# Smaller error probabilities get lost in the rounding of what they are made of.
-_LEAST_ERROR = 1e-12
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -370,40 +364,9 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-@by_family
-def read_settings(model: Any, *settings: Any) -> Settings:
-    """Check what does not depend on the targets: see `check_settings`."""
-    del model
-    return check_settings(METHODS, check.fraction, *settings)
-
-
-def check_settings(
-    known: Mapping[str, Any], read_tolerance: Callable[[Any, str, str], float], tolerance: Any, confidence: Any,
-    method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None,
-) -> Settings:  # fmt: skip
-    """The settings of a call, for a family of models with these methods and this kind of tolerance."""
-    tolerance = read_tolerance(tolerance, function, "tolerance")
-    confidence = check.fraction(confidence, function, "confidence")
-    if 1.0 - confidence < _LEAST_ERROR:
-        raise ArgumentError(function, "confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
-    check.choice(method, ("auto", *known), function, "method")
-    most = None if budget is None else check.positive(budget, function, "budget")
-    memory = None if memory_limit is None else read_memory(memory_limit, function)
-    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
-
-
 def is_certain(name: str) -> bool:
     """Whether a method leaves nothing to chance; "auto" may."""
     return name in METHODS and METHODS[name].is_certain
-
-
-def choose(query: Query) -> Method:
-    """The method that was asked for, or the one that "auto" likes best: its proposal for the query.
-
-    What goes wrong carries an estimate, at worst one that says nothing.
-    """
-    with carry_estimate(query):
-        return guard_memory(_choose)(query)
 
 
 @contextmanager
@@ -421,25 +384,6 @@ def carry_estimate(query: Query) -> Iterator[None]:
         raise EstimateInterrupted(nothing_known(query)) from None
 
 
-def _choose(query: Query) -> Method:
-    method = _ask_all(query) if query.method == "auto" else METHODS[query.method].propose(query, Choice(by_name=True))
-    if method is None:
-        raise CertificateError({query.method: "it has no proposal."}, REMEDY)
-    return within_limits(method, method.needed_updates())
-
-
-def within_limits(method: Method, needed: int) -> Method:
-    """The method, if its needed updates are what the query allows."""
-    query = method.query
-    if query.budget is not None and needed > query.budget:
-        remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
-        raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
-    if query.budget is None and query.time is None:
-        _refuse_long(method, needed)
-    log.info("method %s: %s", method.name, method.plan.reason)
-    return method
-
-
 def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
     """The answer of a proposal; what goes wrong carries an estimate, at worst one that says nothing."""
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
@@ -454,50 +398,3 @@ def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -
         raise error.carrying(error.estimate or nothing_known(method.query)) from None
     except BudgetError as error:
         raise error.carrying(error.plan or method.plan, error.estimate or nothing_known(method.query)) from None
-
-
-def _refuse_long(method: Method, needed: int) -> None:
-    """`BudgetError` for work that takes longer than anyone waits and that nobody has allowed."""
-    plan = method.plan
-    seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
-    if seconds > MOST_SECONDS:
-        remedy = (
-            "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= (seconds after "
-            "which the intervals reached so far are returned) or with budget= (Gibbs updates)."
-        )
-        raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
-
-
-def ask_at_once(query: Query) -> Method | None:
-    """The first proposal that those before it could not be better than, if there is one."""
-    for method in METHODS.values():
-        if method.in_auto:
-            with current().part(method.share):
-                proposal = method.propose_at_once(query)
-            if proposal is not None:
-                return proposal
-    return None
-
-
-def _ask_all(query: Query) -> Method:
-    """Each method sees the best proposal so far, and returns its own if that is better."""
-    choice = Choice(best=ask_at_once(query))
-    asked = [method for method in METHODS.values() if method.in_auto]
-    if choice.best is not None:
-        asked = asked[asked.index(type(choice.best)) + 1 :]  # those before it would not be better
-    for method in asked:
-        try:
-            with current().part(method.share if method is not asked[-1] else 1.0):
-                proposal = method.propose(query, choice)
-        except CertificateError as refusal:
-            choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
-        except BudgetError as refusal:
-            choice.refusals[method.name] = refusal.message
-        else:
-            choice.best = proposal or choice.best
-            choice.can_sample |= proposal is not None and proposal.plan.scan is not None
-    for name, reason in choice.refusals.items():
-        log.info("method %s is out: %s", name, reason)
-    if choice.best is None:
-        raise CertificateError(choice.refusals, REMEDY)
-    return choice.best

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.method import METHODS, Method, adapt_errors, ask_at_once, carry_estimate, choose
+from dobrushin._estimate.choice import ask_at_once, choose
+from dobrushin._estimate.method import METHODS, Method, adapt_errors, carry_estimate
 from dobrushin._estimate.query import Query, Settings, make_query, read_evidence
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model

@@ -339,7 +339,9 @@ def read_point(field: GaussianField, initial: Any, function: str) -> NDArray[np.
     fine = (point >= form.lower) & (point <= form.upper) & (np.abs(point) <= check.LARGEST)
     for i in np.flatnonzero(form.is_finite & fine):
         fine[i] = point[i] in form.values_of(int(i))
-    check.all_entries(fine, point, function, "initial", "inside the box, at a value that the variable can have")
+    check.all_entries(
+        fine, point, function, "initial", "inside the box, at most 1e100 in size, at a value that the variable can have"
+    )
     return point.copy()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,10 +91,14 @@ class FieldVariation(Variation):
 
         With targets, the sum of their distances: total variation has no bound before all of them are updated.
         """
+        return self._in_units().curve(every)
+
+    def _in_units(self) -> Variation:
+        """The sum of the targets' distances, each in its unit, as a bound like any other."""
         own = self._objective
         scaled = Objective(own.positions, own.weights * self._unit[own.positions] * (1.0 + 2 * UNIT), False)
         plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
-        return Variation(**plain).curve(every)
+        return Variation(**plain)
 
     def lift(self, part: Numbering | None) -> FieldVariation:
         """See `Variation.lift`; the variables that are not in the part are known."""
@@ -104,9 +108,26 @@ class FieldVariation(Variation):
         names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
         return replace(lifted, **{name: part.spread(getattr(self, name), known) for name, known in names.items()})
 
-    def write_proof(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Not for fields: their distances have units of which the checker knows nothing."""
-        raise ArgumentError("write_proof", "bound", "of a discrete model: fields have no proofs", path)
+    def write_proof(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that others can check without this library, for a bound with weights.
+
+        It proves the bound given the influence, the start and the errors of draws, which are in the file, in units in
+        which no distance exceeds 1; the checker says so.
+
+        Examples
+        --------
+        >>> import dobrushin as db, pathlib, tempfile
+        >>> from dobrushin.verify import verify
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
+        >>> field = db.GaussianField.grid(3, 3, rho=0.8)
+        >>> db.variation(field, db.Scan.systematic(9, 90), weights={0: 1.0}).write_proof(path)
+        >>> verify(path).verdict
+        'holds'
+        """
+        if self._objective.is_set:
+            requirement = "one with weights=: the checker knows distances of fields, not their total variation"
+            raise ArgumentError("Variation.write_proof", "certificate", requirement, self)
+        self._in_units().write_proof(path)
 
     def __repr__(self) -> str:
         about = self._objective.describe(self._problem.n)

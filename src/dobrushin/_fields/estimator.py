@@ -10,9 +10,11 @@ import numpy as np
 
 from dobrushin._estimate import method as methods
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.choice import within_limits
 from dobrushin._estimate.method import Choice, Method, Plan
 from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.query import Settings
+from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.query import KIND, FieldQuery, read_field_query
@@ -36,7 +38,7 @@ _WHOLE = 20_000
 def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
     """`read_settings` of a field: the tolerance is absolute."""
     del model
-    return methods.check_settings(FIELD_METHODS, check.positive, *settings)
+    return check_settings(FIELD_METHODS, check.positive, *settings)
 
 
 @version_of("require_proofs", GaussianField)
@@ -88,7 +90,7 @@ def _choose(model: GaussianField, targets: Any, settings: Settings, running: Run
             method = _ask(query)
             # Means stop early: with a budget they are drawn until it is spent.
             needed = 0 if settings.budget is not None and method.plan.stops_early else method.plan.updates
-            return methods.within_limits(method, needed)
+            return within_limits(method, needed)
 
 
 def _ask(query: FieldQuery) -> Method:

@@ -15,6 +15,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Method, Plan
 from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.query import Settings
+from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.query import FieldQuery
 from dobrushin._fields.questions import FieldEvent, FieldMean, FieldQuantile, FieldReader
 from dobrushin._fields.solve import Local, System, beyond
@@ -121,7 +122,7 @@ def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
 def read_lazy_settings(model: LazyGrid, *settings: Any) -> Settings:
     """`read_settings` of a grid by a function: only regions are solved."""
     del model
-    return methods.check_settings({Local.name: Local}, check.positive, *settings)
+    return check_settings({Local.name: Local}, check.positive, *settings)
 
 
 @version_of("require_proofs", LazyGrid)

@@ -332,9 +332,9 @@ class GaussianField(Model):
     def _require_value(self, i: int, value: float, function: str, argument: str, where: str) -> None:
         """A value that variable `i` can have."""
         form = self._form
-        inside = bool(form.lower[i] <= value <= form.upper[i]) and abs(value) <= check.LARGEST
-        if not inside or (form.is_finite[i] and value not in form.values_of(i)):
-            requirement = f"from {form.lower[i]:g} to {form.upper[i]:g}"
+        low, high = max(form.lower[i], -check.LARGEST), min(form.upper[i], check.LARGEST)
+        if not low <= value <= high or (form.is_finite[i] and value not in form.values_of(i)):
+            requirement = f"from {low:g} to {high:g}"
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"
             raise ArgumentError(function, argument, requirement, value, where)

@@ -8,7 +8,7 @@ theirs. A chain is decided at the first bit in which u and p differ; when all ar
 import numpy as np
 
 from dobrushin._kernels.generator import START, mix
-from dobrushin._shared.compile import kernel
+from dobrushin._shared.compile import inlined, kernel
 
 ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 
@@ -21,7 +21,7 @@ def start_bits(ids, keys, x):
             x[v, w] = mix(keys[0, w] + keys[1, w] * (START + np.uint64(ids[v])))
 
 
-@kernel
+@inlined
 def _select(b, low, high):
     """low where the bit of b is 0, high where it is 1."""
     return low ^ (b & (low ^ high))
@@ -77,7 +77,7 @@ def update_counts(order, place, step, steps, start, neighbor, flip, first, thres
             x[i, w] = spin[w]
 
 
-@kernel
+@inlined
 def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
     """Add three words to the counter with the bits c3 c2 c1 c0, lane by lane."""
     for w in range(c0.size):
@@ -94,7 +94,7 @@ def _count_three(x0, x1, x2, f0, f1, f2, c0, c1, c2, c3):
         c3[w] ^= old & carry
 
 
-@kernel
+@inlined
 def _draw(x, rows, threshold, certain, wide, step, keys, mask, spin, open_lanes):
     """New spins of all chains from the thresholds of the configurations that the rows of x have."""
     key, gamma = keys[0], keys[1]
@@ -118,7 +118,7 @@ def _draw(x, rows, threshold, certain, wide, step, keys, mask, spin, open_lanes)
         _settle(rows, certain, x, spin, open_lanes)
 
 
-@kernel
+@inlined
 def _plane4(a0, a1, a2, a3, mask, key, gamma, counter, spin, open_lanes):
     m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
     m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]

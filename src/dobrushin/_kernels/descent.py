@@ -158,43 +158,39 @@ def dogs(at, allowance, order, start, columns, C_bar, column_start, rows, C_colu
             if candidate[j]:
                 most = max(most, variable[j, D] * variable[j, R])
         spent += 48 + 24 * (column_start[i + 1] - column_start[i])
-        # On a tie the given step stays, also where rounding hides the tie.
-        if most <= own + TIE * total and is_mutual and x > 0.0:
-            # The gains that have changed will change again: they are set once.
-            _pull(i, x, start, columns, C_bar, candidate, variable, gain, base, depth)
-            spent += 24 * (start[i + 1] - start[i])
-            continue
-        if candidate[i]:
-            _set(i, own, gain, base, depth)
-        for e in range(column_start[i], column_start[i + 1]):
-            j = np.int64(rows[e])
-            if candidate[j]:
-                _set(j, variable[j, D] * variable[j, R], gain, base, depth)
-        if gain[root] > own + TIE * total:
-            best = _first_largest(0, depth, 0, gain, base)
-            total += x * variable[i, R] - gain[best]
-            order[t] = best
-            x = variable[best, D]
-            _set_largest(best, 0.0, gain, base, depth, rest)
-            # Fetch what is needed of the variable that is now the best one nearby: it may soon be the best of all. Each
-            # stage needs what an earlier one fetched, so they are for four such variables, one after the other.
-            third, second = second, first
-            if depth > 2:  # gains that overflow are not found
-                first = min(_first_largest(group, 1, 0, gain, base), candidate.size - 1)
-                group = _first_largest(best >> 3 * (depth - 2), depth - 2, 1, gain, base)
-                group = min(group, candidate.size - 1 >> 3)
-            prefetch(gain, 8 * group)
-            prefetch(start, first)
-            prefetch(variable, first)
-            prefetch(columns, start[second])
-            prefetch(C_bar, start[second])
-            for e in range(start[third], start[third + 1]):
-                j = np.int64(columns[e])
-                prefetch(variable, j)
-                prefetch(gain, j)
-                prefetch(gain, base[1] + (j >> 3))
-        else:
-            best = i
+        # On a tie the given step stays, also where rounding hides the tie. Then the gains that have changed will all
+        # change again: they are not set.
+        best = i
+        if not (most <= own + TIE * total and is_mutual and x > 0.0):
+            if candidate[i]:
+                _set(i, own, gain, base, depth)
+            for e in range(column_start[i], column_start[i + 1]):
+                j = np.int64(rows[e])
+                if candidate[j]:
+                    _set(j, variable[j, D] * variable[j, R], gain, base, depth)
+            if gain[root] > own + TIE * total:
+                best = _first_largest(0, depth, 0, gain, base)
+                total += x * variable[i, R] - gain[best]
+                order[t] = best
+                x = variable[best, D]
+                _set_largest(best, 0.0, gain, base, depth, rest)
+                # Fetch what is needed of the variable that is now the best one nearby: it may soon be the best of all.
+                # A stage needs what an earlier one fetched, so they are for four such variables, one after the other.
+                third, second = second, first
+                if depth > 2:  # gains that overflow are not found
+                    first = min(_first_largest(group, 1, 0, gain, base), candidate.size - 1)
+                    group = _first_largest(best >> 3 * (depth - 2), depth - 2, 1, gain, base)
+                    group = min(group, candidate.size - 1 >> 3)
+                prefetch(gain, 8 * group)
+                prefetch(start, first)
+                prefetch(variable, first)
+                prefetch(columns, start[second])
+                prefetch(C_bar, start[second])
+                for e in range(start[third], start[third + 1]):
+                    j = np.int64(columns[e])
+                    prefetch(variable, j)
+                    prefetch(gain, j)
+                    prefetch(gain, base[1] + (j >> 3))
         if x > 0.0:
             _pull(best, x, start, columns, C_bar, candidate, variable, gain, base, depth)
             spent += 24 * (start[best + 1] - start[best])

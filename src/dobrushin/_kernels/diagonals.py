@@ -57,6 +57,14 @@ def arrange_grid(C, first, start, theta, field, right, down, own):
         for c0 in range(C + size - 1):
             d = top + c0
             at = first[d] - max(0, d - C + 1) + top
+            if size == ROWS and ROWS <= c0 + 1 < C and (top + ROWS) * C < n:  # all have two more neighbours
+                for k in range(ROWS):
+                    i = (top + k) * C + c0 - k
+                    last = start[i + 1] - 1
+                    own[at + k] = field[i]
+                    down[at + k] = theta[last]
+                    right[at + k] = theta[last - 1]
+                continue
             for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
                 i = (top + k) * C + c0 - k
                 last = start[i + 1] - 1
@@ -75,8 +83,13 @@ def to_diagonals(C, first, states, x):
         for c0 in range(C + size - 1):
             d = top + c0
             at = first[d] - max(0, d - C + 1) + top
+            site = top * C + c0
+            if size == ROWS and ROWS <= c0 + 1 <= C:  # a loop of known length
+                for k in range(ROWS):
+                    x[at + k] = 2.0 * states[site + k * (C - 1)] - 1.0
+                continue
             for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
-                x[at + k] = 2.0 * states[(top + k) * C + c0 - k] - 1.0
+                x[at + k] = 2.0 * states[site + k * (C - 1)] - 1.0
 
 
 @kernel
@@ -88,8 +101,13 @@ def from_diagonals(C, first, x, states):
         for c0 in range(C + size - 1):
             d = top + c0
             at = first[d] - max(0, d - C + 1) + top
+            site = top * C + c0
+            if size == ROWS and ROWS <= c0 + 1 <= C:
+                for k in range(ROWS):
+                    states[site + k * (C - 1)] = x[at + k] > 0.0
+                continue
             for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
-                states[(top + k) * C + c0 - k] = x[at + k] > 0.0
+                states[site + k * (C - 1)] = x[at + k] > 0.0
 
 
 @kernel

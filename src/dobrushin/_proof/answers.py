@@ -29,7 +29,7 @@ _DIGITS, _LEAST_WIDTH = 6, 1e-6
 # What sums have besides, for the rounding of the checker.
 _ROOM = 1e-11
 WORDS = "the words of SplitMix64 under this seed are independent and uniform"
-SOME_STATE = "the model allows some joint state"
+SOME_STATE = "the model allows some joint state, given the evidence"
 
 
 class Piece(NamedTuple):
@@ -98,6 +98,9 @@ def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """See `Estimate.write_proof`."""
     origin = estimate._origin
+    if estimate.plan.kind:
+        requirement = "about a discrete model: of fields only variation, with weights, has proofs"
+        raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
     if origin is None or origin.asked is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
@@ -232,17 +235,17 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
         is_exact = piece.method is not None and piece.method.name == "exact"
         is_certain = piece.method is not None and piece.method.plan.is_certain
         for question in piece.questions:
-            for size in _sizes(question):
-                rows = piece.rows[at : at + size]
-                at += size
-                # Sums are rounded, and the checker's bound on that is another one.
-                room = (
-                    4.0 * estimate.bias_bound[rows] + _ROOM if is_exact else np.full(size, _ROOM if is_certain else 0.0)
-                )
-                ends = zip(estimate.lower[rows], estimate.upper[rows], room, strict=True)
-                own = [round_outwards(*end, question) for end in ends]
-                lower.append([low for low, _ in own])
-                upper.append([high for _, high in own])
+            sizes = _sizes(question)
+            rows = piece.rows[at : at + sum(sizes)]
+            # Sums are rounded, and the checker's bound on that is another one.
+            room = 4.0 * estimate.bias_bound[rows] + _ROOM if is_exact else _ROOM if is_certain else 0.0
+            lows, highs = round_outwards(estimate.lower[rows], estimate.upper[rows], room, question)
+            first = 0
+            for size in sizes:
+                lower.append(lows[first : first + size])
+                upper.append(highs[first : first + size])
+                first += size
+            at += first
     words = claim_in_words(plan, draft.part.shown, lower, upper, draft.part.states)
     return {"lower": lower, "upper": upper, "words": words, "assumptions": draft.assumptions}
 
@@ -252,11 +255,13 @@ def _sizes(question: Question) -> list[int]:
     return question.sizes.tolist() if isinstance(question, Marginals) else [len(question)]
 
 
-def round_outwards(low: float, high: float, room: float, question: Question) -> tuple[float, float]:
+def round_outwards(
+    low: NDArray[np.float64], high: NDArray[np.float64], room: Any, question: Question
+) -> tuple[list[float], list[float]]:
     """Ends with few digits, and with room for the checker's own rounding."""
     least, most = question.bounds
-    unit = 10.0 ** (math.floor(math.log10(max(high - low, _LEAST_WIDTH))) - _DIGITS)
+    unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))
-    below = (math.floor((low - room) / unit) - 1) * unit
-    above = (math.ceil((high + room) / unit) + 1) * unit
-    return max(float(least), float(below)), min(float(most), float(above))
+    below = (np.floor((low - room) / unit) - 1.0) * unit
+    above = (np.ceil((high + room) / unit) + 1.0) * unit
+    return np.maximum(below, float(least)).tolist(), np.minimum(above, float(most)).tolist()

@@ -28,8 +28,11 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     """See `Variation.write_proof`."""
     source: Any = certificate._source
     scan, objective, problem = certificate._scan, certificate._objective, certificate._problem
-    if source is None or scan.is_random:
-        requirement = "one of a fixed scan, for a model that is made as a whole, made in this process"
+    if scan.is_random:
+        requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
+        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+    if source is None:
+        requirement = "made in this process, of a model that is made as a whole (answers of a LocalModel have proofs)"
         raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
     arrays, assumptions = Arrays(), [SOME_STATE]
     updated = scan.updates(source.n_variables)

@@ -18,6 +18,8 @@ from dobrushin.errors import ArgumentError
 REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
 # Counts that a file holds for one part at most, but for those of a single block.
 _MOST_COUNTS = 2**16
+# States that are counted one by one.
+_FEW = 8
 
 
 def _updated(method: Method) -> NDArray[np.int64]:
@@ -116,8 +118,12 @@ def _blocks(
         block *= 2
     parts = []
     for k in counted:
-        for places, sizes in _targets(piece.questions[k]):
-            parts.append(_count(digits[:trials, columns[k][places]], sizes, block, is_sets))
+        question, own = piece.questions[k], digits[:trials, columns[k]]
+        if isinstance(question, Marginals) and len(set(question.sizes.tolist())) == 1:
+            parts.append(_count(own, int(question.sizes[0]), block, is_sets))
+            continue
+        for places, sizes in _targets(question):
+            parts.append(_count(_cells(own[:, places], sizes), math.prod(sizes), block, is_sets))
     return block, np.concatenate(parts, axis=1)
 
 
@@ -129,16 +135,27 @@ def _targets(question: Question) -> list[tuple[list[int], tuple[int, ...]]]:
     return [(list(range(len(question.shape))), question.shape)]
 
 
-def _count(digits: NDArray[Any], sizes: tuple[int, ...], block: int, is_sets: bool) -> NDArray[np.int64]:
-    """For each block how many outcomes are in each joint state; of sets also how many are open, below 0."""
-    blocks, count, cells = np.arange(len(digits)) // block, -(-len(digits) // block), math.prod(sizes)
-    settled = np.asarray((digits >= 0).all(axis=1))
-    cell = np.ravel_multi_index(tuple(digits[settled].astype(np.int64).T), sizes)
-    counts = np.bincount(blocks[settled] * cells + cell, minlength=count * cells).reshape(count, cells)
-    if not is_sets:
-        return counts
-    left_open = np.bincount(blocks[~settled], minlength=count)
-    return np.concatenate([counts, left_open[:, None]], axis=1)
+def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """The number of each joint state, in one column; -1 where something is open."""
+    strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1).astype(np.int64)
+    cell = digits.astype(np.int64) @ strides
+    cell[(digits < 0).any(axis=1)] = -1
+    return cell[:, None]
+
+
+def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
+    """For each block how many outcomes of each column are in each state; of sets also how many are open, below 0."""
+    starts = np.arange(0, len(cells), block)
+    if states <= _FEW:
+        kinds = [cells == state for state in range(states)] + ([cells < 0] if is_sets else [])
+        counts = [np.add.reduceat(kind, starts, axis=0, dtype=np.int64) for kind in kinds]
+        return np.stack(counts, axis=2).reshape(len(starts), -1)
+    width, number = states + is_sets, np.arange(len(cells)) // block
+    parts = []
+    for column in cells.T:
+        kind = np.where(column < 0, states, column).astype(np.int64)
+        parts.append(np.bincount(number * width + kind, minlength=len(starts) * width).reshape(-1, width))
+    return np.concatenate(parts, axis=1)
 
 
 def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:

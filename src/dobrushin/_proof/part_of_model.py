@@ -85,10 +85,12 @@ class PartOfModel:
     def describe(self, questions: list[dict[str, Any]]) -> dict[str, Any]:
         """What a plan says of the model, and of what is asked: spins and states with names are called by these."""
         named = {v for question in questions for v in question["variables"]} | {v for v, _ in self.evidence}
-        called = {}
-        if self.model._spins or self.model._state_names is not None:
+        called: dict[str, list[str]] = {}
+        if self.model._state_names is not None:
             places = {v: self.model._called(int(self.positions[v])) for v in sorted(named)}
             called = {str(v): [str(name) for name in names] for v, names in places.items()}
+        elif self.model._spins:
+            called = {str(v): ["-1", "1"] for v in sorted(named)}
         plain = [str(k) for k in range(int(self.states.max(initial=0)))]
         return {
             "variables": int(self.model.n_variables),

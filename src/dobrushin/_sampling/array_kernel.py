@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -120,6 +121,36 @@ class ArrayKernel(Kernel):
 
     def _part(self, cycle: Cycle, place: int, steps: int) -> NDArray[np.int32]:
         return frozen(self.region.numbering.own(cycle.array()[place : place + steps]).astype(np.int32))
+
+
+class TableKernel(ArrayKernel):
+    """Chains of variables with any numbers of states, by tables: those of all chains are looked up side by side."""
+
+    states: NDArray[np.int64]  # how many each variable has
+
+    @property
+    def largest(self) -> int:
+        return int(self.states.max())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.states
+
+    @abstractmethod
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        """Take the states of chains, which have these keys, through some steps."""
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        if not work.segment.is_random:
+            for steps in self.steps_of_cycle(work):
+                self.run_steps(steps, keys, x)
+            return
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            own, state = np.ascontiguousarray(keys[:, c : c + 1]), x[:, c : c + 1].copy()
+            for steps in lists:
+                self.run_steps(steps, own, state)
+            x[:, c : c + 1] = state
 
 
 def _numbers(steps: int) -> NDArray[np.int32]:

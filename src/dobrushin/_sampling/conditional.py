@@ -13,9 +13,9 @@ from dobrushin._influence.factors import Packed
 from dobrushin._kernels import conditional
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Numbering, Region
-from dobrushin._sampling.array_kernel import ArrayKernel, Orders
+from dobrushin._sampling.array_kernel import Orders, Steps, TableKernel
 from dobrushin._sampling.factors import Factors
-from dobrushin._sampling.kernel import UNIT, Batches, Runner, Work
+from dobrushin._sampling.kernel import UNIT, Batches, Runner
 from dobrushin._sampling.local_factors import pack_region, ranges, table_sizes
 from dobrushin._sampling.potts import FEW_CHAINS, SAFE_EXPONENT
 from dobrushin._scan import Scan
@@ -41,7 +41,7 @@ class Groups(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Conditional(ArrayKernel):
+class Conditional(TableKernel):
     """Chains of any model whose potentials are not too large, by tables of conditionals and of products."""
 
     region: Region
@@ -90,30 +90,12 @@ class Conditional(ArrayKernel):
 
         return DeviceConditional(self)
 
-    @property
-    def largest(self) -> int:
-        return int(self.states.max())
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return self.states
-
     def batches(self, numbers: range, cores: int) -> Batches:
         """Few chains are not spread so far that each of them looks rows up by itself."""
         return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
 
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        shared = (self.states, *self.groups)
-        if not work.segment.is_random:
-            for steps in self.steps_of_cycle(work):
-                conditional.conditional_steps(*steps, *shared, keys, x)
-            return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            state = x[:, c : c + 1].copy()
-            for steps in lists:
-                conditional.conditional_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
-            x[:, c : c + 1] = state
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
 
 
 class Extent(NamedTuple):

@@ -13,15 +13,15 @@ from dobrushin._kernels import labels
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.array_kernel import ArrayKernel, Orders
-from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner, Work
+from dobrushin._sampling.array_kernel import Orders, Steps, TableKernel
+from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner
 from dobrushin._sampling.local_factors import LocalFactors, largest_entries, local_factors, pack_region
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
 
 
 @dataclass(frozen=True)
-class Factors(ArrayKernel):
+class Factors(TableKernel):
     """Chains of any model."""
 
     region: Region
@@ -69,23 +69,5 @@ class Factors(ArrayKernel):
 
         return DeviceFactors(self)
 
-    @property
-    def largest(self) -> int:
-        return int(self.states.max())
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return self.states
-
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        shared = (self.states, *self.factors)
-        if not work.segment.is_random:
-            for steps in self.steps_of_cycle(work):
-                labels.factor_steps(*steps, *shared, keys, x)
-            return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            state = x[:, c : c + 1].copy()
-            for steps in lists:
-                labels.factor_steps(*steps, *shared, np.ascontiguousarray(keys[:, c : c + 1]), state)
-            x[:, c : c + 1] = state
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        labels.factor_steps(*steps, self.states, *self.factors, keys, x)

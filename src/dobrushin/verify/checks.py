@@ -25,7 +25,7 @@ MARGIN, FAR = 1e-9, 1e-60
 # ending when they are narrow, and for the largest number that was planned.
 PLANNED, ANYTIME = 0.99, 0.01
 SEQUENTIAL, FINAL = 0.75, 0.25
-SOME_STATE = "the model allows some joint state"
+SOME_STATE = "the model allows some joint state, given the evidence"
 Method = tuple[Callable[["Part"], float], dict[str, Any], dict[str, Any]]  # check, entries of the plan, of the outcome
 
 

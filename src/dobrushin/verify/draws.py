@@ -106,7 +106,7 @@ class Walk:
         walk = self._run_race if self.kernel in RACES else self._run
         streams = chains[:: self.lanes] // self.lanes
         held = sum(self.factors.states[v] for v in self.places)
-        held += 16 * max(table.size for table in self.factors.tables) if self.kernel in RACES else 0
+        held += 16 * max((table.size for table in self.factors.tables), default=0) if self.kernel in RACES else 0
         size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
         return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
