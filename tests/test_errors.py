@@ -56,7 +56,7 @@ CASES = {
     "negative influence": (lambda: db.Influence([[0, -0.1], [0, 0]]), "'matrix' .* non-negative and finite. Got -0.1 at index (0, 1)"),
     "influence not square": (lambda: db.Influence(np.zeros((2, 3))), "'matrix' .* square"),
     "unknown method": (lambda: db.influence(MODEL, method="bets"), "'method' .* 'best', 'paper', 'exact' (the nearest is 'best'). Got 'bets'"),
-    "influence of no model": (lambda: db.influence(3), "'model' .* networkx or PyMC. Got 3"),
+    "influence of no model": (lambda: db.influence(3), "'model' .* networkx, PyMC or thrml. Got 3"),
     "rows out of range": (lambda: db.influence(MODEL, rows=[10]), "'rows' .* 0 to 8). Got 10 at index 0"),
     "zero steps": (lambda: db.Scan.systematic(5, 0), "'steps' .* at least 1. Got 0"),
     "empty scan": (lambda: db.Scan([]), "'order' .* at least one step"),

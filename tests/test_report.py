@@ -340,7 +340,7 @@ def test_models_that_are_never_made_as_a_whole(tmp_path):
         (
             {"model": 3},
             "The 'model' argument of dobrushin.report.write must be a model, the path of a file, or a model of dimod, "
-            "pgmpy, pyAgrum, networkx or PyMC. Got 3.",
+            "pgmpy, pyAgrum, networkx, PyMC or thrml. Got 3.",
         ),
         ({"model": db.Ising.grid(2, 2)}, "'model' .* must be the model that was estimated, and 'evidence' what"),
         ({"model": db.Ising.grid(5, 5), "evidence": {3: 1}}, "'model' .* the model that was estimated"),
