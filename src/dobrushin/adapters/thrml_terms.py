@@ -213,6 +213,10 @@ def read_program(program: Any, where: str) -> Program:
     seen: dict[int, dict[Key, list[NDArray[np.float64]]]] = {}
     error = np.zeros(len(terms.nodes))
     for b, block in enumerate(spec.free_blocks):
+        # JAX's arrays are slow to look at one by one.
+        activity = [np.asarray(active) for active in program.per_block_interaction_active[b]]
+        slices = [[np.asarray(slots) for slots in group] for group in program.per_block_interaction_global_slices[b]]
+        arrays = [np.asarray(getattr(one, "weights", 0.0)) for one in program.per_block_interactions[b]]
         for row, head in enumerate(block.nodes):
             number = terms.number_of(head)
             assert number is not None
@@ -223,17 +227,17 @@ def read_program(program: Any, where: str) -> Program:
                 if type(interaction) is not models.discrete_ebm.DiscreteEBMInteraction:
                     requirement = "a program of discrete interactions (DiscreteEBMInteraction)"
                     raise ArgumentError(where, "program", requirement, got=type(interaction).__name__)
-                weights = as_array(interaction.weights[row], where)
-                dtypes.append(np.asarray(interaction.weights).dtype)
+                weights = as_array(arrays[group][row], where)
+                dtypes.append(arrays[group].dtype)
                 tails = [
-                    (place, np.asarray(slots)[row])
+                    (place, slots[row])
                     for place, slots in zip(
                         program.per_block_interaction_global_inds[b][group],
-                        program.per_block_interaction_global_slices[b][group],
+                        slices[group],
                         strict=True,
                     )
                 ]
-                for slot in np.flatnonzero(np.asarray(program.per_block_interaction_active[b][group])[row]):
+                for slot in np.flatnonzero(activity[group][row]):
                     others = [node_at[place, int(slots[slot])] for place, slots in tails]
                     spins, categories = others[: interaction.n_spin], others[interaction.n_spin :]
                     if terms.spins[number]:
