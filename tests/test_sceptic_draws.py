@@ -173,3 +173,12 @@ def test_what_is_too_large_for_a_field_is_told_the_limit():
         field.condition({0: 1e300})
     with pytest.raises(db.ArgumentError, match="at most 1e100 in size"):
         db.sample(field, db.Scan([0]), initial=[1e300, 0.0])
+
+
+@pytest.mark.parametrize("method", ["exact", "dobrushin", "local"])
+def test_underflow_is_no_error(method):
+    """People who make it one still get answers: bounds count with it."""
+    model = db.Ising.grid(4, 4, couplings=0.1, fields=[500.0, -400.0] * 8)
+    with np.errstate(all="raise"):
+        answer = db.estimate(model, [0], method=method, seed=1)
+    assert answer.is_certified

@@ -1,4 +1,4 @@
-"""What becomes of a call that needs more memory than there is."""
+"""What becomes of a call that needs more memory than there is, and of numbers that are too small for a float."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
 
 from dobrushin._shared.memory import free_memory
 from dobrushin.errors import BudgetError
@@ -16,12 +18,16 @@ _REMEDY = "Ask for less at a time, or give the process more memory."
 
 
 def guard_memory(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Make a public function raise `BudgetError` where memory runs out."""
+    """Make a public function raise `BudgetError` where memory runs out.
+
+    Underflow is no error here, also where people made it one: bounds count with it.
+    """
 
     @wraps(function)
     def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
-            return _unwrapped(function, *args, **kwargs)
+            with np.errstate(under="ignore"):
+                return _unwrapped(function, *args, **kwargs)
         except MemoryError as error:
             what, required, free = f"dobrushin.{function.__name__}", _size_of(error), free_memory()
             raise BudgetError(what, max(required, free), free, "bytes or more", _REMEDY) from None
