@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
+from dobrushin._shared.compile import compile_always
 from dobrushin._shared.device import is_available
 
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cores", type=int, default=2)
     cores = parser.parse_args().cores
+    compile_always()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:cores])
     table = Table(title=f"Seconds of the whole call, {cores} cores")

@@ -56,10 +56,10 @@ def test_curve_ends_at_the_value():
 
 
 def test_no_proof_of_a_field(tmp_path):
-    # It would be about distances in units of the start, which the checker reads as total variation.
+    # The checker knows distances of fields, not their total variation.
     field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
     bound = db.variation(field, db.Scan.systematic(2, 20), targets=[0])
-    with pytest.raises(db.ArgumentError, match="fields have no proofs"):
+    with pytest.raises(db.ArgumentError, match="not their total variation"):
         bound.write_proof(tmp_path / "bound.proof")
 
 

@@ -174,7 +174,7 @@ class Samples:
         >>> import dobrushin as db
         >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
         >>> db.sample(model, db.Scan.systematic(2, 40), chains=4, seed=1).called(1)
-        array(['yes', 'no', 'no', 'yes'], dtype=object)
+        array(['no', 'no', 'no', 'yes'], dtype=object)
         """
         states = self._draws("called")[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
