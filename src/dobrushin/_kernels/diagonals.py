@@ -24,8 +24,9 @@ ROWS = 8  # rows that are put into diagonals together: as many numbers as are ne
 def is_grid(C, start, neighbor):
     """Whether these are the neighbours on a grid with C columns, in increasing order."""
     n = start.size - 1
+    c = C - 1
     for i in range(n):
-        e, c = start[i], i % C
+        e, c = start[i], c + 1 if c < C - 1 else 0  # a remainder would take most of the time
         if i >= C:
             if e == neighbor.size or neighbor[e] != i - C:
                 return False
