@@ -197,6 +197,27 @@ def test_small_odd_models():
 
 
 @needs_pymc
+def test_sums_that_wrap_around_and_small_interactions_next_to_large_ones_are_read_as_they_are():
+    with pm.Model() as logical:  # True + True is True
+        x = pm.Bernoulli("x", 0.5, shape=8)
+        pm.Potential("any", 1.0 * (pt.all(pt.eq(x[:6], 1)) + pt.all(pt.eq(x[2:], 1))))
+    assert_same(logical)
+    with pm.Model() as short:
+        x = pm.DiscreteUniform("x", 0, 100)
+        pm.Potential("e", 0.1 * (pt.cast(x, "int8") + np.int8(30)))
+    assert_same(short)
+    weights = np.random.default_rng(0).normal(size=8)
+    with pm.Model() as penalty:  # interactions of three and more are small next to 1.6e8, and more than rounding
+        x = pm.Bernoulli("x", 0.5, shape=8)
+        pm.Potential("half", -1e7 * pt.sqr(pt.sum(x) - 4))
+        pm.Potential("score", pt.softplus(pt.sum(weights * x)))
+    model = db.adapters.pymc.read(penalty)
+    theirs = joint_by_pymc(penalty, model).ravel()
+    ours = model.log_density(np.indices((2,) * 8).reshape(8, -1).T)
+    assert np.ptp(ours - theirs) < 1e-6
+
+
+@needs_pymc
 def test_what_cannot_be_read_is_told_in_one_sentence():
     def made(build):
         with pm.Model() as model:

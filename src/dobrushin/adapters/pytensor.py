@@ -32,6 +32,8 @@ _MOVES: dict[str, slice] = {
     "Subtensor": slice(0, 1),
     "TensorFromScalar": slice(0, 1),
 }
+# Types whose sums are sums: that of True and True is True, and small whole numbers wrap around.
+_SUMMED = {"float32", "float64", "int32", "int64"}
 _KEEPS_FINITE = {"Add", "Sub", "Mul", "Neg", "Cast", "Identity"}
 _ROWS = np.frompyfunc(frozenset.union, 2, 1)
 _NOTHING: frozenset[int] = frozenset()
@@ -92,7 +94,7 @@ def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) 
     def times(weight: float, variable: Any) -> Part:
         return Part(variable, part.weight * weight)
 
-    if node is None or part.tensor not in shapes:
+    if node is None or part.tensor not in shapes or part.tensor.type.dtype not in _SUMMED:
         return None
     inputs = node.inputs
     if name in ("Sum", "DimShuffle", "Reshape", "SpecifyShape", "TensorFromScalar", "ScalarFromTensor"):
