@@ -377,3 +377,17 @@ def test_examples_run_where_pymc_is():
 
     assert run_docstrings(module) >= 12
     assert run_section("PyMC") >= 3
+
+
+def test_parameters_that_are_not_valid_everywhere():
+    """A check of PyMC's means -inf; with a weight below 0 it is no condition. Refused is what cannot be evaluated."""
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5)
+        pm.Bernoulli("z", x - 0.5, observed=1)
+    with pytest.raises(ArgumentError, match="valid where every variable has its lowest value"):
+        db.adapters.pymc.read(model)
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5)
+        pm.Potential("p", -pm.logp(pm.Bernoulli.dist(0.2 + 1.3 * x), 1))
+    with pytest.raises(ArgumentError, match=r"numbers or -inf|evaluated everywhere"):
+        db.adapters.pymc.read(model)

@@ -210,7 +210,12 @@ def _factors(
     values = [variables.values[name] for name in variables.names]
     terms, inputs = with_shapes(terms, dict(zip(values, point, strict=True)))
     origin = dict(zip(inputs, point, strict=True))
-    shapes = shapes_of(terms, origin)
+    try:
+        shapes = shapes_of(terms, origin)
+    except ValueError as error:  # a check of PyMC's
+        got = str(error).splitlines()[0] if str(error) else type(error).__name__
+        requirement = "one whose parameters are valid where every variable has its lowest value"
+        raise ArgumentError(where, "model", requirement, got=f"parameters without {got!r}") from None
     parts = [
         (name, part)
         for name, term in zip(names, terms, strict=True)

@@ -99,7 +99,8 @@ def _split_sum(part: Part, shapes: Mapping[Any, tuple[int, ...]], checks: bool) 
     inputs = node.inputs
     if name in ("Sum", "DimShuffle", "Reshape", "SpecifyShape", "TensorFromScalar", "ScalarFromTensor"):
         return [times(1.0, inputs[0])]
-    if name == "CheckParameterValue" and node.op.can_be_replaced_by_ninf:
+    # Where a check fails, PyMC says -inf; times a weight below 0 that is no condition.
+    if name == "CheckParameterValue" and node.op.can_be_replaced_by_ninf and part.weight > 0:
         conditions = [Part(condition, 1.0, True) for condition in inputs[1:]] if checks else []
         return [times(1.0, inputs[0]), *conditions]
     size = int(np.prod(shapes[part.tensor]))
