@@ -20,13 +20,12 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
     """Labels arrive at ln E_a - s_a, E_a independent exponentials, s_a the log-weight; the first one wins.
 
     With lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
-    ln E_a - hi_a <= ln E_b - lo_b for all others b.
+    ln E_a - hi_a <= ln E_b - lo_b for all b (for a itself that is always so).
     """
     runs = keys.shape[1]
     lo, hi = np.empty((K, runs)), np.empty((K, runs))
     least, most = np.empty((K, runs)), np.empty((K, runs))
-    best, second = np.empty(runs), np.empty(runs)
-    winner, count = np.empty(runs, dtype=np.int64), np.empty(runs, dtype=np.int64)
+    best, count = np.empty(runs), np.empty(runs, dtype=np.int64)
     allowed = np.empty(runs, dtype=np.uint8)
     deepest = 1
     for f in range(m_start.size - 1):
@@ -57,8 +56,6 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                     hi[a, c] += most[a, c]
         for c in range(runs):
             best[c] = np.inf
-            second[c] = np.inf
-            winner[c] = -1
             count[c] = 0
         counter = np.uint64(number + stride * t) * np.uint64(K)
         for a in range(k):
@@ -67,14 +64,12 @@ def set_race(order, place, steps, number, stride, K, states, first, f_start, m_s
                 time = logarithm(arrival(mix(keys[0, c] + keys[1, c] * counter)))
                 early[c] = time - early[c]
                 late[c] = time - late[c]
-                second[c] = min(second[c], max(best[c], late[c]))
-                winner[c] = a if late[c] < best[c] else winner[c]
                 best[c] = min(best[c], late[c])
             counter += np.uint64(1)
         for a in range(k):
             row, early = x[first[i] + a], hi[a]
             for c in range(runs):
-                possible = (early[c] < np.inf) & (early[c] <= (second[c] if winner[c] == a else best[c]))
+                possible = (early[c] < np.inf) & (early[c] <= best[c])
                 row[c] = possible
                 count[c] += possible
         for c in range(runs):

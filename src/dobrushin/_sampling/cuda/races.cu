@@ -177,8 +177,7 @@ extern "C" __global__ void set_race(
             }
         }
         // From here on the times at which a label can arrive.
-        double best = infinity, second = infinity;
-        int winner = -1;
+        double best = infinity;
         u64 word = keys[c] + keys[runs + c] * ((number + t) * words);
         EACH
         for (int a = 0; a < LABELS; a++)
@@ -186,15 +185,12 @@ extern "C" __global__ void set_race(
                 const double time = logarithm(arrival(mix(word))), late = time - lo[a];
                 word += keys[runs + c];
                 hi[a] = time - hi[a];
-                const double later = best > late ? best : late;
-                second = later < second ? later : second;
-                winner = late < best ? a : winner;
                 best = late < best ? late : best;
             }
         u32 set[WORDS] = {}, any = 0;
         EACH
         for (int a = 0; a < LABELS; a++)
-            if (a < k && hi[a] < infinity && hi[a] <= (winner == a ? second : best)) set[a / 32] |= 1u << a % 32;
+            if (a < k && hi[a] < infinity && hi[a] <= best) set[a / 32] |= 1u << a % 32;
         for (int w = 0; w < WORDS; w++) any |= set[w];
         // Where no state is allowed beside these sets, nothing is known.
         for (int w = 0; w < WORDS; w++)
