@@ -379,6 +379,7 @@ def test_examples_run_where_pymc_is():
     assert run_section("PyMC") >= 3
 
 
+@needs_pymc
 def test_parameters_that_are_not_valid_everywhere():
     """A check of PyMC's means -inf; with a weight below 0 it is no condition. Refused is what cannot be evaluated."""
     with pm.Model() as model:
