@@ -18,7 +18,7 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
 
     Where the neighbour could have the label, the earliest and the latest time have the factor or not; where it has no
     other, both do. Products are rounded in the same order for all trajectories, so that times between the factors stay
-    between the products. A label stays if it can be first: if its earliest time is not after the latest time of any label.
+    between the products. A label stays if it can be first: its earliest time is not after the latest time of any label.
     """
     runs, n, k = keys.shape[1], start.size - 1, unary.shape[1]
     key, gamma = keys[0], keys[1]
