@@ -27,10 +27,8 @@ from rich.table import Table
 from scipy import special, stats
 
 import dobrushin as db
-from measure import Row, best_of, promises, seconds
+from measure import Row, best_of, print_verdict, promises, seconds, wide_console
 
-# Wide enough for the tables where the output is not a terminal.
-_WIDTH = 170
 _SIDE, _STEPS = 40, 16_000
 _CONFIDENCE = 0.999
 # Coupling: largest limit that is allowed. The smallest of them needs more than the usual 10 000 runs.
@@ -57,9 +55,7 @@ def main() -> int:
     if options.worker:
         print(json.dumps(_answer(*options.worker)))
         return 0
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     rows: list[Row] = []
     if not options.only:
         with console.status("measuring"):
@@ -67,12 +63,11 @@ def main() -> int:
     if options.uai or options.only:
         rows += _uai(console, options.only or [""], options.limit or (40.0 if options.quick else 150.0))
     console.print(promises("Certificates past Dobrushin's condition", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    all_ok = print_verdict(console, rows)
     if options.guides:
         command = [sys.executable, str(Path(__file__).with_name("guides.py"))]
         subprocess.run(command + ["--quick"] * options.quick, check=True)
-    return 0 if all(judged) else 1
+    return 0 if all_ok else 1
 
 
 # -- one site of a torus -------------------------------------------------------------------------------------------

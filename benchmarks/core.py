@@ -10,18 +10,13 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
 import figures
 import optimum
 import speed
-from measure import Row
-
-_VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "skipped"}
-# Wide enough for the tables where the output is not a terminal.
-_WIDTH = 160
+from measure import Row, print_verdict, promises, wide_console
 
 
 def main() -> None:
@@ -31,16 +26,13 @@ def main() -> None:
     quick = parser.parse_args().quick
     # Bounds that say nothing are among what is compared.
     warnings.simplefilter("ignore", db.VacuousBoundWarning)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring (some minutes)" if not quick else "measuring"):
         rows = list(_measure(quick))
         distances = optimum.distances(models=10 if quick else 100)
-    console.print(_promises(rows))
+    console.print(promises("Core of the library", rows))
     console.print(_distances(distances))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def _measure(quick: bool) -> Iterator[Row]:
@@ -56,15 +48,6 @@ def _measure(quick: bool) -> Iterator[Row]:
     yield from speed.optimize_memory()
     yield from speed.shortest_scan_time()
     yield from speed.import_time()
-
-
-def _promises(rows: list[Row]) -> Table:
-    table = Table(title="Core of the library", title_justify="left")
-    for heading in ("what", "measured", "required", "ok"):
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(row.name, row.measured, row.required, _VERDICTS[row.ok])
-    return table
 
 
 def _distances(found: dict[str, dict[str, np.ndarray]]) -> Table:

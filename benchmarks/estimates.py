@@ -9,17 +9,14 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
-from rich.console import Console
 from scipy import special
 
 import dobrushin as db
 from answers import measure_answers
-from measure import Row, promises, random_ising, seconds
+from measure import Row, print_verdict, promises, random_ising, seconds, wide_console
 from misses import coverage
 from plain import gibbs_update
 
-# Wide enough for the table where the output is not a terminal.
-_WIDTH = 170
 _CORNER_SECONDS, _SAME, _TORUS_SECONDS, _SUMS_SECONDS = 0.5, 2.0, 3.0, 2e-3
 _NEW_MODELS = 9
 # Updates of plain C in one run of three.
@@ -37,14 +34,11 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="1000 runs a model for the coverage, not 50")
     parser.add_argument("--peers", action="store_true", help="also run the other libraries that are installed")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring"):
         rows = list(_measure(options.quick, options.coverage, options.peers))
     console.print(promises("Certified estimates", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def _measure(quick: bool, many_runs: bool, with_peers: bool) -> Iterator[Row]:

@@ -20,13 +20,11 @@ from typing import Any
 
 import numpy as np
 from numba.core import event
-from rich.console import Console
 
 import dobrushin as db
 from dobrushin._shared.compile import kernel
 from dobrushin.cli.app import app
 
-_WIDTH = 160
 # Seconds of compilation that are asked for.
 _REQUIRED = 3.0
 _YARDSTICK = "one loop over an array"
@@ -122,9 +120,10 @@ def main() -> None:
     if options.one:
         _run_one(options.one)
         return
-    from measure import Row, promises  # not in the processes that are measured: there nothing would be interpreted
+    # Not in the processes that are measured: there nothing would be interpreted.
+    from measure import Row, promises, wide_console
 
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console = wide_console()
     unit = _compilation(_watch(_YARDSTICK, options.repeats))
     rows = [Row(_YARDSTICK, f"{unit:.2f} s", "the yardstick", None)]
     for name in list(CALLS)[1:]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from scipy import sparse
 
@@ -25,8 +24,8 @@ from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._sampling.kernel import Runner, Work, choose_kernel
 from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.running import master_key
+from measure import wide_console
 
-_WIDTH = 160
 _MASTER = master_key(np.random.SeedSequence(1))
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
 _REPEATS = 3
@@ -69,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
     if not is_available():
         sys.exit("No GPU: nothing is measured (see docs/gpu.md).")
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console = wide_console()
     properties = cupy().cuda.runtime.getDeviceProperties(0)
     console.print(
         f"GPU: {properties['name'].decode()}; CPU: {_processor()}, {options.cores} cores used", highlight=False

@@ -11,12 +11,10 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
-from rich.console import Console
 
 import dobrushin as db
-from measure import Row, best_of, promises, seconds
+from measure import Row, best_of, print_verdict, promises, seconds, wide_console
 
-_WIDTH = 170
 _FACTORS = 4 * 10**5
 _SIZES = (10**4, 10**5, 10**6)
 # How much slower the largest may be than the smallest, and still counts as flat.
@@ -29,14 +27,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure large factor graphs.")
     parser.add_argument("--large", action="store_true", help="up to 10^7 factors")
     sizes = (*_SIZES, 10**7) if parser.parse_args().large else _SIZES
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring"):
         rows = [*_one_size(), *_all_sizes(sizes)]
     console.print(promises("W11: large factor graphs", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def _arrays(factors: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

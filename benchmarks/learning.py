@@ -20,14 +20,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
 from scipy.optimize import minimize
 
 import dobrushin as db
-from measure import Row, over_draws, promises
+from measure import Row, over_draws, promises, wide_console
 
-# Wide enough for the table where the output is not a terminal.
-_WIDTH = 170
 BOX, TOLERANCE, K, M = 0.2, 0.02, 46, 1533
 
 
@@ -101,9 +98,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--long", action="store_true", help="also ten times as many iterations, to where noise rules")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring"):
         rows = [row for side in (3, 4) for row in _compare(side, options.runs, K)]
         if options.long:

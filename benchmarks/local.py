@@ -9,12 +9,10 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
-from rich.console import Console
 
 import dobrushin as db
-from measure import Row, best_of, promises, seconds
+from measure import Row, best_of, print_verdict, promises, seconds, wide_console
 
-_WIDTH = 170
 _MARGINAL_SECONDS, _TORUS_SECONDS = 0.3, 3.0
 # Grids of about 10^6 and 10^9 spins; the second is never made as a whole.
 _SIDES = (1000, 31_623)
@@ -25,14 +23,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure local exact answers.")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     repeats = 5 if parser.parse_args().quick else 25
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring"):
         rows = [*_marginals(repeats), *_torus(repeats), *_signs(repeats)]
     console.print(promises("Local exact answers", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def _marginals(repeats: int) -> Iterator[Row]:

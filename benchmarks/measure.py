@@ -1,4 +1,4 @@
-"""What every part of the benchmark uses: rows of the table, random models, and clocks."""
+"""What every part of the benchmark uses: rows of the table and where they go, random models, and clocks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
 from dobrushin._shared.compile import compile_always
 
 compile_always()  # what is measured is compiled code, also after a first call that has little to do
+_WIDTH = 180
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "skipped"}
 
 
@@ -36,6 +38,19 @@ def promises(title: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         table.add_row(row.name, row.measured, row.required, _VERDICTS[row.ok])
     return table
+
+
+def wide_console() -> Console:
+    """Where tables are printed; wide enough for them where the output is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
+
+
+def print_verdict(console: Console, rows: Sequence[Row]) -> bool:
+    """Say how many of the rows that could be measured are ok; returns whether all of them are."""
+    judged = [row.ok for row in rows if row.ok is not None]
+    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    return all(judged)
 
 
 def random_ising(side: int, seed: int, with_fields: bool = False) -> db.Ising:

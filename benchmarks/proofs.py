@@ -24,13 +24,12 @@ from rich.console import Console
 
 import dobrushin as db
 from dobrushin.verify import verify
-from measure import Row, promises, seconds
+from measure import Row, print_verdict, promises, seconds, wide_console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from forger import forgeries
 from models import FAMILIES, random_model
 
-_WIDTH = 170
 _SHARE, _README_SECONDS, _RATIO, _SAMPLED_SECONDS, _SAMPLED_RATIO, _LINES = 0.1, 2.0, 100.0, 60.0, 5.0, 1500
 # UAI instances whose answers take longer are left out.
 _MOST_SECONDS = 10.0
@@ -62,9 +61,7 @@ def main() -> None:
     parser.add_argument("--models", default="*", help="which models of the UAI set to ask")
     options = parser.parse_args()
     chosen = options.parts or _PARTS
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     cases: list[Case] = []
     rows: list[Row] = []
     with console.status("measuring"):
@@ -90,8 +87,7 @@ def main() -> None:
             f"{case.name} ({case.method}): {times}, {case.size / 1000:.1f} KB, {case.verdict}", highlight=False
         )
     console.print(promises("Answers that carry their proof", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def answers() -> Iterator[tuple[str, Callable[[], Any]]]:

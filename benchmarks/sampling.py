@@ -15,19 +15,16 @@ import time
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
-from measure import best_of, seconds
+from measure import best_of, seconds, wide_console
 from parts import bit_limit, large_chain_parts
 from peers import measure_peers, peer_names
 from plain import gibbs_update
 from workloads import Corner, Workload, sweeping
 
 _VERDICTS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "skipped"}
-# Wide enough for the tables where the output is not a terminal.
-_WIDTH = 180
 # Updates of plain C in one run of three.
 _PLAIN_UPDATES = 10**7
 # A call shorter than this may be mostly set-up; a run so many times longer shows it.
@@ -60,9 +57,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also run the other libraries that are installed")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these workloads: W2, W9, ...")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     names = peer_names() if options.peers else []
     if options.only:
         with console.status("measuring"):

@@ -19,14 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
-from measure import Row, promises, seconds
+from measure import Row, print_verdict, promises, seconds, wide_console
 
-# Wide enough for the table where the output is not a terminal.
-_WIDTH = 170
 _SIDE = 31_623
 _REPEATS = 15
 _SECONDS, _BYTES, _SAME = 2.0, 10**9, 2.0
@@ -46,7 +43,7 @@ def main() -> None:
     if options.probe:
         probe(options.probe)
         return
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console = wide_console()
     rows = []
     with console.status("measuring"):
         for part in options.parts:
@@ -59,8 +56,7 @@ def main() -> None:
         for row in figures:
             table.add_row(row.name, row.measured)
         console.print(table)
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:

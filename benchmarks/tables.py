@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 import dobrushin as db
-from measure import Row, best_of, promises
+from measure import Row, best_of, print_verdict, promises, wide_console
 from workloads import random_potts
 
-_WIDTH = 170
 # The part of the `potts` kernel's rate that is asked for.
 _PART, _PART_OF_SETS = 1 / 3, 1 / 6
 _REAL = {"alarm": "bif/alarm.bif.gz", "munin1": "bif/munin1.bif.gz", "Segmentation_11": "uai/Segmentation_11.uai"}
@@ -32,14 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure chains of factor graphs and tables.")
     parser.add_argument("--quick", action="store_true", help="the same models, shorter runs")
     less = 8 if parser.parse_args().quick else 1
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = wide_console()
     with console.status("measuring"):
         rows = [*_pair_tables(less), *_real_models(less), *_sets(less)]
     console.print(promises("Factor graphs and tables", rows))
-    judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"{sum(judged)} of {len(judged)} rows ok", highlight=False)
+    print_verdict(console, rows)
 
 
 def _pair_tables(less: int) -> Iterator[Row]:

@@ -18,12 +18,10 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 import dobrushin as db
-from measure import Row, promises, random_ising, seconds
+from measure import Row, promises, random_ising, seconds, wide_console
 
-_WIDTH = 160
 _PARTS = ("dask", "killed", "queries")
 _WORKERS = 2
 # Updates that the threads of two cores make in some 35 s.
@@ -39,7 +37,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=_PARTS, help="what to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="shorter runs, fewer of them, and fewer queries")
     options = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console = wide_console()
     console.print(f"{os.cpu_count()} cores", highlight=False)
     rows = []
     if "dask" in options.parts:

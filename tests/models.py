@@ -1,4 +1,4 @@
-"""Random models of every family, small enough to enumerate."""
+"""Random models of every family, small enough to enumerate; and one as people write it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ import dobrushin as db
 FAMILIES = ["ising", "potts", "pairwise", "spins", "factors"]
 # Families in which a state or a combination of states can be forbidden.
 FAMILIES_WITH_ZEROS = ["potts", "pairwise", "factors"]
+# A Bayesian network as a BIF file.
+SPRINKLER = """network wet { }
+variable rain { type discrete [ 2 ] { yes, no }; }
+variable sprinkler { type discrete [ 3 ] { off, low, high }; }
+variable grass { type discrete [ 2 ] { wet, dry }; }
+probability ( rain ) { table 0.2, 0.8; }
+probability ( sprinkler | rain ) { (yes) 0.9, 0.05, 0.05; (no) 0.5, 0.3, 0.2; }
+probability ( grass | rain, sprinkler ) {
+  (yes, off) 0.8, 0.2; (yes, low) 0.9, 0.1; (yes, high) 0.99, 0.01;
+  (no, off) 0.0, 1.0; (no, low) 0.6, 0.4; (no, high) 0.9, 0.1;
+}
+"""
 
 
 def random_model(rng, family, n=None, zeros=False, strength=1.0, max_states=3, density=0.5, labels=False):

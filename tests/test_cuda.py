@@ -66,6 +66,14 @@ def both(made, scan, chains, caller="sample"):
     return [_states(kernel, scan, chains) for kernel in (made, moved)]
 
 
+def states_of_both(gpu, made, scan, caller="sample"):
+    """Of many chains, which must be the same on both."""
+    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), caller)
+    assert cpu.dtype == moved.dtype
+    assert (cpu == moved).all()
+    return cpu
+
+
 def _states(kernel, scan, chains, x=None):
     x = kernel.start(MASTER, chains) if x is None else x
     before = 0
@@ -158,9 +166,7 @@ def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
     scan = scan_of(20, 67, rng)
     made = choose_sets(model, scan)
     assert made.name == "set labels"
-    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), "coalescence")
-    assert cpu.dtype == moved.dtype
-    assert (cpu == moved).all()
+    cpu = states_of_both(gpu, made, scan, "coalescence")
     assert 0 < (cpu < 0).mean() < 1 or states == 33  # so many labels all settle
 
 
@@ -177,9 +183,7 @@ def test_races_of_factors_are_those_of_the_cpu(gpu, states):
     scan = scan_of(8, 61, rng)
     made = choose_sets(model, scan)
     assert made.name == "set race"
-    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), "coalescence")
-    assert cpu.dtype == moved.dtype
-    assert (cpu == moved).all()
+    cpu = states_of_both(gpu, made, scan, "coalescence")
     assert 0 < (cpu < 0).mean() < 1
 
 
@@ -191,9 +195,7 @@ def test_potts_labels_are_those_of_the_cpu(gpu, states):
     )
     scan = scan_of(20, 67, rng)
     made = choose_kernel(model, scan, 1000, "potts")
-    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103))
-    assert cpu.dtype == moved.dtype
-    assert (cpu == moved).all()
+    states_of_both(gpu, made, scan)
 
 
 def dense(rng, n, equal):

@@ -10,19 +10,8 @@ import dobrushin as db
 import fuzz_networks
 from dobrushin._models.directed import find_parents
 from dobrushin.cli.app import app
-from models import FAMILIES, random_model
+from models import FAMILIES, SPRINKLER, random_model
 
-BIF = """network wet { }
-variable rain { type discrete [ 2 ] { yes, no }; }
-variable sprinkler { type discrete [ 3 ] { off, low, high }; }
-variable grass { type discrete [ 2 ] { wet, dry }; }
-probability ( rain ) { table 0.2, 0.8; }
-probability ( sprinkler | rain ) { (yes) 0.9, 0.05, 0.05; (no) 0.5, 0.3, 0.2; }
-probability ( grass | rain, sprinkler ) {
-  (yes, off) 0.8, 0.2; (yes, low) 0.9, 0.1; (yes, high) 0.99, 0.01;
-  (no, off) 0.0, 1.0; (no, low) 0.6, 0.4; (no, high) 0.9, 0.1;
-}
-"""
 XML = """<?xml version="1.0"?>
 <!-- a comment with <!ENTITY in it -->
 <!DOCTYPE BIF [ <!ELEMENT BIF ( NETWORK )*> ]>
@@ -48,7 +37,7 @@ potential ( grass | rain sprinkler ) {
   data = ((( 0.8 0.2 )( 0.9 0.1 )( 0.99 0.01 ))(( 0.0 1.0 )( 0.6 0.4 )( 0.9 0.1 )));
 }
 """
-TEXTS = {"wet.bif": BIF, "wet.xmlbif": XML, "wet.xml": XML, "wet.net": HUGIN}
+TEXTS = {"wet.bif": SPRINKLER, "wet.xmlbif": XML, "wet.xml": XML, "wet.net": HUGIN}
 
 
 def write_file(folder, name, text):
@@ -78,7 +67,7 @@ def random_network(rng, n=6):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_format_holds_the_same_network(name, tmp_path):
-    expected = db.read(write_file(tmp_path, "wet.bif", BIF))
+    expected = db.read(write_file(tmp_path, "wet.bif", SPRINKLER))
     assert db.read(write_file(tmp_path, name, TEXTS[name])) == expected
 
 

@@ -11,20 +11,7 @@ import dobrushin as db
 from dobrushin._estimate.headline import telling_state
 from dobrushin.cli.app import app
 from dobrushin.io.archive import pack
-from models import FAMILIES, random_model
-
-SPRINKLER = """network wet { }
-variable rain { type discrete [ 2 ] { yes, no }; }
-variable sprinkler { type discrete [ 3 ] { off, low, high }; }
-variable grass { type discrete [ 2 ] { wet, dry }; }
-probability ( rain ) { table 0.2, 0.8; }
-probability ( sprinkler | rain ) { (yes) 0.9, 0.05, 0.05; (no) 0.5, 0.3, 0.2; }
-probability ( grass | rain, sprinkler ) {
-  (yes, off) 0.8, 0.2; (yes, low) 0.9, 0.1; (yes, high) 0.99, 0.01;
-  (no, off) 0.0, 1.0; (no, low) 0.6, 0.4; (no, high) 0.9, 0.1;
-}
-"""
-
+from models import FAMILIES, SPRINKLER, random_model
 
 MODEL = db.Ising({(0, 1): 0.3})
 

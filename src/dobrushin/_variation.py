@@ -282,14 +282,18 @@ class Variation:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        text = repr(self).removeprefix("Variation(").removesuffix(")")
-        return card(f"Certificate: {text}", [("each target", f"at most {float(self.target_bounds.max()):.4g}")])
+        largest = float(self.target_bounds.max())
+        return card(f"Certificate: {self._describe()}", [("each target", f"at most {largest:.4g}")])
 
     def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._describe()})"
+
+    def _describe(self) -> str:
+        """The bound in a few words."""
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
-        return f"Variation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
+        return f"{self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
 
 
 @watched("bounding the bias")

@@ -36,6 +36,25 @@ _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: "Ctrl-C", TimeUp: "the time limit", Lost: "the loss of the executor"}
 
 
+def stopped_by(trouble: Trouble | None) -> str | None:
+    """What ended a run early, in words."""
+    return next((words for kind, words in _STOPPED_BY.items() if isinstance(trouble, kind)), None)
+
+
+def close(
+    estimate: Estimate, trouble: Trouble | None, done: int, wanted: int, outcomes: str, running: Running
+) -> Estimate:
+    """The answer of a run, or the error that carries it where something else than time has ended the run."""
+    match trouble:
+        case KeyboardInterrupt():
+            raise EstimateInterrupted(estimate)
+        case Lost():
+            saved = running.checkpoint is not None
+            hint = f"What was reached is the attribute 'estimate' of this error. {how_to_go_on(saved)}"
+            raise WorkerError(str(trouble), done, wanted, outcomes, hint, estimate=estimate)
+    return estimate
+
+
 class Run(ABC):
     """Independent outcomes, counted and averaged for every question.
 
@@ -64,20 +83,13 @@ class Run(ABC):
 
     def close(self, estimate: Estimate) -> Estimate:
         """The answer, or the error that carries it where something else than time has ended the run."""
-        match self.trouble:
-            case KeyboardInterrupt():
-                raise EstimateInterrupted(estimate)
-            case Lost():
-                saved = self.running.checkpoint is not None
-                hint = f"What was reached is the attribute 'estimate' of this error. {how_to_go_on(saved)}"
-                wanted, what = max(self.plan.chains, self.done), self.method.outcomes
-                raise WorkerError(str(self.trouble), self.done, wanted, what, hint, estimate=estimate)
-        return estimate
+        wanted = max(self.plan.chains, self.done)
+        return close(estimate, self.trouble, self.done, wanted, self.method.outcomes, self.running)
 
     @property
     def stopped_by(self) -> str | None:
         """What ended the run early, in a word or two."""
-        return next((words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)), None)
+        return stopped_by(self.trouble)
 
     def early_words(self) -> list[str]:
         """What the intervals of a run that was ended early rest on."""

@@ -129,12 +129,6 @@ class FieldVariation(Variation):
             raise ArgumentError("Variation.write_proof", "certificate", requirement, self)
         self._in_units().write_proof(path)
 
-    def __repr__(self) -> str:
-        about = self._objective.describe(self._problem.n)
-        verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
-        kind = "total variation" if self._objective.is_set else "bias"
-        return f"FieldVariation({self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict})"
-
 
 @version_of("variation", GaussianField)
 @guard_memory

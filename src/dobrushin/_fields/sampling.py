@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Curve, Method, Plan, Rows
-from dobrushin._estimate.runs import _STOPPED_BY, INDEPENDENT_BITS
+from dobrushin._estimate.runs import INDEPENDENT_BITS, close, stopped_by
 from dobrushin._fields.anchor import ScaledRows
 from dobrushin._fields.certificate import Drift, FieldVariation, certify, float_drift, proxy
 from dobrushin._fields.kernel import FieldKernel
@@ -26,11 +26,11 @@ from dobrushin._optimize.shortest import MOST_STEPS, stagnates
 from dobrushin._sampling.sampler import Record
 from dobrushin._sampling.samples import Samples
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Lost, TimeUp, Trouble
+from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME, PLANNED, trials_needed
 from dobrushin._shared.running import Running
 from dobrushin._variation import Objective, weighted_sum
-from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
+from dobrushin.errors import BudgetError
 
 # Numbers that are drawn at a time at most, and kept in the result.
 _AT_ONCE, _KEPT = 2**24, 2**24
@@ -269,7 +269,7 @@ class FieldRun:
                 rows, self.query.confidence, self._assumptions(), samples=samples, certificate=design.certificate,
                 seed=self.sequence,
             ),
-            stopped_by=next((words for kind, words in _STOPPED_BY.items() if isinstance(self.trouble, kind)), None),
+            stopped_by=stopped_by(self.trouble),
         )  # fmt: skip
 
     def _samples(self) -> Samples | None:
@@ -305,12 +305,4 @@ class FieldRun:
 
     def close(self) -> Estimate:
         """The answer, or the error that carries it where something else than time has ended the run."""
-        estimate = self.estimate()
-        match self.trouble:
-            case KeyboardInterrupt():
-                raise EstimateInterrupted(estimate)
-            case Lost():
-                saved = self.running.checkpoint is not None
-                hint = f"What was reached is the attribute 'estimate' of this error. {how_to_go_on(saved)}"
-                raise WorkerError(str(self.trouble), self.done, self.plan.chains, "chains", hint, estimate=estimate)
-        return estimate
+        return close(self.estimate(), self.trouble, self.done, self.plan.chains, "chains", self.running)
