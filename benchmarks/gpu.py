@@ -95,8 +95,9 @@ def main() -> None:
         if case.kernel == "bits" and case.rate:
             best = max(best, gpu)
     console.print(table)
-    console.print(roofline(best, properties), highlight=False)
-    console.print(whole_call(), highlight=False)
+    if not options.only:
+        console.print(roofline(best, properties), highlight=False)
+        console.print(whole_call(), highlight=False)
 
 
 def cases(quick: bool) -> list[Case]:
