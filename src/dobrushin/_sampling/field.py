@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -22,6 +23,8 @@ from dobrushin._shared.arrays import frozen
 
 # Fewer chains are run one after the other.
 FEW_CHAINS = 8
+# Numbers that are worked on together: some fit into a cache.
+PIECE = 2**14
 # Putting a grid into diagonals costs about as much as so many sweeps.
 SOME_SWEEPS = 3
 
@@ -63,15 +66,22 @@ class Field(WaveKernel):
 
     @classmethod
     def _make(cls, form: Any, region: Region) -> Field:
-        theta, fields = form.couplings.data[region.entry], form.fields[region.place]
-        degree = np.diff(region.start)
-        # UNIT ((degree + 2) (|field| + degree max |theta|) + 64), in place: the exponential is good to 2^-48.
-        error = degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
-        error += np.abs(fields)
-        error *= degree + 2
-        error += 64.0
-        error *= UNIT
-        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0, out=error)))
+        theta = form.couplings.data[region.entry]
+        fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
+        error = np.empty(len(fields))
+        largest = 0.0
+        for few in _pieces(len(theta)):
+            largest = max(largest, theta[few].max(), -theta[few].min())
+        for few in _pieces(len(fields)):
+            # UNIT ((degree + 2) (|field| + degree max |theta|) + 64): the exponential is good to 2^-48.
+            degree = np.diff(region.start[few.start : few.stop + 1])
+            bound = degree * largest
+            bound += np.abs(fields[few])
+            bound *= degree + 2
+            bound += 64.0
+            bound *= UNIT
+            np.minimum(bound, 1.0, out=error[few])
+        return cls(region, frozen(theta), frozen(fields), frozen(error))
 
     @property
     def cost(self) -> float:
@@ -153,6 +163,11 @@ class Field(WaveKernel):
         own = frozen(self.fields[wave.variables])
         shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
         chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
+
+
+def _pieces(size: int) -> Iterator[slice]:
+    """Parts of a long array: what is made of one stays in the cache."""
+    return (slice(lo, min(lo + PIECE, size)) for lo in range(0, size, PIECE))
 
 
 # Kernels of whole models, for as long as these live: with what was made for their sweeps.

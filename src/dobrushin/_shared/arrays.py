@@ -23,6 +23,11 @@ def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
     return values[:1] if values.strides == (0,) else values
 
 
+def is_increasing(values: NDArray[Any]) -> bool:
+    """Whether each entry is larger than the one before it."""
+    return bool((values[1:] > values[:-1]).all())
+
+
 def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:
     """Where rows of these sizes begin when they stand one after the other, and where the last one ends."""
     ends = np.cumsum(sizes)

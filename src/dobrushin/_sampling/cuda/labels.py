@@ -57,7 +57,7 @@ class _Labels(DeviceKernel):
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()
         x = cp.zeros((self.rows, len(columns)), dtype=self.dtype)
-        states = cp.asarray(self.host.sizes.astype(np.int32))
+        states = cp.asarray(np.broadcast_to(self.host.sizes, self.region.size).astype(np.int32))
         ids = cp.asarray(self.region.positions)
         arguments = (ids, states, np.uint32(self.region.size), keys, x, np.uint32(len(columns)))
         launch(self._compiled("start_labels"), len(columns), BLOCK, arguments)
