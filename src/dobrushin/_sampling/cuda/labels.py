@@ -19,9 +19,8 @@ _WORDS = (8, 16, 32, 64, 96)
 
 def _compile(name: str, labels: int, state: str = "signed char", words: int = 0) -> Any:
     """A function of labels.cu, for so many labels; and for chains that so many words hold, if any."""
-    options = ("-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}")
-    if words:
-        options += (f"-DHELD={words}", f"-DTHREADS={BLOCK}")
+    options = ["-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}"]
+    options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
     return function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, *options)
 
 
