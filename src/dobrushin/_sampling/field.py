@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -19,12 +18,10 @@ from dobrushin._sampling.diagonals import find_diagonals
 from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.waves import MANY_SWEEPS, Wave, WaveKernel, Waves
 from dobrushin._scan import Cycle, Scan
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, in_cache
 
 # Fewer chains are run one after the other.
 FEW_CHAINS = 8
-# Numbers that are worked on together: some fit into a cache.
-PIECE = 2**14
 # Putting a grid into diagonals costs about as much as so many sweeps.
 SOME_SWEEPS = 3
 
@@ -70,9 +67,9 @@ class Field(WaveKernel):
         fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
         error = np.empty(len(fields))
         largest = 0.0
-        for few in _pieces(len(theta)):
+        for few in in_cache(len(theta)):
             largest = max(largest, theta[few].max(), -theta[few].min())
-        for few in _pieces(len(fields)):
+        for few in in_cache(len(fields)):
             # UNIT ((degree + 2) (|field| + degree max |theta|) + 64): the exponential is good to 2^-48.
             degree = np.diff(region.start[few.start : few.stop + 1])
             bound = degree * largest
@@ -163,11 +160,6 @@ class Field(WaveKernel):
         own = frozen(self.fields[wave.variables])
         shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
         chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
-
-
-def _pieces(size: int) -> Iterator[slice]:
-    """Parts of a long array: what is made of one stays in the cache."""
-    return (slice(lo, min(lo + PIECE, size)) for lo in range(0, size, PIECE))
 
 
 # Kernels of whole models, for as long as these live: with what was made for their sweeps.

@@ -80,7 +80,7 @@ class Record:
     def _rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
         """Numbers in the region of the variables to keep."""
         if self.variables is None:
-            return region.updated if len(region.updated) == region.size else np.arange(region.size)
+            return np.arange(region.size)
         positions = check.positions(list(self.variables), model.labels, model._lookup, function, "record")
         if not (held := region.numbering.holds(positions)).all():
             label = model.labels[int(positions[int(np.argmin(held))])]
