@@ -1,5 +1,6 @@
 """Fields: theorems against quadrature, with the unsound look-alikes as negative controls."""
 
+import itertools
 import math
 import warnings
 
@@ -540,6 +541,19 @@ def test_modes_are_found_from_anywhere():
 
 
 # -- the same doors as other models -----------------------------------------------------------
+
+
+def test_kept_variables_are_those_that_were_asked_for():
+    """Any of them: also all but the first, or all but one."""
+    field, scan = db.GaussianField.grid(2, 2, rho=0.8, linear=[[0.0, 5.0], [50.0, -20.0]]), db.Scan.systematic(4, 40)
+    whole = db.sample(field, scan, chains=3, seed=1).states
+    for size in (1, 2, 3, 4):
+        for kept in itertools.permutations(range(4), size):
+            assert (db.sample(field, scan, chains=3, seed=1, record=kept).states == whole[:, list(kept)]).all()
+    exact = db.estimate(field, [1, 2, 3], method="exact").mean
+    answer = db.estimate(field, [1, 2, 3], tolerance=0.1, method="dobrushin", seed=1)
+    assert (answer.lower <= exact).all()
+    assert (exact <= answer.upper).all()
 
 
 def test_evidence_is_the_conditioned_field():

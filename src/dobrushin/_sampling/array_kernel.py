@@ -73,7 +73,8 @@ class ArrayKernel(Kernel):
         return x
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        return x[:-1, :chains].copy() if len(rows) == len(x) - 1 and is_increasing(rows) else x[rows, :chains]
+        size = self.region.size  # there may be a row more than that
+        return x[:size, :chains].copy() if len(rows) == size and is_increasing(rows) else x[rows, :chains]
 
     def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         del chains
