@@ -23,7 +23,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.progress import watched
+from dobrushin._shared.progress import stage, watched
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -156,12 +156,14 @@ class Diagnosis:
 @watched("looking at the model")
 @by_family
 @guard_memory
-def diagnose(model: Model) -> Diagnosis:
+def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.
 
     Parameters
     ----------
     model : Model
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -185,6 +187,7 @@ def diagnose(model: Model) -> Diagnosis:
       try          method "coalescence": all variables settle within 100 sweeps
       try          method "auto": variable 21 within 0.01 by local, at once
     """
+    del progress  # `watched` reads it
     model = as_model(model, "diagnose")
     space = workspace(model)
     bound = space.influence
@@ -192,7 +195,8 @@ def diagnose(model: Model) -> Diagnosis:
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     zeros = model._form.has_zeros
     determined = _determined_variables(model) if zeros else []
-    width, memory = _tree(space)
+    with stage("looking for a clique tree"):
+        width, memory = _tree(space)
     dobrushin = _bounded_shares(space)
     settled, seconds = _settled_shares(model)
     irreducible = _irreducible(model) if zeros else True
@@ -215,7 +219,8 @@ def diagnose(model: Model) -> Diagnosis:
         seconds,
         [],
     )
-    diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
+    with stage("planning"):
+        diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
     return replace(diagnosis, advice=_advice(diagnosis, model))
 
 

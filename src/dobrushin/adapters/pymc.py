@@ -33,7 +33,7 @@ _COMPARED = 16
 
 
 @watched("reading")
-def read(model: Any) -> FactorGraph:
+def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     """The factor graph of a PyMC model of discrete variables.
 
     Parameters
@@ -42,6 +42,8 @@ def read(model: Any) -> FactorGraph:
         Its free variables are Bernoulli, Categorical, DiscreteUniform, Binomial, BetaBinomial or HyperGeometric, with
         numbers of states that do not depend on other variables. What is observed may be of any kind. Potentials may be
         anything; sums in them are taken apart, and each term may depend on few variables only.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -73,6 +75,7 @@ def read(model: Any) -> FactorGraph:
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
     'P(ill = 1) = 0.153846 exactly'
     """
+    del progress  # `watched` reads it
     where = "adapters.pymc.read"
     variables = Variables.of(model, where)
     with model:
