@@ -111,9 +111,10 @@ class Diagnosis:
         exact = "no clique tree fits"
         if self.width is not None:
             exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
-        shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
+        shares = "; ".join(f"{sweeps} sweeps {_percent(share)}" for sweeps, share in self.dobrushin.items())
         settled = "; ".join(
-            f"{sweeps} sweeps {share:.0%} ({self.seconds[sweeps]:.2g} s)" for sweeps, share in self.coalescence.items()
+            f"{sweeps} sweeps {_percent(share)} ({self.seconds[sweeps]:.2g} s)"
+            for sweeps, share in self.coalescence.items()
         )
         most = f"{self.largest_cardinality} states and {self.largest_degree} neighbours"
         norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
@@ -234,6 +235,19 @@ def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
     return [(what, plan.method, plan.seconds) for what, plan in plans.items()]
 
 
+def _percent(share: float) -> str:
+    """In whole numbers; all and none are said of all and none only.
+
+    Examples
+    --------
+    >>> _percent(1.0), _percent(0.9999), _percent(0.3), _percent(0.001)
+    ('100%', 'over 99%', '30%', 'below 1%')
+    """
+    if 0.995 <= share < 1.0:
+        return "over 99%"
+    return "below 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
+
+
 def _plan_words(plan: tuple[str, str, float]) -> str:
     what, method, seconds = plan
     return f"{what} within 0.01 by {method}, {f'about {seconds:.1g} s' if seconds >= 0.1 else 'at once'}"
@@ -336,7 +350,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         advice.append(f'method "coalescence": all variables settle within {whole[0]} sweeps')
     elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
         best = max(diagnosis.coalescence.values())
-        advice.append(f'method "coalescence" for some targets: {best:.0%} of the variables settle')
+        advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables settle')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
     advice += [f'method "auto": {_plan_words(plan)}' for plan in missing[:1]]
     groups = suggest_groups(model)

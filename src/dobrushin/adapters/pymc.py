@@ -217,7 +217,7 @@ def _factors(
         shapes = shapes_of(terms, origin)
     except ValueError as error:  # checks of PyMC's are left out: this is one of an operation
         requirement = "one that can be evaluated where every variable has its lowest value"
-        raise ArgumentError(where, "model", requirement, got=_first_line(error)) from None
+        raise ArgumentError(where, "model", requirement, got=f"{type(error).__name__} ({_first_line(error)})") from None
     parts = [
         (name, part)
         for name, term in zip(names, terms, strict=True)
@@ -293,7 +293,7 @@ def _tables(
     try:
         values = np.stack([np.asarray(evaluate(*variables.point(digits))).ravel() for digits in plan])
     except Exception as error:
-        got = f"{_first_line(error)} in {name!r}"
+        got = f"{type(error).__name__} in {name!r} ({_first_line(error)})"
         raise ArgumentError(where, "model", "one whose log-probability can be evaluated everywhere", got=got) from error
     with np.errstate(invalid="ignore"):
         values = np.where(values, 0.0, -np.inf) if part.is_condition else part.weight * values.astype(np.float64)
@@ -306,7 +306,7 @@ def _tables(
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+    return (str(error).splitlines() or ["no message"])[0]
 
 
 def _settings(scopes: list[tuple[int, ...]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
