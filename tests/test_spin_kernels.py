@@ -252,6 +252,9 @@ def test_only_grids_have_diagonals(monkeypatch):
     missing[7, 8] = missing[8, 7] = 0.0
     extra[7, 13] = extra[13, 7] = 0.1
     models = {"grid": grid, "missing": missing, "extra": extra, "moved": moved}
+    models["rewired"] = matrix.copy()  # as many neighbours, but others
+    for i, j, weight in ((7, 8, 0.0), (17, 18, 0.0), (7, 18, 0.1), (8, 17, 0.1)):
+        models["rewired"][i, j] = models["rewired"][j, i] = weight
     models["torus"] = db.Ising.grid(6, 5, couplings=0.1, periodic=True).couplings.toarray()
     models["path"] = np.diag(np.full(29, 0.1), 1) + np.diag(np.full(29, 0.1), -1)
     models["nothing"] = np.zeros((30, 30))

@@ -2,9 +2,9 @@
 
 A grid of R rows and C columns whose variables are updated row by row. The site in row r and column c has level r + c
 within a sweep, and P = 2: the diagonals d - 2 s of all sweeps s that are under way commute. A diagonal is stored in one
-piece, by row: row r of diagonal d at first[d] + r - low(d), with low(d) = max(0, d - C + 1) its lowest row. So the
-neighbours of consecutive sites are consecutive: above and to the left on the diagonal before, at r - 1 and r; to the
-right and below on the one after, at r and r + 1.
+piece, by row: row r of diagonal d at origin[d] + r, from row max(0, d - C + 1) on. So the neighbours of consecutive
+sites are consecutive: above and to the left on the diagonal before, at r - 1 and r; to the right and below on the one
+after, at r and r + 1.
 
 The sums and the comparison are those of `chain.ising_steps`: so are the draws.
 """
@@ -17,120 +17,121 @@ from dobrushin._shared.compile import kernel
 
 SCALE = 2.0**53
 TOGETHER = 16  # sweeps that are under way at once: what they touch stays in the cache
-ROWS = 8  # rows that are put into diagonals together: as many numbers as are next to each other there
+ROWS, WIDTH = 64, 256  # rows, and pieces of so many diagonals, that are put there together: they fit into a cache
 
 
 @kernel
 def is_grid(C, start, neighbor):
     """Whether these are the neighbours on a grid with C columns, in increasing order."""
-    n = start.size - 1
-    c = C - 1
-    for i in range(n):
-        e, c = start[i], c + 1 if c < C - 1 else 0  # a remainder would take most of the time
-        if i >= C:
-            if e == neighbor.size or neighbor[e] != i - C:
+    R = (start.size - 1) // C
+    for r in range(R):
+        is_inner = 0 < r < R - 1
+        for c in range(0, C, C - 1 if is_inner else 1):
+            if not _has_neighbors(r, c, R, C, start, neighbor):
                 return False
-            e += 1
-        if c > 0:
-            if e == neighbor.size or neighbor[e] != i - 1:
-                return False
-            e += 1
-        if c < C - 1:
-            if e == neighbor.size or neighbor[e] != i + 1:
-                return False
-            e += 1
-        if i + C < n:
-            if e == neighbor.size or neighbor[e] != i + C:
-                return False
-            e += 1
-        if e != start[i + 1]:
+        if not is_inner:
+            continue
+        i, m = r * C + 1, C - 2
+        e = start[i]
+        if start[i + m] != e + 4 * m:
+            return False
+        starts, near = start[i : i + m], neighbor[e : e + 4 * m]
+        wrong = 0  # the bits of all differences, which are taken of many numbers at once
+        for k in range(m):
+            wrong |= (starts[k] - (e + 4 * k)) | (near[4 * k] - (i + k - C)) | (near[4 * k + 1] - (i + k - 1))
+            wrong |= (near[4 * k + 2] - (i + k + 1)) | (near[4 * k + 3] - (i + k + C))
+        if wrong != 0:
             return False
     return True
 
 
 @kernel
-def arrange_grid(C, first, start, theta, field, right, down, own):
-    """Fill the couplings to the right and below, and the fields, by diagonals."""
-    n = field.size
-    R = n // C
-    for top in range(0, R, ROWS):
-        size = min(ROWS, R - top)
-        for c0 in range(C + size - 1):
-            d = top + c0
-            at = first[d] - max(0, d - C + 1) + top
-            if size == ROWS and ROWS <= c0 + 1 < C and (top + ROWS) * C < n:  # all have two more neighbours
-                for k in range(ROWS):
-                    i = (top + k) * C + c0 - k
-                    last = start[i + 1] - 1
-                    own[at + k] = field[i]
-                    down[at + k] = theta[last]
-                    right[at + k] = theta[last - 1]
-                continue
-            for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
-                i = (top + k) * C + c0 - k
-                last = start[i + 1] - 1
-                below = i + C < n
-                own[at + k] = field[i]
-                down[at + k] = theta[last] if below else 0.0
-                right[at + k] = theta[last - below] if c0 - k < C - 1 else 0.0
+def _has_neighbors(r, c, R, C, start, neighbor):
+    """Whether a site has the neighbours that it should have."""
+    i = r * C + c
+    e, end = start[i], start[i + 1]
+    if end - e != (r > 0) + (c > 0) + (c < C - 1) + (r < R - 1):
+        return False
+    if r > 0:
+        if neighbor[e] != i - C:
+            return False
+        e += 1
+    if c > 0:
+        if neighbor[e] != i - 1:
+            return False
+        e += 1
+    if c < C - 1:
+        if neighbor[e] != i + 1:
+            return False
+        e += 1
+    return r == R - 1 or neighbor[e] == i + C
 
 
 @kernel
-def to_diagonals(C, first, states, x):
+def arrange_grid(C, origin, start, theta, field, right, down, own):
+    """Fill the couplings to the right and below, and the fields, by diagonals."""
+    R = field.size // C
+    for top in range(0, R, ROWS):
+        for left in range(top, R + C, WIDTH):
+            for r in range(top, min(top + ROWS, R)):
+                below = 1 if r < R - 1 else 0
+                degree = 2 + below + (1 if r > 0 else 0)
+                entry = start[r * C] + degree * (1 - r) - 2  # + degree * d: that of the last neighbour
+                for d in range(max(left, r), min(left + WIDTH, r + C)):
+                    at = origin[d] + r
+                    own[at] = field[r * (C - 1) + d]
+                    right[at] = theta[entry + degree * d - below]
+                    down[at] = theta[entry + degree * d]
+    for d in range(R - 1, R + C - 1):  # the last row
+        down[origin[d] + R - 1] = 0.0
+    for r in range(R):  # the last column
+        at = origin[r + C - 1] + r
+        right[at] = 0.0
+        if r < R - 1:
+            down[at] = theta[start[(r + 1) * C] - 1]
+
+
+@kernel
+def to_diagonals(C, origin, states, x):
     """Spins -1.0 and +1.0 by diagonals from states 0 and 1 by position."""
     R = states.size // C
     for top in range(0, R, ROWS):
-        size = min(ROWS, R - top)
-        for c0 in range(C + size - 1):
-            d = top + c0
-            at = first[d] - max(0, d - C + 1) + top
-            site = top * C + c0
-            if size == ROWS and ROWS <= c0 + 1 <= C:  # a loop of known length
-                for k in range(ROWS):
-                    x[at + k] = 2.0 * states[site + k * (C - 1)] - 1.0
-                continue
-            for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
-                x[at + k] = 2.0 * states[site + k * (C - 1)] - 1.0
+        for left in range(top, R + C, WIDTH):
+            for r in range(top, min(top + ROWS, R)):
+                for d in range(max(left, r), min(left + WIDTH, r + C)):
+                    x[origin[d] + r] = 2.0 * states[r * (C - 1) + d] - 1.0
 
 
 @kernel
-def from_diagonals(C, first, x, states):
+def from_diagonals(C, origin, x, states):
     """The inverse."""
     R = states.size // C
     for top in range(0, R, ROWS):
-        size = min(ROWS, R - top)
-        for c0 in range(C + size - 1):
-            d = top + c0
-            at = first[d] - max(0, d - C + 1) + top
-            site = top * C + c0
-            if size == ROWS and ROWS <= c0 + 1 <= C:
-                for k in range(ROWS):
-                    states[site + k * (C - 1)] = x[at + k] > 0.0
-                continue
-            for k in range(max(0, c0 - C + 1), min(size, c0 + 1)):
-                states[site + k * (C - 1)] = x[at + k] > 0.0
+        for left in range(top, R + C, WIDTH):
+            for r in range(top, min(top + ROWS, R)):
+                for d in range(max(left, r), min(left + WIDTH, r + C)):
+                    states[r * (C - 1) + d] = x[origin[d] + r] > 0.0
 
 
 @kernel
-def sweep_diagonals(sweeps, base, C, first, right, down, field, key, gamma, x):
+def sweep_diagonals(sweeps, base, C, origin, right, down, field, key, gamma, x):
     """All steps of `sweeps` sweeps; the first one is number `base` of the scan."""
-    n, D = x.size, first.size - 1
+    n, D = x.size, origin.size
     for done in range(0, sweeps, TOGETHER):
         S = min(TOGETHER, sweeps - done)
         for level in range(D + 2 * (S - 1)):
             for s in range(max(0, (level - D + 2) // 2), min(S - 1, level // 2) + 1):
-                _diagonal(level - 2 * s, base + (done + s) * n, C, first, right, down, field, key, gamma, x)
+                _diagonal(level - 2 * s, base + (done + s) * n, C, origin, right, down, field, key, gamma, x)
 
 
 @kernel
-def _diagonal(d, number, C, first, right, down, field, key, gamma, x):
+def _diagonal(d, number, C, origin, right, down, field, key, gamma, x):
     """Update the sites of a diagonal; that in row r is step number + d + r (C - 1) of the scan."""
     R, n = (x.size) // C, x.size
     low, high = max(0, d - C + 1), min(R - 1, d)
-    # Where row 0 would stand, on this diagonal and on its neighbours.
-    at = first[d] - low
-    before = first[d - 1] - max(0, d - C) if d > 0 else 0
-    after = first[d + 1] - max(0, d - C + 2)
+    at = origin[d]
+    before = origin[d - 1] if d > 0 else 0
+    after = origin[d + 1] if d < origin.size - 1 else 0
     begin, end = max(1, d - C + 2), min(R - 1, d)  # rows whose sites have four neighbours
     if begin >= end:
         begin, end = high + 1, high + 1

@@ -18,13 +18,12 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
 
     Where the neighbour could have the label, the earliest and the latest time have the factor or not; where it has no
     other, both do. Products are rounded in the same order for all trajectories, so that times between the factors stay
-    between the products. A label stays if it can be first.
+    between the products. A label stays if it can be first: its earliest time is not after the latest time of any label.
     """
     runs, n, k = keys.shape[1], start.size - 1, unary.shape[1]
     key, gamma = keys[0], keys[1]
     earliest, slow = np.empty((k, runs)), np.empty(runs)
-    best, second = np.empty(runs), np.empty(runs)
-    winner, count = np.empty(runs, dtype=np.int64), np.empty(runs, dtype=np.int64)
+    best, count = np.empty(runs), np.empty(runs, dtype=np.int64)
     for t in range(steps):
         i = order[place]
         place += 1
@@ -33,8 +32,6 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
         counter = np.uint64(number + stride * t) * np.uint64(k)
         for c in range(runs):
             best[c] = np.inf
-            second[c] = np.inf
-            winner[c] = -1
             count[c] = 0
         for a in range(k):
             fast, w = earliest[a], unary[i, a]
@@ -50,14 +47,11 @@ def set_labels(order, place, steps, number, stride, start, neighbor, delay, unar
                 else:
                     _scale(f, x[j * k + a], x[n * k + j], slow, fast)
             for c in range(runs):
-                time = slow[c]
-                second[c] = min(second[c], max(best[c], time))
-                winner[c] = a if time < best[c] else winner[c]
-                best[c] = min(best[c], time)
+                best[c] = min(best[c], slow[c])
         for a in range(k):
             row, fast = x[i * k + a], earliest[a]
             for c in range(runs):
-                possible = fast[c] <= (second[c] if winner[c] == a else best[c])
+                possible = fast[c] <= best[c]
                 row[c] = possible
                 count[c] += possible
         alone = x[n * k + i]

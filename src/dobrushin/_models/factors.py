@@ -198,12 +198,11 @@ class FactorTables(DivisibleForm):
         cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
     ) -> FactorTables:
         """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
-        arity = _join([np.full(len(scopes), scopes.shape[1]) for scopes, _ in blocks], np.int64)
-        size = _join([np.full(len(tables), tables.shape[1]) for _, tables in blocks], np.int64)
+        scope_start, table_start = (_starts([part[k].shape for part in blocks]) for k in (0, 1))
         scope = _join([scopes.ravel() for scopes, _ in blocks], np.int64)
         table = _join([tables.ravel() for _, tables in blocks], np.float64)
         form = cls.__new__(cls)
-        form._set(cardinalities, prefix_sums(arity), scope, prefix_sums(size), table)
+        form._set(cardinalities, scope_start, scope, table_start, table)
         return form
 
     @property
@@ -425,7 +424,17 @@ def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) 
 
 
 def _join(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([*parts, np.empty(0, dtype=dtype)]).astype(dtype)
+    return np.concatenate([*parts, np.empty(0, dtype=dtype)], dtype=dtype, casting="unsafe")
+
+
+def _starts(shapes: list[Any]) -> NDArray[np.int64]:
+    """Where each row begins when blocks of so many rows of one size stand one after the other; and the end."""
+    start = np.zeros(1 + sum(rows for rows, _ in shapes), dtype=np.int64)
+    at = 0
+    for rows, size in shapes:
+        start[at : at + rows + 1] = np.arange(start[at], start[at] + size * rows + 1, size) if size else start[at]
+        at += rows
+    return start
 
 
 def _strides(start: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

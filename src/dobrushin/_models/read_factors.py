@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import prefix_sums
+from dobrushin._shared.arrays import in_cache, prefix_sums
 from dobrushin.errors import ArgumentError
 
 FROM_ARRAYS = "FactorGraph.from_arrays"
+# Members of a factor that are compared pair by pair; to sort more takes less time.
+FEW = 4
 Factors = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
@@ -76,27 +80,50 @@ def read_blocks(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> list[tupl
 
 
 def _read_block(scopes: Any, tables: Any, sizes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    scope, n = np.asarray(scopes), len(sizes)
+    scope = np.asarray(scopes)
     if scope.ndim != 2 or (scope.size and scope.dtype.kind not in "iu"):
         raise ArgumentError(FROM_ARRAYS, "scopes", "arrays of positions of shape (F, arity)", scopes)
-    check.all_entries((scope >= 0) & (scope < n), scope, FROM_ARRAYS, "scopes", f"positions from 0 to {n - 1}")
-    scope = scope.astype(np.int64)
-    ordered = np.sort(scope, axis=1)
-    if (twice := (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).any():
-        k = int(np.argmax(twice))
-        raise ArgumentError(FROM_ARRAYS, "scopes", "of distinct variables", tuple(scope[k].tolist()), f"index {k}")
+    scope = scope if scope.size else scope.astype(np.int64)
     table = check.real_array(tables, FROM_ARRAYS, "tables")
     if table.ndim != scope.shape[1] + 1 or len(table) != len(scope):
         requirement = f"of shape {(len(scope), *['k'] * scope.shape[1])}".replace("'", "")
         raise ArgumentError(FROM_ARRAYS, "tables", requirement, got=f"shape {table.shape}")
-    if (wrong := (sizes[scope] != table.shape[1:]).any(axis=1)).any():
-        k = int(np.argmax(wrong))
+    flat = table.reshape(len(table), math.prod(table.shape[1:]))
+    short = sizes.astype(np.min_scalar_type(sizes.max()))  # they are looked up in any order
+    for few in in_cache(len(scope), scope.shape[1] + flat.shape[1]):
+        _check_rows(scope[few], table[few], short, few.start)
+    return scope, flat
+
+
+def _check_rows(scope: NDArray[Any], table: NDArray[np.float64], sizes: NDArray[Any], at: int) -> None:
+    """Fail if one of some factors is wrong; the first of them has number `at`."""
+    n = len(sizes)
+    if not (fine := (scope >= 0) & (scope < n)).all():
+        k, place = check.first(~fine)
+        where = check.place((at + k, place))
+        raise ArgumentError(FROM_ARRAYS, "scopes", f"positions from 0 to {n - 1}", scope[k, place], where)
+    if (twice := _repeats(scope)).any():
+        k = int(np.argmax(twice))
+        raise ArgumentError(FROM_ARRAYS, "scopes", "of distinct variables", tuple(scope[k].tolist()), f"index {at + k}")
+    if (wrong := sizes[scope] != table.shape[1:]).any():
+        k = check.first(wrong)[0]
         requirement = f"of the shape {tuple(sizes[scope[k]].tolist())} of the scope {tuple(scope[k].tolist())}"
-        raise ArgumentError(FROM_ARRAYS, "tables", requirement, got=f"shape {table.shape[1:]}", where=f"index {k}")
+        raise ArgumentError(FROM_ARRAYS, "tables", requirement, got=f"shape {table.shape[1:]}", where=f"index {at + k}")
     if not (fine := check.is_log_potential(table)).all():
         index = check.first(~fine)
-        raise ArgumentError(FROM_ARRAYS, "tables", check.LOG_POTENTIAL, table[index], f"index {index[0]}")
-    return scope, table.reshape(len(table), int(np.prod(table.shape[1:])))
+        raise ArgumentError(FROM_ARRAYS, "tables", check.LOG_POTENTIAL, table[index], f"index {at + index[0]}")
+
+
+def _repeats(scope: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which scopes name a variable twice."""
+    arity = scope.shape[1]
+    if arity > FEW:
+        ordered = np.sort(scope, axis=1)
+        return (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    twice = np.zeros(len(scope), dtype=np.bool_)
+    for first, second in itertools.combinations(scope.T, 2):
+        twice |= first == second
+    return twice
 
 
 def read_cardinalities(value: ArrayLike, function: str, argument: str) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from dobrushin._kernels.generator import CHOICE
 from dobrushin._kernels.reorder import reorder
 from dobrushin._sampling.kernel import Kernel, Work, streams_of
 from dobrushin._scan import Cycle, Draw
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, is_increasing
 
 # Steps that are put in order of their levels together.
 WINDOW = 2048
@@ -55,8 +55,8 @@ class ArrayKernel(Kernel):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Number of states of each variable."""
-        return np.full(self.region.size, self.largest)
+        """Number of states of each variable; a single entry if they all have the same."""
+        return np.array([self.largest])
 
     @property
     def dtype(self) -> Any:
@@ -73,7 +73,7 @@ class ArrayKernel(Kernel):
         return x
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        return x[:-1, :chains].copy() if len(rows) == len(x) - 1 and (np.diff(rows) == 1).all() else x[rows, :chains]
+        return x[:-1, :chains].copy() if len(rows) == len(x) - 1 and is_increasing(rows) else x[rows, :chains]
 
     def count(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         del chains

@@ -21,7 +21,7 @@ class Diagonals:
     """An Ising model on a grid, by diagonals."""
 
     columns: int
-    first: NDArray[np.int64]  # where each diagonal begins
+    origin: NDArray[np.int64]  # where row 0 of each diagonal stands, or would stand
     right: NDArray[np.float64]  # couplings to the right and below, and fields
     down: NDArray[np.float64]
     fields: NDArray[np.float64]
@@ -29,10 +29,10 @@ class Diagonals:
     def sweep(self, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
         """Take the states 0 and 1 of a chain through whole sweeps."""
         x = np.empty(len(states))
-        diagonals.to_diagonals(self.columns, self.first, states, x)
-        shared = (self.columns, self.first, self.right, self.down, self.fields)
+        diagonals.to_diagonals(self.columns, self.origin, states, x)
+        shared = (self.columns, self.origin, self.right, self.down, self.fields)
         diagonals.sweep_diagonals(steps.repeats, steps.base, *shared, key[0], key[1], x)
-        diagonals.from_diagonals(self.columns, self.first, x, states)
+        diagonals.from_diagonals(self.columns, self.origin, x, states)
 
 
 def find_diagonals(region: Region, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
@@ -45,7 +45,8 @@ def find_diagonals(region: Region, theta: NDArray[np.float64], fields: NDArray[n
     if rest or min(rows, columns) < SHORTEST_SIDE or not diagonals.is_grid(columns, region.start, region.neighbor):
         return None
     d = np.arange(rows + columns - 1)
-    first = frozen(prefix_sums(np.minimum(np.minimum(d + 1, len(d) - d), min(rows, columns))))
+    first = prefix_sums(np.minimum(np.minimum(d + 1, len(d) - d), min(rows, columns)))[:-1]
+    origin = frozen(first - np.maximum(0, d - columns + 1))
     right, down, own = np.empty(n), np.empty(n), np.empty(n)
-    diagonals.arrange_grid(columns, first, region.start, theta, fields, right, down, own)
-    return Diagonals(columns, first, frozen(right), frozen(down), frozen(own))
+    diagonals.arrange_grid(columns, origin, region.start, theta, fields, right, down, own)
+    return Diagonals(columns, origin, frozen(right), frozen(down), frozen(own))

@@ -18,7 +18,7 @@ from dobrushin._sampling.diagonals import find_diagonals
 from dobrushin._sampling.kernel import UNIT, Runner, Work
 from dobrushin._sampling.waves import MANY_SWEEPS, Wave, WaveKernel, Waves
 from dobrushin._scan import Cycle, Scan
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, in_cache
 
 # Fewer chains are run one after the other.
 FEW_CHAINS = 8
@@ -63,15 +63,22 @@ class Field(WaveKernel):
 
     @classmethod
     def _make(cls, form: Any, region: Region) -> Field:
-        theta, fields = form.couplings.data[region.entry], form.fields[region.place]
-        degree = np.diff(region.start)
-        # UNIT ((degree + 2) (|field| + degree max |theta|) + 64), in place: the exponential is good to 2^-48.
-        error = degree * max(theta.max(initial=0.0), -theta.min(initial=0.0))
-        error += np.abs(fields)
-        error *= degree + 2
-        error += 64.0
-        error *= UNIT
-        return cls(region, frozen(theta), frozen(fields), frozen(np.minimum(error, 1.0, out=error)))
+        theta = form.couplings.data[region.entry]
+        fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
+        error = np.empty(len(fields))
+        largest = 0.0
+        for few in in_cache(len(theta)):
+            largest = max(largest, theta[few].max(), -theta[few].min())
+        for few in in_cache(len(fields)):
+            # UNIT ((degree + 2) (|field| + degree max |theta|) + 64): the exponential is good to 2^-48.
+            degree = np.diff(region.start[few.start : few.stop + 1])
+            bound = degree * largest
+            bound += np.abs(fields[few])
+            bound *= degree + 2
+            bound += 64.0
+            bound *= UNIT
+            np.minimum(bound, 1.0, out=error[few])
+        return cls(region, frozen(theta), frozen(fields), frozen(error))
 
     @property
     def cost(self) -> float:

@@ -20,6 +20,7 @@ from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import is_increasing
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
@@ -264,6 +265,8 @@ def run_chains(
 
 def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
     """Most states of some variables of a region."""
+    if model._spins:
+        return 2
     sizes = model.cardinalities
     return int((sizes if len(rows) == len(sizes) else sizes[region.positions[rows]]).max())
 
@@ -304,7 +307,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
-    is_all = len(job.rows) == n and (np.diff(job.rows) == 1).all()
+    is_all = len(job.rows) == n and is_increasing(job.rows)
     kept = runner.region.positions if is_all else runner.region.positions[job.rows]
     labels = model.labels if is_all else model._labels_at(kept)
     has_refuge = job.guard is not None and job.guard.refuge is not None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# So many numbers, and a few arrays that are made of them, fit into a cache.
+IN_CACHE = 2**14
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -21,6 +25,17 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 def without_repeats(values: NDArray[Any]) -> NDArray[Any]:
     """One entry of an array that has the same one everywhere without holding it; any other array as it is."""
     return values[:1] if values.strides == (0,) else values
+
+
+def in_cache(rows: int, width: int = 1) -> Iterator[slice]:
+    """Rows of a long array a few at a time: what is made of them stays in the cache, and needs no fresh memory."""
+    few = max(1, IN_CACHE // max(1, width))
+    return (slice(lo, min(lo + few, rows)) for lo in range(0, rows, few))
+
+
+def is_increasing(values: NDArray[Any]) -> bool:
+    """Whether each entry is larger than the one before it."""
+    return bool((values[1:] > values[:-1]).all())
 
 
 def prefix_sums(sizes: NDArray[Any]) -> NDArray[Any]:

@@ -36,8 +36,8 @@ extern "C" __global__ void set_labels(
     for (int t = 0; t < steps; t++) {
         const int i = order[place];
         place = place + 1 == length ? 0 : place + 1;
-        double earliest[LABELS], best = 1.0 / 0.0, second = 1.0 / 0.0;
-        int winner = -1, count = 0;
+        double earliest[LABELS], best = 1.0 / 0.0;
+        int count = 0;
         const int end = start[i + 1];
         EACH
         for (int a = 0; a < LABELS; a++) {
@@ -52,14 +52,11 @@ extern "C" __global__ void set_labels(
                 slow *= (f <= 1.0 ? sure : there) ? f : 1.0;
             }
             earliest[a] = fast;
-            const double later = best > slow ? best : slow;
-            second = later < second ? later : second;
-            winner = slow < best ? a : winner;
             best = slow < best ? slow : best;
         }
         EACH
         for (int a = 0; a < LABELS; a++) {
-            const bool possible = earliest[a] <= (winner == a ? second : best);
+            const bool possible = earliest[a] <= best;
             column[(size_t)runs * ((size_t)i * LABELS + a)] = possible;
             count += possible;
         }
