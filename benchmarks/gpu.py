@@ -1,6 +1,6 @@
 """Measure the sampler on a GPU beside the same kernels on the CPU, and beside what the chip could do at most.
 
-usage: python benchmarks/gpu.py [--quick] [--cores N]
+usage: python benchmarks/gpu.py [--quick] [--cores N] [--only "random scan"]
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def main() -> None:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description="Measure the sampler on a GPU.")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
+    parser.add_argument("--only", default="", help="only cases whose description has this in it")
     parser.add_argument("--cores", type=int, default=2, help="cores that the CPU's kernels may use (default 2)")
     options = parser.parse_args()
     if not is_available():
@@ -78,7 +79,7 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading in ("work", "kernel") else "right")
     known: dict[tuple[str, str], float] = {}
     best = 0.0
-    for case in cases(options.quick):
+    for case in [case for case in cases(options.quick) if options.only in case.what]:
         gpu = device_rate(case, _QUICK if options.quick else _LONG)
         key = (case.what, case.kernel)
         if key not in known:
@@ -93,8 +94,9 @@ def main() -> None:
         if case.kernel == "bits" and case.rate:
             best = max(best, gpu)
     console.print(table)
-    console.print(roofline(best, properties), highlight=False)
-    console.print(whole_call(), highlight=False)
+    if not options.only:
+        console.print(roofline(best, properties), highlight=False)
+        console.print(whole_call(), highlight=False)
 
 
 def cases(quick: bool) -> list[Case]:

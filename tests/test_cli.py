@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -317,6 +318,7 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (["estimate", "{grid}", "--memory", "much"], 2, "--memory must be a number of bytes, such as 500MB or 2GiB"),
         (["estimate", "{grid}", "--beta", "2"], 2, "--beta must be 1.0 for .npz files"),
         (["inspect", "{dir}/none.uai"], 1, "There is no file"),
+        (["inspect", "{dir}/none.xyz"], 1, "There is no file"),
         (["influence", "{grid}", "--method", "x"], 2, "--method must be one of"),
         (["certify", "{grid}", "--scan", "none"], 2, "--scan must be"),
         (["certify", "{grid}", "--scan", "uniform", "--coalescence"], 2, "--scan must be without random steps"),
@@ -348,6 +350,49 @@ def test_options_of_the_wrong_type_are_usage_errors(grid):
     for words in (["estimate", grid, "--tolerance", "abc"], ["estimate", grid, "--sed", "1"], ["estimat"],
                   ["certify", grid, "--steps", "0"], ["certify"]):  # fmt: skip
         assert call(*words)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("--tolerance", "abc", "it must be a number. Got 'abc'."),
+        ("--seed", "x", "it must be a whole number of at least 0. Got 'x'."),
+        ("--seed", "-1", "it must be a whole number of at least 0. Got '-1'."),
+        ("--seed", "1.5", "it must be a whole number of at least 0. Got '1.5'."),
+        ("--seed", "inf", "it must be a whole number of at least 0. Got 'inf'."),
+    ],
+)
+def test_numbers_that_are_none_are_shown(option, text, message, grid):
+    code, _, error = call("estimate", grid, option, text)
+    assert code == 2
+    words = " ".join(error.replace("│", " ").split())
+    assert message in words
+    assert option in words
+
+
+def test_whole_numbers_may_be_written_with_powers_of_ten_and_keep_all_their_digits(grid):
+    command = ["estimate", grid, "--method", "dobrushin", "--target", "0", "--json"]
+    for text, seed in (("1e3", 1000), (str(10**23 + 1), 10**23 + 1)):
+        assert json.loads(call(*command, "--seed", text)[1])["seed"] == seed
+
+
+def test_help_has_its_short_name():
+    assert call("-h")[0] == call("estimate", "-h")[0] == 0
+
+
+def test_numbers_fit_into_narrow_terminals(network, monkeypatch):
+    monkeypatch.setattr("dobrushin.cli.output._WIDTH", 34)
+    code, text, _ = call("estimate", network, "--target", "rain")
+    assert code == 0
+    assert re.search(r"rain +no +0.8 +0.8 +0.8", text)
+    assert max(map(len, text.splitlines())) <= 34
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(grid):
+    """As in `dobrushin estimate model --json | head -1`."""
+    command = f"{shlex.quote(sys.executable)} -m dobrushin estimate {shlex.quote(str(grid))} --json | true"
+    done = subprocess.run(["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batch
 from dobrushin._sampling.cuda import bits, device_kernel
+from dobrushin._sampling.cuda import labels as device_labels
 from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._shared import device
@@ -222,14 +223,16 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
 
 
 @pytest.mark.parametrize("kernel", ["field", "table", "conditional", "factors", "potts", "dense"])
-@pytest.mark.parametrize("uniform", [False, True])
-def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, monkeypatch):
+@pytest.mark.parametrize(("uniform", "states", "words"), [(False, 3, ()), (True, 7, (8,)), (False, 20, (8, 16))])
+def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, states, words, monkeypatch):
+    """Chains that the fast memory holds, in words of several sizes, and others."""
     monkeypatch.setattr(device_kernel, "MOST_TOGETHER", 1000 if gpu[1] else 25)
+    monkeypatch.setattr(device_labels, "_WORDS", words)
     rng = np.random.default_rng([len(kernel), uniform])
-    model = db.Potts.grid(3, 4, states=3, couplings=0.4) if kernel == "potts" else ising(rng, 6)
+    model = db.Potts.grid(5, 7, states=states, couplings=0.4) if kernel == "potts" else ising(rng, 6)
     n = model.n_variables
     q = rng.random(n) * (rng.random(n) < 0.8)
-    scan = db.Scan.uniform(n, 50) if uniform else db.Scan.random(q / q.sum(), 50)
+    scan = db.Scan.uniform(n, 90) if uniform else db.Scan.random(q / q.sum(), 90)
     scan = scan + db.Scan.systematic(n, 11) + scan
     made = choose_kernel(model, scan, 1000, kernel)
     cpu, moved = both(made, scan, range(5, 5000 if gpu[1] else 60))

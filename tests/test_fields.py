@@ -500,6 +500,15 @@ def test_the_influence_of_a_field_alone_certifies_nothing():
             call(db.influence(db.GaussianField(TWO)), db.Scan([0]))
 
 
+def test_many_means_of_a_large_gaussian_field_are_solved_at_once(monkeypatch):
+    monkeypatch.setattr("dobrushin._fields.estimator._WHOLE", 500)
+    field = db.GaussianField.grid(30, 30, rho=0.8, linear=1.0)
+    everywhere, some = db.estimate(field, "all"), db.estimate(field, list(range(5)))
+    assert (everywhere.plan.method, some.plan.method) == ("exact", "local")
+    assert (np.abs(everywhere.mean[:5] - some.mean) <= some.bias_bound + everywhere.bias_bound[:5]).all()
+    assert db.plan(field, [db.Exceeds(i, 1.0) for i in range(20)]).method == "local"  # each needs a variance of its own
+
+
 def test_grids_by_a_function_are_solved_around_targets():
     def linear(sites):
         return np.sin(1.7 * sites)

@@ -111,7 +111,7 @@ def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
 
 def test_kernels_are_compiled_for_one_type_each():
     """In a process of its own, where no other test has called a kernel."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, plan.SOURCE.parent)))}
     code = "import test_house; test_house.count_signatures()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -147,6 +147,14 @@ def count_signatures():
             # Private helpers are compiled into their callers, once for each constant that they are called with.
             if hasattr(function, "signatures") and not name.startswith("_"):
                 assert len(function.signatures) <= 1, f"{name} was compiled for {function.signatures}"
+
+
+@by_path
+def test_who_shows_progress_can_be_told_not_to(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and any("watched(" in ast.unparse(d) for d in node.decorator_list):
+            names = [argument.arg for argument in node.args.kwonlyargs]
+            assert "progress" in names, f"{node.name} has no argument progress"
 
 
 def test_help_waits_for_neither_numba_nor_scipy():

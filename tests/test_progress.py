@@ -10,8 +10,9 @@ import time
 import pytest
 
 import dobrushin as db
-from dobrushin._shared import progress
-from dobrushin._shared.clock import PAUSES
+from dobrushin._shared import pieces, progress
+from dobrushin._shared.clock import COMPILATION, PAUSES
+from dobrushin._shared.deadline import Deadline
 
 MODEL = db.Ising.grid(4, 4, couplings=0.1)
 
@@ -63,6 +64,15 @@ def test_stages_are_told_in_words():
     assert progress.Stage("x", 0, "").share is None
 
 
+@pytest.mark.parametrize(("limit", "left"), [(5.0, "5 s left by the limit in time"), (50.0, "12 s left")])
+def test_what_is_left_ends_with_the_limit_in_time(limit, left):
+    stage = progress.Stage("sampling", 200, "updates", Deadline(limit, clock=lambda: 0.0))
+    stage.report(20)
+    stage._first = (20, time.monotonic() - 6.0)
+    stage.report(80)
+    assert stage.text() == f"sampling 40 %, {left}, 10 updates/s"
+
+
 def test_a_call_shows_its_innermost_stage_or_the_bar_whose_end_people_wait_for(screen):
     with progress.watch(None, "planning", "estimate"):
         assert screen.wait()[0] == "planning"
@@ -79,12 +89,46 @@ def test_a_call_shows_its_innermost_stage_or_the_bar_whose_end_people_wait_for(s
 
 def test_compilation_is_told(screen):
     with progress.watch(None, "planning"):
-        PAUSES.begin()
+        COMPILATION.begin()
         try:
             screen.wait()
             assert screen.wait()[1].startswith("compiling, once for this kind of model")
         finally:
+            COMPILATION.end()
+        PAUSES.begin()  # as for work that is interpreted, which is no compilation
+        try:
+            screen.wait()
+            assert screen.wait()[0] == "planning"
+        finally:
             PAUSES.end()
+
+
+def test_work_in_pieces_has_a_bar(screen, monkeypatch):
+    shown = []
+
+    def halves(at, allowance):
+        """A kernel of two pieces."""
+        del allowance
+        if at[0]:
+            shown.append(screen.wait()[::2])
+        at[0] += 5
+
+    monkeypatch.setattr(pieces, "first_piece", lambda kernel, _: (kernel, 1))
+    with progress.watch(None, "planning"):
+        pieces.in_pieces(halves, 10, what="bounding the bias")
+        screen.wait()
+        assert screen.wait()[0] == "planning"
+    assert shown == [("bounding the bias", 0.5)]
+
+
+@pytest.mark.usefixtures("screen")
+def test_exact_draws_and_greedy_scans_say_how_far_they_are(monkeypatch):
+    seen = []
+    monkeypatch.setattr(progress.Watch, "enter", lambda _, stage: seen.append((stage.what, stage.total)))
+    db.exact_sample(MODEL, [0], draws=100, seed=1)
+    db.greedy_scan(MODEL, [0], steps=9)
+    assert ("drawing from 64 steps back", 100) in seen
+    assert ("choosing a scan from its end", 9) in seen
 
 
 @pytest.mark.usefixtures("screen")

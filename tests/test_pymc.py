@@ -384,9 +384,19 @@ def test_parameters_that_are_not_valid_everywhere():
     """A check of PyMC's means -inf; with a weight below 0 it is no condition. Refused is what cannot be evaluated."""
     with pm.Model() as model:
         x = pm.Bernoulli("x", 0.5)
-        pm.Bernoulli("z", x - 0.5, observed=1)
-    with pytest.raises(ArgumentError, match="valid where every variable has its lowest value"):
-        db.adapters.pymc.read(model)
+        pm.Bernoulli("z", x - 0.5, observed=1)  # -0.5 is no probability: x = 0 is not allowed
+    assert assert_same(model).log_density([[0], [1]])[0] == -np.inf
+    assert db.estimate(model, "x").headline == "P(x = 1) = 1 exactly"
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5, shape=3)
+        k = pm.Binomial("k", n=2, p=0.4 * x[0] + 0.7 * x[1] - 0.1)  # -0.1 where both are 0, and 1.0 where both are 1
+        pm.Normal("y", mu=x[2] + k, sigma=k + x[2], observed=0.3)  # 0 is no deviation
+    assert_same(model)
+    with pm.Model() as model:
+        x = pm.Bernoulli("x", 0.5)
+        pm.Bernoulli("z", 2.0 + x, observed=1)
+    with pytest.raises(ArgumentError, match="one that allows some joint state"):
+        db.estimate(model, "x")
     with pm.Model() as model:
         x = pm.Bernoulli("x", 0.5)
         pm.Potential("p", -pm.logp(pm.Bernoulli.dist(0.2 + 1.3 * x), 1))

@@ -33,6 +33,7 @@ from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 UNIT = 2.0**-53
 # Stands for positive bounds too small to be told from 0: products of such numbers do not lose relative precision.
 FLOOR = 2.0**-1000
+_WHAT = "bounding the bias"
 
 
 def inflation(operations: int) -> float:
@@ -134,9 +135,9 @@ class Problem:
         for segment in scan.within(self.numbering).segments:
             steps = segment.steps
             if segment.is_random:
-                in_pieces(forward_random, steps, steps, segment.vector(), *rows, np.empty_like(b), b)
+                in_pieces(forward_random, steps, steps, segment.vector(), *rows, np.empty_like(b), b, what=_WHAT)
             else:
-                in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b)
+                in_pieces(forward, steps, steps, segment.array(), segment.first, *rows, b, what=_WHAT)
 
     def at(self, values: NDArray[np.float64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of the part at positions of the model; initial values where it has none."""
@@ -296,7 +297,7 @@ class Variation:
         return f"{self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
 
 
-@watched("bounding the bias")
+@watched(_WHAT)
 @by_family
 @guard_memory
 def variation(
@@ -308,6 +309,7 @@ def variation(
     update_error: ArrayLike = 0.0,
     *,
     initial: ArrayLike | None = None,
+    progress: bool | None = None,
 ) -> Variation:
     """Certify a scan: bound the bias of Gibbs sampling with it, before sampling.
 
@@ -329,6 +331,8 @@ def variation(
     initial : array, optional
         Of a field only: the point where chains start. Weights are then Lipschitz constants, and bounds are distances;
         see the page on fields.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -352,6 +356,7 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
+    del progress  # `watched` reads it
     if initial is not None:
         raise ArgumentError("variation", "initial", "None but for a field: other bounds hold for every start", initial)
     source = row_source(influence, "variation")

@@ -26,7 +26,7 @@ from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory, require_memory
-from dobrushin._shared.progress import watched
+from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._shared.text import rounded_up
 from dobrushin._variation import Objective
@@ -113,6 +113,7 @@ def exact_sample(
     scan: Any = None,
     seed: int | np.random.SeedSequence | None = None,
     max_steps: int = _MOST_STEPS,
+    progress: bool | None = None,
 ) -> ExactSamples:
     """Draw exactly from the joint marginal of some variables: no burn-in, no bias.
 
@@ -127,6 +128,8 @@ def exact_sample(
     seed : int, SeedSequence or None
     max_steps : int
         Give up when some draw needs to go further back than this.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -156,6 +159,7 @@ def exact_sample(
     >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
     True
     """
+    del progress  # `watched` reads it
     model = as_model(model, "exact_sample")
     positions = check.positions(targets, model.labels, model._lookup, "exact_sample", "targets")
     draws = check.count(draws, "exact_sample", "draws")
@@ -230,9 +234,15 @@ class _Runner:
         def submit(pool: Executor, k: int) -> Future[Any]:
             return pool.submit(one, blocks[k])
 
-        with own_threads(os.cpu_count() or 1) as pool:
+        what = f"drawing from {len(order):,} steps back"
+        with own_threads(os.cpu_count() or 1) as pool, bar(sum(map(len, blocks)), what, "draws") as report:
+
+            def look() -> None:
+                if report:
+                    report(sum(len(blocks[k]) for k in settled))
+
             trouble = run_pieces(
-                pool, submit, range(len(blocks)), settled, "exact_sample", look=lambda: None, stop=lambda: None
+                pool, submit, range(len(blocks)), settled, "exact_sample", look=look, stop=lambda: None
             )
         if trouble is not None:
             raise trouble

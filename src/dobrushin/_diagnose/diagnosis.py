@@ -23,7 +23,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.progress import watched
+from dobrushin._shared.progress import stage, watched
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -111,9 +111,10 @@ class Diagnosis:
         exact = "no clique tree fits"
         if self.width is not None:
             exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
-        shares = "; ".join(f"{sweeps} sweeps {share:.0%}" for sweeps, share in self.dobrushin.items())
+        shares = "; ".join(f"{sweeps} sweeps {_percent(share)}" for sweeps, share in self.dobrushin.items())
         settled = "; ".join(
-            f"{sweeps} sweeps {share:.0%} ({self.seconds[sweeps]:.2g} s)" for sweeps, share in self.coalescence.items()
+            f"{sweeps} sweeps {_percent(share)} ({self.seconds[sweeps]:.2g} s)"
+            for sweeps, share in self.coalescence.items()
         )
         most = f"{self.largest_cardinality} states and {self.largest_degree} neighbours"
         norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
@@ -156,12 +157,14 @@ class Diagnosis:
 @watched("looking at the model")
 @by_family
 @guard_memory
-def diagnose(model: Model) -> Diagnosis:
+def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.
 
     Parameters
     ----------
     model : Model
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -185,6 +188,7 @@ def diagnose(model: Model) -> Diagnosis:
       try          method "coalescence": all variables settle within 100 sweeps
       try          method "auto": variable 21 within 0.01 by local, at once
     """
+    del progress  # `watched` reads it
     model = as_model(model, "diagnose")
     space = workspace(model)
     bound = space.influence
@@ -192,7 +196,8 @@ def diagnose(model: Model) -> Diagnosis:
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     zeros = model._form.has_zeros
     determined = _determined_variables(model) if zeros else []
-    width, memory = _tree(space)
+    with stage("looking for a clique tree"):
+        width, memory = _tree(space)
     dobrushin = _bounded_shares(space)
     settled, seconds = _settled_shares(model)
     irreducible = _irreducible(model) if zeros else True
@@ -215,7 +220,8 @@ def diagnose(model: Model) -> Diagnosis:
         seconds,
         [],
     )
-    diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
+    with stage("planning"):
+        diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
     return replace(diagnosis, advice=_advice(diagnosis, model))
 
 
@@ -227,6 +233,19 @@ def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
         if plan is not None:
             plans[what] = plan
     return [(what, plan.method, plan.seconds) for what, plan in plans.items()]
+
+
+def _percent(share: float) -> str:
+    """In whole numbers; all and none are said of all and none only.
+
+    Examples
+    --------
+    >>> _percent(1.0), _percent(0.9999), _percent(0.3), _percent(0.001)
+    ('100%', 'over 99%', '30%', 'below 1%')
+    """
+    if 0.995 <= share < 1.0:
+        return "over 99%"
+    return "below 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
 
 
 def _plan_words(plan: tuple[str, str, float]) -> str:
@@ -331,7 +350,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         advice.append(f'method "coalescence": all variables settle within {whole[0]} sweeps')
     elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
         best = max(diagnosis.coalescence.values())
-        advice.append(f'method "coalescence" for some targets: {best:.0%} of the variables settle')
+        advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables settle')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
     advice += [f'method "auto": {_plan_words(plan)}' for plan in missing[:1]]
     groups = suggest_groups(model)

@@ -21,7 +21,7 @@ from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
 from dobrushin._shared.deadline import Deadline, LateError, current
-from dobrushin._variation import Variation, evaluate, touched_by
+from dobrushin._variation import Problem, Variation, evaluate, touched_by
 
 # No machine makes more updates than this in a lifetime.
 _MOST_UPDATES = 1e19
@@ -115,7 +115,7 @@ def _cheapest_scan(query: Query) -> Scan | None:
     length = _first_length(search, query)
     if length is None:
         return None
-    tolerance = query.tolerance
+    tolerance, trials = query.tolerance, _Trials(query, search)
     best, least = None, math.inf
     if tolerance**2 == 0.0:
         return None
@@ -123,7 +123,7 @@ def _cheapest_scan(query: Query) -> Scan | None:
         try:
             search.extend(0.0, length)
             scan = query.complete(search.order(min(length, search.steps)))
-            left = tolerance - _largest_bias(query, scan)
+            left = tolerance - trials.largest_bias(scan)
         except LateError:
             if best is None:
                 raise
@@ -136,6 +136,24 @@ def _cheapest_scan(query: Query) -> Scan | None:
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
         length += max(1, length // 8)
+
+
+class _Trials:
+    """Biases of scans of one search, to compare them: rows are looked up once for many scans. None is a certificate."""
+
+    def __init__(self, query: Query, search: BackwardGreedy) -> None:
+        self._query, self._search = query, search
+        self._problem: Problem | None = None
+
+    def largest_bias(self, scan: Scan) -> float:
+        query, search = self._query, self._search
+        current().charge(len(scan) * _SECONDS_PER_STEP, f"the bias of {len(scan)} steps")
+        known = search.ids[: search.size][search.has_row[: search.size]]
+        if self._problem is None or len(self._problem.updated) < len(known):
+            self._problem = touched_by(query.space.rows, query.complete(known), 1.0, 0.0)
+        b = self._problem.start_values()
+        self._problem.advance(scan, b)
+        return max(float(part.max()) for part in query.biases(self._problem.at(b, query.objective.positions)))
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:

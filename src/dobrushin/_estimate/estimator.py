@@ -183,12 +183,13 @@ def plan(
     method: EstimateMethod = "auto",
     budget: float | None = None,
     memory_limit: float | str | None = None,
+    progress: bool | None = None,
 ) -> Plan:
     """Say what `estimate` would do with the same arguments, without doing it.
 
     Parameters
     ----------
-    model, targets, tolerance, confidence, evidence, method, budget, memory_limit
+    model, targets, tolerance, confidence, evidence, method, budget, memory_limit, progress
         As for `estimate`.
 
     Returns
@@ -215,6 +216,7 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
+    del progress  # `watched` reads it
     model = as_model(model, "estimate")
     settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
     return plan_query(model, targets, evidence, settings)

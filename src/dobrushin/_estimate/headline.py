@@ -81,7 +81,11 @@ def _value(answer: Estimate, row: int) -> str:
     mean = float(answer.mean[row])
     off = max(float(answer.upper[row]) - mean, mean - float(answer.lower[row]))
     digits = 4 if off <= 0 else min(12, max(2, 1 - math.floor(math.log10(off))))
-    return f"{mean:.{digits}f} +- {rounded_up(off + abs(round(mean, digits) - mean), 2)}"
+    least = rounded_up(off, 2)
+    # One digit more where rounding the number would make what it may be off look larger.
+    texts = [(rounded_up(off + abs(round(mean, d) - mean), 2), d) for d in (digits, digits + 1, digits + 2)]
+    text, digits = next((pair for pair in texts if pair[0] == least), texts[0])
+    return f"{mean:.{digits}f} +- {text}"
 
 
 def _count(answer: Estimate) -> str:

@@ -251,7 +251,7 @@ def estimate_many(
     errors = _find_unsendable(asked, executor)
     with (
         share((model, settings, sequence), executor, "estimate_many") as shared,
-        bar(len(asked), "answering", "queries") as report,
+        bar(len(asked), "answering", "queries", deadline) as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
         trouble = work.here() if executor is None else work.over(executor)

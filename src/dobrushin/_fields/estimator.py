@@ -30,8 +30,9 @@ from dobrushin.errors import ArgumentError, CertificateError
 # In the order in which "auto" asks them. Solving is so much cheaper than sampling that the first proposal is taken.
 FIELD_METHODS: dict[str, type[Method]] = {method.name: method for method in (Exact, Local, Sampling)}
 methods.VERSIONS.update({(KIND, name): method for name, method in FIELD_METHODS.items()})
-# Fields above this size are not factorised as a whole where a region may do.
-_WHOLE = 20_000
+# Fields above this size are not factorised as a whole where a region around each target may do, unless so many targets
+# are means, which the whole gives at once, that it is cheaper: one or more for so many variables.
+_WHOLE, _MANY_MEANS = 20_000, 100
 
 
 @version_of("read_settings", GaussianField)
@@ -95,7 +96,8 @@ def _choose(model: GaussianField, targets: Any, settings: Settings, running: Run
 
 def _ask(query: FieldQuery) -> Method:
     asked = [FIELD_METHODS[query.method]] if query.method != "auto" else list(FIELD_METHODS.values())
-    if query.method == "auto" and query.model.n_variables > _WHOLE:
+    n, counted = query.model.n_variables, any(question.is_counted for question in query.questions)
+    if query.method == "auto" and n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
         asked = [Local, Exact, Sampling]
     refusals: dict[str, str] = {}
     for method in asked:

@@ -203,15 +203,17 @@ class Clip(NamedTuple):
     def most_chains(self, aim: float, error: float) -> int:
         """The number of chains after which the interval is surely narrow; 0 where none is."""
         chains = 1
-        for _ in range(4):
+        for _ in range(60):  # what is left for the interval falls with their number
             left = self.shares[1] * error - chains * self.chance
             if left <= 0 or aim <= 0:
                 return 0
             needed = 2.0 * self.proxy * math.log(2.0 / left) / aim**2
             if not needed < 2.0**52:
                 return 0
-            chains = max(1, math.ceil(needed * (1.0 + 1e-9)))
-        return chains if self.half_width(chains, error) <= aim else 0
+            chains = max(1, math.ceil(needed * (1.0 + 1e-8)))
+            if self.half_width(chains, error) <= aim:
+                return chains
+        return 0
 
     def half_width(self, chains: int, error: float) -> float:
         """Half the width of the interval from so many chains, a number that was fixed."""

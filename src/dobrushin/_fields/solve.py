@@ -23,6 +23,7 @@ from dobrushin._fields.questions import FieldEvent, FieldQuantile, FieldQuestion
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.near import Numbering
 from dobrushin._shared.arrays import distinct, row_entries
+from dobrushin._shared.progress import bar
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import rounded_up
 
@@ -237,10 +238,13 @@ class Exact(Solving):
             raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
         system = System(query.space.form, np.arange(n))
         limits = []
-        for question in query.questions:
-            if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
-                raise query.space.refuse()
-            limits.append(limit)
+        with bar(len(query.questions), "solving", "targets") as report:
+            for question in query.questions:
+                if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
+                    raise query.space.refuse()
+                limits.append(limit)
+                if report:
+                    report(len(limits))
         reason = "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
 
@@ -289,10 +293,13 @@ class Local(Solving):
         if surroundings.rho >= 1.0:
             raise cls.refuse(f"the largest row of the influence is {surroundings.rho:.3g}, not below 1.")
         limits, largest = [], 0
-        for question in query.questions:
-            limit, size = cls._grow(query, question, surroundings)
-            limits.append(limit)
-            largest = max(largest, size)
+        with bar(len(query.questions), "solving", "targets") as report:
+            for question in query.questions:
+                limit, size = cls._grow(query, question, surroundings)
+                limits.append(limit)
+                largest = max(largest, size)
+                if report:
+                    report(len(limits))
         what = f"a region of {largest} variables around each target"
         reason = f"Gaussian: {what}, the rest bounded by Dobrushin's condition"
         return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)

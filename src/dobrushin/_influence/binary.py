@@ -6,12 +6,11 @@ import numpy as np
 
 from dobrushin._influence import budget
 from dobrushin._influence.factors import enumerate_factors
-from dobrushin._influence.rows import Bounds, Wanted, theorem_for
+from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
 from dobrushin._kernels.gap import THM6, THM6_TIGHT
 from dobrushin._kernels.spin_influence import ising_rows, spin_rows
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.spins import SpinTerms
-from dobrushin._shared.pieces import in_pieces
 
 # Terms of more variables have neighbourhoods that are too large to enumerate anyway.
 _TABLE_ORDER = 12
@@ -28,7 +27,7 @@ def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
             label = wanted.labels[int(wanted.positions[int(np.argmax(degrees))])]
             raise budget.over_budget(label, 2.0 ** (degree - 1), 2.0 ** (budget.EXACT_DEGREE - 1))
     bounds, matrix = wanted.no_bounds(), form.couplings
-    in_pieces(
+    over_rows(
         ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
         wanted.is_paper, min(limit, degree), *bounds, at_once=0.0 if wanted.is_paper else 2.0 ** min(limit, degree),
     )  # fmt: skip
@@ -42,7 +41,7 @@ def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
     if wanted.method == "exact":
         return enumerate_factors(form.tables(), wanted, bounds)
     widest = int(np.diff(wanted.start).max(initial=0))
-    in_pieces(
+    over_rows(
         spin_rows, len(wanted.positions), wanted.positions, form.term_start, form.term_of, form.scope_start, form.scope,
         form.strengths, form.fields, wanted.start, wanted.columns, wanted.is_paper, np.empty(widest), np.empty(1),
         bounds.values, bounds.cap,

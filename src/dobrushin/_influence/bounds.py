@@ -21,7 +21,13 @@ from dobrushin.errors import ArgumentError
 @watched("bounding the influence")
 @by_family
 @guard_memory
-def influence(model: Model, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None) -> Influence:
+def influence(
+    model: Model,
+    method: InfluenceMethod = "best",
+    rows: Iterable[Hashable] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Influence:
     """Bound how much each variable of a model can move each other one.
 
     Parameters
@@ -34,6 +40,8 @@ def influence(model: Model, method: InfluenceMethod = "best", rows: Iterable[Has
         true influence, rounded up, by enumerating neighbourhoods; `BudgetError` where one is too large.
     rows : labels, optional
         Variables whose rows are wanted; default all. Scans may then update only these.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -56,6 +64,7 @@ def influence(model: Model, method: InfluenceMethod = "best", rows: Iterable[Has
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
+    del progress  # `watched` reads it
     model = as_model(model, "influence")
     if not model.is_whole:
         raise ArgumentError("influence", "model", "a model that is made as a whole", model)

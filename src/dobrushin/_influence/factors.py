@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import budget
-from dobrushin._influence.rows import Bounds, Wanted, theorem_for
+from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
 from dobrushin._kernels import factor_influence as kernels
 from dobrushin._kernels.gap import RANGE, RANGE_COARSE
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
-from dobrushin._shared.pieces import in_pieces
 
 
 class Packed(NamedTuple):
@@ -67,7 +66,7 @@ def enumerate_rows(rows: NDArray[np.int64], room: int, packed: Packed, bounds: B
     states = int(packed.k_own[rows].max(initial=0))
     law, defined = np.empty(room), np.empty(room // 2 + 1, dtype=np.bool_)
     work = (law, defined, np.empty(states), np.empty(kernels.STATE))
-    in_pieces(kernels.enumerated_rows, len(rows), rows, *packed, *work, *bounds)
+    over_rows(kernels.enumerated_rows, len(rows), rows, *packed, *work, *bounds)
 
 
 def _find_ranges(packed: Packed, bounds: Bounds) -> None:
@@ -80,7 +79,7 @@ def _find_ranges(packed: Packed, bounds: Bounds) -> None:
     _, entries = row_entries(start[rows], np.diff(start)[rows])
     room = int(np.rint(cells[entries].max(initial=0.0)))
     work = (np.empty(room), _room_for_values(k_other[entries]), np.empty(kernels.STATE))
-    in_pieces(
+    over_rows(
         kernels.factor_ranges, len(rows), rows, packed.k_own, start, k_other, *rest, *by_neighbor, *work,
         bounds.values, bounds.cap, at_once=4.0 * room,
     )  # fmt: skip
@@ -111,7 +110,7 @@ def find_coarse_ranges(
     _, entries = row_entries(start[rows], np.diff(start)[rows])
     bounds.theorem[entries] = name
     work = (_room_for_values(k_other[entries]), np.empty(kernels.STATE))
-    in_pieces(
+    over_rows(
         kernels.coarse_ranges, len(rows), rows, k_own, unary_start, unary, start, k_other, *rest, *by_neighbor,
         *work, bounds.values, bounds.cap,
     )  # fmt: skip

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from dobrushin._influence import budget
 from dobrushin._influence.factors import Packed, enumerate_rows, find_coarse_ranges
-from dobrushin._influence.rows import Bounds, Wanted, theorem_for
+from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
 from dobrushin._kernels import pair_influence as kernels
 from dobrushin._kernels.gap import THM4_COARSE
 from dobrushin._kernels.spin_influence import potts_rows
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import frozen, row_entries
-from dobrushin._shared.pieces import in_pieces
 
 # Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
 _WRITTEN = 2**18
@@ -82,7 +81,7 @@ def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
         np.empty((room, room)), np.empty((room, room)), np.empty((2, room), dtype=np.int64), np.empty(kernels.STATE),
     )  # fmt: skip
     offsets = 0 if wanted.is_paper else budget.OFFSETS
-    in_pieces(kernels.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds, at_once=8.0 * cells)
+    over_rows(kernels.pair_rows, len(rows), rows, *tables, offsets, *work, *bounds, at_once=8.0 * cells)
     if len(coarse):
         single = np.arange(len(k_other) + 1)
         by_neighbor = tuple(frozen(part) for part in (single, single[:-1], single[:-1]))
@@ -99,7 +98,7 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
     if wanted.method != "exact":
         readable = unary if k <= budget.UNARIES else np.zeros((count, 0))
         arguments = (start, frozen(strength), frozen(readable), wanted.is_paper, *bounds)
-        in_pieces(potts_rows, count, *arguments, at_once=32.0 * readable.shape[1])
+        over_rows(potts_rows, count, *arguments, at_once=32.0 * readable.shape[1])
     if wanted.is_paper:
         return bounds
     k_own, k_other = np.full(count, k), np.full(len(strength), k)

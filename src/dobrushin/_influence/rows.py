@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,7 @@ from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
 from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin._shared.options import InfluenceMethod
+from dobrushin._shared.pieces import in_pieces
 
 METHODS = get_args(InfluenceMethod)
 THEOREMS = (
@@ -90,6 +92,8 @@ class Wanted(NamedTuple):
         return np.arange(self.start[-1]) + np.repeat(first[self.positions] - self.start[:-1], np.diff(self.start))
 
 
+# How the kernels of theorems are called.
+over_rows = partial(in_pieces, what="bounding the influence", unit="variables")
 Theorem = Callable[[Any, Wanted], Bounds]
 THEOREMS_OF: dict[type[Form], Theorem] = {}
 

@@ -159,5 +159,5 @@ def fit(
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
         parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
-    with bar(iterations, "fitting", "steps") as report:
+    with bar(iterations, "fitting", "steps", deadline) as report:
         return ascent.run(iterations, saved, report, callback, deadline)

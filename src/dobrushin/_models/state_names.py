@@ -61,7 +61,10 @@ class NamesByLabel(Mapping[Hashable, Names]):
         return names
 
     def __iter__(self) -> Iterator[Hashable]:
-        return (label for i, label in enumerate(self._model.labels) if self._model._names_at(i) is not None)
+        names = self._model._state_names
+        if names is None:
+            return iter(())
+        return (label for i, label in enumerate(self._model.labels) if names.at(i) is not None)
 
     def __len__(self) -> int:
         names = self._model._state_names

@@ -21,15 +21,16 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide, Rounds
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import watched
+from dobrushin._shared.progress import bar, watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6
 _MOST_ROUNDS = 1000
+_WHAT = "choosing a scan"
 
 
-@watched("choosing a scan")
+@watched(_WHAT)
 @by_family
 @guard_memory
 def optimize(
@@ -40,6 +41,8 @@ def optimize(
     tolerance: float | None = None,
     rounds: int | Rounds = 1,
     guide: Guide | None = "auto",
+    *,
+    progress: bool | None = None,
 ) -> ScanResult:
     """Improve a scan for the variables that matter: DoGS, coordinate descent on the Dobrushin variation.
 
@@ -58,6 +61,8 @@ def optimize(
     guide : {"auto", None}
         "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
         again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -78,6 +83,7 @@ def optimize(
     >>> before.value / after.variation.value > 100
     True
     """
+    del progress  # `watched` reads it
     source = whole(influence, "optimize")
     current = as_scan(scan, "optimize")
     objective = read_objective(source, targets, weights, "optimize")
@@ -136,7 +142,7 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
         in_pieces(descent.bounds_through, len(order), order, *rows, variable, old)
         in_pieces(descent.gains, len(d), *rows, allowed, variable, *tree, V)
         known = (*rows, *columns, is_mutual, allowed)
-        in_pieces(descent.dogs, len(order), order, *known, tolerance, old, variable, *tree, V)
+        in_pieces(descent.dogs, len(order), order, *known, tolerance, old, variable, *tree, V, what=_WHAT)
         return Scan(order), float(V[0])
 
     return descend
@@ -171,12 +177,16 @@ def _replace_steps(
     marks, b = np.empty((len(steps) // every + 1, len(d))), np.ones(len(d))
     in_pieces(descent.steps_through, len(steps), steps, vectors, *rows, every, b, marks, at_once=at_once)
     chosen, V = steps.copy(), np.array([np.cumsum(d * b)[-1], 0.0])
-    for k in range((len(steps) - 1) // every, -1, -1):
-        span = slice(k * every, min((k + 1) * every, len(steps)))
-        block = steps[span]
-        before, shared = np.empty((len(block), len(d))), (block, vectors, *rows)
-        in_pieces(descent.steps_through, len(block), *shared, 1, marks[k].copy(), before, at_once=at_once)
-        in_pieces(descent.replace_steps, len(block), *shared, tolerance, before, d, V, chosen[span], at_once=at_once)
-        if V[1] > 0.0:
-            return chosen, span.start + int(V[1]), float(V[0])
+    with bar(len(steps), _WHAT, "steps") as report:
+        for k in range((len(steps) - 1) // every, -1, -1):
+            span = slice(k * every, min((k + 1) * every, len(steps)))
+            block = steps[span]
+            before, shared = np.empty((len(block), len(d))), (block, vectors, *rows)
+            in_pieces(descent.steps_through, len(block), *shared, 1, marks[k].copy(), before, at_once=at_once)
+            own = (*shared, tolerance, before, d, V, chosen[span])
+            in_pieces(descent.replace_steps, len(block), *own, at_once=at_once)
+            if V[1] > 0.0:
+                return chosen, span.start + int(V[1]), float(V[0])
+            if report:
+                report(len(steps) - span.start)
     return chosen, 0, float(V[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import watched
+from dobrushin._shared.progress import bar, watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 
@@ -30,7 +31,13 @@ from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuo
 @by_family
 @guard_memory
 def greedy_scan(
-    influence: Influence | Model, targets: Any = None, weights: Any = None, *, steps: int, guide: Guide | None = "auto"
+    influence: Influence | Model,
+    targets: Any = None,
+    weights: Any = None,
+    *,
+    steps: int,
+    guide: Guide | None = "auto",
+    progress: bool | None = None,
 ) -> ScanResult:
     """Build a scan of a given length without an input scan, forwards and backwards, and return the better one.
 
@@ -45,6 +52,8 @@ def greedy_scan(
         "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
         again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; see
         `coalescence` for one that can help there.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -64,6 +73,7 @@ def greedy_scan(
     >>> greedy.variation.value < db.optimize(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
     True
     """
+    del progress  # `watched` reads it
     source = whole(influence, "greedy_scan")
     objective = read_objective(source, targets, weights, "greedy_scan")
     steps = check.count(steps, "greedy_scan", "steps")
@@ -83,7 +93,8 @@ def greedy_scan(
 
 def _both_ways(chooser: Influence, objective: Objective, steps: int) -> list[Scan]:
     backward = BackwardGreedy(chooser, objective)
-    backward.extend(0.0, steps)
+    with bar(steps, "choosing a scan from its end", "steps") as report:
+        backward.extend(0.0, steps, report)
     order = backward.order()
     if len(order) < steps:  # the targets depend on nothing more
         order = np.concatenate([np.resize(np.arange(chooser.n_variables), steps - len(order)), order])
@@ -101,7 +112,7 @@ def forward_order(matrix: Any, steps: int) -> NDArray[np.int64]:
     rows = (matrix.indptr, matrix.indices, matrix.data, frozen(columns.indptr), frozen(columns.indices))
     order, tree = np.empty(steps, dtype=np.int64), descent.tree(n)
     in_pieces(descent.falls, n, matrix.indptr, matrix.data, *tree)
-    in_pieces(descent.forward_greedy, steps, order, *rows, *tree, np.ones(n))
+    in_pieces(descent.forward_greedy, steps, order, *rows, *tree, np.ones(n), what="choosing a scan from its beginning")
     return order
 
 
@@ -162,7 +173,7 @@ class BackwardGreedy:
         """The scan of one step."""
         return self.ids[self._heap[:1]]
 
-    def extend(self, tolerance: float, limit: int) -> bool:
+    def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
         """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is.
 
         `LateError` where planning has no time for it: what there is by then stays.
@@ -180,6 +191,8 @@ class BackwardGreedy:
                 if code is greedy.extend:
                     pieces.charge_piece("the search for a scan")
                 code, allowance = greedy.extend, pieces.PIECE
+                if report:
+                    report(self.steps)
             elif status == greedy.NEED_ROW:
                 # All variables met so far: the scan will soon come to most of them.
                 self._fetch(np.flatnonzero(~self.has_row[: self.size]))

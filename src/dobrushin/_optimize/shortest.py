@@ -44,6 +44,7 @@ def shortest_scan(
     polish: int = 1,
     max_steps: int | None = None,
     guide: Guide | None = "auto",
+    progress: bool | None = None,
 ) -> ScanResult:
     """Find the shortest scan whose certified bound is at most a tolerance.
 
@@ -67,6 +68,8 @@ def shortest_scan(
         What the scan that a `ToleranceError` carries is chosen with. "auto": where the spectral radius of the influence
         is 1 or more, the influence scaled to a radius below 1, until *its* variation is at most the tolerance. That
         certifies nothing, but such scans do well in simulation; see `coalescence`.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -90,6 +93,7 @@ def shortest_scan(
     >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
+    del progress  # `watched` reads it
     if not isinstance(influence, RowSource):
         influence = as_model(influence, "shortest_scan", "influence", "an Influence or a model")
     if isinstance(influence, Model) and not influence.is_whole:

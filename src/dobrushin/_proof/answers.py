@@ -18,8 +18,8 @@ from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
-from dobrushin._proof.archive import Arrays, seed_from, write_archive
-from dobrushin._proof.part_of_model import PartOfModel, positions_of
+from dobrushin._proof.archive import Arrays, seed_from, text_of, write_archive
+from dobrushin._proof.part_of_model import PartOfModel, positions_in, positions_of
 from dobrushin._proof.words import claim_in_words
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, CertificateError
@@ -53,8 +53,7 @@ class Draft:
 
     def numbers(self, method: Method, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers in the proof of variables at positions of the model that a method knows."""
-        labels = method.query.model._labels_at(np.asarray(positions))
-        return self.part.numbers(positions_of(self.model, labels))
+        return self.part.numbers(positions_in(self.model, method.query.model, positions))
 
     def assume(self, words: str) -> None:
         """Something that is not checked."""
@@ -64,7 +63,7 @@ class Draft:
     def ask(self, method_model: Model, question: Question) -> list[int]:
         """Add what is asked; the numbers of the questions of the proof."""
         first = len(self.questions)
-        numbers = self.part.numbers(positions_of(self.model, method_model._labels_at(question.positions))).tolist()
+        numbers = self.part.numbers(positions_in(self.model, method_model, question.positions)).tolist()
         if isinstance(question, Marginals):
             self.questions += [{"kind": "law", "variables": [v]} for v in numbers]
         elif isinstance(question, JointMarginal):
@@ -92,7 +91,7 @@ def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
     if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(origin)):
         return np.random.SeedSequence(0)
     plan, _, draft = _compose(origin)
-    return np.random.SeedSequence(seed_from(plan, draft.arrays.arrays))
+    return np.random.SeedSequence(seed_from(text_of(plan), draft.arrays.arrays))
 
 
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
@@ -104,10 +103,11 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     if origin is None or origin.asked is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
     plan, outcomes, draft = _compose(origin)
-    outcomes["seed"], words = seed_entry(estimate.seed, plan, draft.arrays)
+    text = text_of(plan)
+    outcomes["seed"], words = seed_entry(estimate.seed, plan, text, draft.arrays)
     draft.assumptions += words
     claim = _claim(estimate, origin, plan, draft)
-    write_archive(path, plan, outcomes, claim, draft.arrays.arrays)
+    write_archive(path, text, outcomes, claim, draft.arrays.arrays)
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
@@ -156,10 +156,10 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     for piece in pieces:
         if piece.method is not None:
             own = _writer(piece.method)[0](piece.method)
-            inside.append(positions_of(model, piece.method.query.model._labels_at(own)))
+            inside.append(positions_in(model, piece.method.query.model, own))
             known.append(piece.method.query.model)
         else:
-            inside.append(positions_of(model, query.model._labels_at(_asked(piece))))
+            inside.append(positions_in(model, query.model, _asked(piece)))
     # Where something was left out, it was because it does not matter.
     left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
     kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
@@ -212,7 +212,7 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     }
 
 
-def seed_entry(seed: Any, plan: dict[str, Any], arrays: Arrays) -> tuple[list[int], list[str]]:
+def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> tuple[list[int], list[str]]:
     """The seed, nothing where it follows from the plan; and what is to be assumed of it."""
     if not any("kernel" in part for part in plan["parts"]):
         return [], []
@@ -221,7 +221,7 @@ def seed_entry(seed: Any, plan: dict[str, Any], arrays: Arrays) -> tuple[list[in
     if not isinstance(entropy, int) or sequence.pool_size != 4:
         raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
-    if entropy == seed_from(plan, arrays.arrays) and not spawn_key:
+    if entropy == seed_from(text, arrays.arrays) and not spawn_key:
         return [], ["the plan was not chosen by looking at what it gives"]
     key = f" with the key {spawn_key}" if spawn_key else ""
     return [entropy, *spawn_key], [f"the seed {entropy}{key} was not chosen by looking at what it gives"]

@@ -47,11 +47,16 @@ def _small(array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=kind)
 
 
-def seed_from(plan: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> int:
-    """The seed that follows from a plan and its arrays."""
+def text_of(plan: dict[str, Any]) -> str:
+    """A plan as it stands in the file, and as the seed follows from it."""
+    return json.dumps(plan, ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def seed_from(plan: str, arrays: dict[str, NDArray[Any]]) -> int:
+    """The seed that follows from the text of a plan and its arrays."""
     planned = [name for name in sorted(arrays) if not name.startswith("counts")]
     texts = [f"{name} {arrays[name].dtype.str} {arrays[name].shape} ".encode() for name in planned]
-    whole = hashlib.sha256(json.dumps(plan, sort_keys=True, separators=(",", ":")).encode())
+    whole = hashlib.sha256(plan.encode())
     for name, text in zip(planned, texts, strict=True):
         whole.update(text)
         whole.update(arrays[name].data)
@@ -59,12 +64,12 @@ def seed_from(plan: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> int:
 
 
 def write_archive(
-    path: str | os.PathLike[str], plan: dict[str, Any], outcomes: dict[str, Any], claim: dict[str, Any],
+    path: str | os.PathLike[str], plan: str, outcomes: dict[str, Any], claim: dict[str, Any],
     arrays: dict[str, NDArray[Any]],
 ) -> None:  # fmt: skip
     """Replace the file as a whole."""
-    document = {"format": FORMAT, "plan": plan, "outcomes": outcomes, "claim": claim}
-    members = {"proof.json": json.dumps(document, ensure_ascii=True, allow_nan=False).encode()}
+    rest = json.dumps({"format": FORMAT, "outcomes": outcomes, "claim": claim}, ensure_ascii=True, allow_nan=False)
+    members = {"proof.json": f'{{"plan": {plan}, {rest[1:]}'.encode()}
     for name, array in arrays.items():
         data = io.BytesIO()
         np.lib.format.write_array(data, array, allow_pickle=False)

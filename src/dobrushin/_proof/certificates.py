@@ -13,7 +13,7 @@ from dobrushin._coalescence.certificate import Coalescence
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._models import Model
 from dobrushin._proof.answers import SOME_STATE, WORDS, seed_entry
-from dobrushin._proof.archive import Arrays, write_archive
+from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
 from dobrushin._proof.words import claim_in_words
@@ -143,7 +143,8 @@ def _write(
     path: str | os.PathLike[str], plan: dict[str, Any], outcome: dict[str, Any], arrays: Arrays, shown: list[str],
     upper: list[float], assumptions: list[str], seed: Any,
 ) -> None:  # fmt: skip
-    entry, words = seed_entry(seed, plan, arrays)
+    text = text_of(plan)
+    entry, words = seed_entry(seed, plan, text, arrays)
     lows, highs = [[0.0] for _ in upper], [[value] for value in upper]
     claim = {
         "lower": lows,
@@ -151,4 +152,4 @@ def _write(
         "words": claim_in_words(plan, shown, lows, highs, None),
         "assumptions": [*words, *assumptions],
     }
-    write_archive(path, plan, {"seed": entry, "parts": [outcome]}, claim, arrays.arrays)
+    write_archive(path, text, {"seed": entry, "parts": [outcome]}, claim, arrays.arrays)

@@ -20,6 +20,8 @@ REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional
 _MOST_COUNTS = 2**16
 # States that are counted one by one.
 _FEW = 8
+# Rows with fewer columns are too short for vector lanes.
+_NARROW = 16
 
 
 def _updated(method: Method) -> NDArray[np.int64]:
@@ -145,17 +147,27 @@ def _cells(digits: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArray[np.int64]:
     """For each block how many outcomes of each column are in each state; of sets also how many are open, below 0."""
-    starts = np.arange(0, len(cells), block)
     if states <= _FEW:
-        kinds = [cells == state for state in range(states)] + ([cells < 0] if is_sets else [])
-        counts = [np.add.reduceat(kind, starts, axis=0, dtype=np.int64) for kind in kinds]
-        return np.stack(counts, axis=2).reshape(len(starts), -1)
+        kinds = [*range(states), -1] if is_sets else range(states)  # whatever is open is -1
+        counts = np.stack([_sum_blocks(cells == kind, block) for kind in kinds], axis=2)
+        return counts.reshape(len(counts), -1).astype(np.int64)
     width, number = states + is_sets, np.arange(len(cells)) // block
     parts = []
     for column in cells.T:
         kind = np.where(column < 0, states, column).astype(np.int64)
-        parts.append(np.bincount(number * width + kind, minlength=len(starts) * width).reshape(-1, width))
+        parts.append(np.bincount(number * width + kind, minlength=(number[-1] + 1) * width).reshape(-1, width))
     return np.concatenate(parts, axis=1)
+
+
+def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
+    """How many of each block of rows are true, by column."""
+    whole = len(flags) // block * block
+    if flags.shape[1] < _NARROW or block >= 2**16:
+        return np.add.reduceat(flags, np.arange(0, len(flags), block), axis=0, dtype=np.int64)
+    # Sums of short integers over long rows run through vector lanes.
+    counts = flags[:whole].reshape(-1, block, flags.shape[1]).sum(axis=1, dtype=np.uint16)
+    rest = flags[whole:].sum(axis=0, dtype=np.uint16)[None]
+    return np.concatenate([counts, rest]) if whole < len(flags) else counts
 
 
 def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:

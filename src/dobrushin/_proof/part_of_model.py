@@ -22,6 +22,13 @@ def positions_of(model: Model, labels: Iterable[Hashable]) -> NDArray[np.int64]:
     return np.array([model.index(label) for label in labels], dtype=np.int64)
 
 
+def positions_in(model: Model, other: Model, positions: NDArray[Any]) -> NDArray[np.int64]:
+    """Positions in a model of variables at some positions of another one."""
+    if isinstance(model.labels, range) and model.labels == other.labels:
+        return np.asarray(positions, dtype=np.int64)
+    return positions_of(model, other._labels_at(np.asarray(positions)))
+
+
 class PartOfModel:
     """The factors that touch some variables of a model, the evidence, and what can be left out around them.
 

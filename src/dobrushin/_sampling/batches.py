@@ -251,7 +251,7 @@ def run_batches(
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished, function)
     total = len(job.scan) * len(numbers)
-    with bar(total, what) as report:
+    with bar(total, what, deadline=running.deadline) as report:
         trouble = _run_all(job, finished, running, saved, report, function)
     if trouble is not None:
         log.info(

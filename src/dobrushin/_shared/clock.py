@@ -1,4 +1,7 @@
-"""Seconds that stand still while code is compiled: limits in time are about the work, not its first compilation."""
+"""Seconds that stand still while code is compiled: limits in time are about the work, not its first compilation.
+
+What is interpreted in the place of being compiled stands still too.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class _Pauses:
 
     @property
     def current(self) -> float | None:
-        """For how long code has been compiled just now; None where none is."""
+        """For how long the pause of just now has lasted; None where there is none."""
         with self._lock:
             return time.monotonic() - self._since if self._open else None
 
@@ -46,9 +49,11 @@ class _Pauses:
             return self._total + (now - self._since if self._open else 0.0)
 
 
-PAUSES = _Pauses()
+# When the clock stands still, and when it does so because code is compiled: people are told about that.
+PAUSES, COMPILATION = _Pauses(), _Pauses()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=PAUSES.forget_threads)
+    for _pauses in (PAUSES, COMPILATION):
+        os.register_at_fork(after_in_child=_pauses.forget_threads)
 
 
 def seconds() -> float:

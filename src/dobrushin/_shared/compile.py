@@ -18,7 +18,7 @@ from numba.core import cgutils, event, types
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
-from dobrushin._shared.clock import PAUSES
+from dobrushin._shared.clock import COMPILATION, PAUSES
 from dobrushin._shared.interpret import CAN_INTERPRET, Interpreted
 from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
@@ -31,9 +31,11 @@ class _Compilation(event.Listener):
     def on_start(self, event: Any) -> None:
         del event
         PAUSES.begin()
+        COMPILATION.begin()
 
     def on_end(self, event: Any) -> None:
         del event
+        COMPILATION.end()
         PAUSES.end()
 
 

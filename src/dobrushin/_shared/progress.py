@@ -23,13 +23,14 @@ from functools import wraps
 from html import escape
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from dobrushin._shared.clock import PAUSES
+from dobrushin._shared.clock import COMPILATION
+from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
-_PATIENCE, _PAUSE, _LONGEST = 0.7, 0.25, 60.0
+_PATIENCE, _PAUSE, _LONGEST = 0.5, 0.25, 60.0
 # What takes less leaves nothing behind in a notebook.
 _BRIEF = 1.5
 _WIDTH = 24
@@ -38,8 +39,8 @@ _WIDTH = 24
 class Stage:
     """What is being done: its name and, where the end is known, how much of it is done."""
 
-    def __init__(self, what: str, total: int | None, unit: str) -> None:
-        self.what, self.total, self._unit = what, total, unit
+    def __init__(self, what: str, total: int | None, unit: str, deadline: Deadline = NO_DEADLINE) -> None:
+        self.what, self.total, self._unit, self._deadline = what, total, unit, deadline
         self.done = 0
         self._begin = time.monotonic()
         self._first = (0, self._begin)  # a run that goes on from a file begins with what was done before
@@ -56,7 +57,7 @@ class Stage:
         return None if not self.total else min(1.0, self.done / self.total)
 
     def text(self) -> str:
-        """In words: "sampling 34 %, 12 s left"."""
+        """In words: "sampling 34 %, 12 s left", or less where a limit in time ends it before."""
         now = time.monotonic()
         if self.share is None:
             return f"{self.what}, {_duration(now - self._begin)}"
@@ -65,7 +66,9 @@ class Stage:
         if self.total is None or self.done <= known or now <= since:
             return text
         rate = (self.done - known) / (now - since)
-        return f"{text}, {_duration((self.total - self.done) / rate)} left, {rate:.2g} {self._unit}/s"
+        left, limit = (self.total - self.done) / rate, self._deadline.left
+        how_long = f"{_duration(left)} left" if left <= limit else f"{_duration(limit)} left by the limit in time"
+        return f"{text}, {how_long}, {rate:.2g} {self._unit}/s"
 
 
 def _duration(seconds: float) -> str:
@@ -242,7 +245,7 @@ class Watch:
             # The end of the outermost is what people wait for; else what is done just now.
             stage = next((stage for stage in self._stages if stage.total), self._stages[-1])
             what, text, share = stage.what, stage.text(), stage.share
-            if not stage.done and (since := PAUSES.current) is not None:
+            if not stage.done and (since := COMPILATION.current) is not None:
                 what, text, share = "compiling", f"compiling, once for this kind of model, {_duration(since)}", None
             if self._display is None:
                 self._display = self._place()
@@ -342,12 +345,12 @@ def loading() -> AbstractContextManager[None]:
 
 
 def watched(what: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Make a public function show what it does; its argument `progress`, if it has one, decides."""
+    """Make a public function show what it does; its argument `progress` decides, and goes no further than here."""
 
     def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         @wraps(function)
         def watching(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            progress: Any = kwargs.get("progress")
+            progress: Any = kwargs.pop("progress", None)
             with watch(progress, what, function.__name__):
                 return function(*args, **kwargs)
 
@@ -359,26 +362,30 @@ def watched(what: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Ar
 @contextmanager
 def stage(what: str) -> Iterator[None]:
     """Say what is done inside."""
-    with _entered(what, None, ""):
+    with _entered(Stage(what, None, "")):
         yield
 
 
 @contextmanager
-def bar(total: int, what: str, unit: str = "updates") -> Iterator[Callable[[int], None] | None]:
-    """A function to be told how many of all are done, or None where there is nobody to see it."""
-    with _entered(what, total, unit) as entered:
+def bar(
+    total: int, what: str, unit: str = "updates", deadline: Deadline = NO_DEADLINE
+) -> Iterator[Callable[[int], None] | None]:
+    """A function to be told how many of all are done, or None where there is nobody to see it.
+
+    A `deadline` may end the work before all are done.
+    """
+    with _entered(Stage(what, total, unit, deadline)) as entered:
         yield None if entered is None else entered.report
 
 
 @contextmanager
-def _entered(what: str, total: int | None, unit: str) -> Iterator[Stage | None]:
+def _entered(stage: Stage) -> Iterator[Stage | None]:
     current = _CURRENT.get()
-    if current is None or current is _SILENT or not what:
+    if current is None or current is _SILENT or not stage.what:
         yield None
         return
-    entered = Stage(what, total, unit)
-    current.enter(entered)
+    current.enter(stage)
     try:
-        yield entered
+        yield stage
     finally:
-        current.leave(entered)
+        current.leave(stage)

@@ -33,7 +33,7 @@ _COMPARED = 16
 
 
 @watched("reading")
-def read(model: Any) -> FactorGraph:
+def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     """The factor graph of a PyMC model of discrete variables.
 
     Parameters
@@ -42,6 +42,8 @@ def read(model: Any) -> FactorGraph:
         Its free variables are Bernoulli, Categorical, DiscreteUniform, Binomial, BetaBinomial or HyperGeometric, with
         numbers of states that do not depend on other variables. What is observed may be of any kind. Potentials may be
         anything; sums in them are taken apart, and each term may depend on few variables only.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -73,6 +75,7 @@ def read(model: Any) -> FactorGraph:
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
     'P(ill = 1) = 0.153846 exactly'
     """
+    del progress  # `watched` reads it
     where = "adapters.pymc.read"
     variables = Variables.of(model, where)
     with model:
@@ -212,10 +215,9 @@ def _factors(
     origin = dict(zip(inputs, point, strict=True))
     try:
         shapes = shapes_of(terms, origin)
-    except ValueError as error:  # a check of PyMC's
-        got = str(error).splitlines()[0] if str(error) else type(error).__name__
-        requirement = "one whose parameters are valid where every variable has its lowest value"
-        raise ArgumentError(where, "model", requirement, got=f"parameters without {got!r}") from None
+    except ValueError as error:  # checks of PyMC's are left out: this is one of an operation
+        requirement = "one that can be evaluated where every variable has its lowest value"
+        raise ArgumentError(where, "model", requirement, got=f"{type(error).__name__} ({_first_line(error)})") from None
     parts = [
         (name, part)
         for name, term in zip(names, terms, strict=True)
@@ -291,7 +293,7 @@ def _tables(
     try:
         values = np.stack([np.asarray(evaluate(*variables.point(digits))).ravel() for digits in plan])
     except Exception as error:
-        got = f"{type(error).__name__} in {name!r} ({str(error).splitlines()[0] if str(error) else 'no message'})"
+        got = f"{type(error).__name__} in {name!r} ({_first_line(error)})"
         raise ArgumentError(where, "model", "one whose log-probability can be evaluated everywhere", got=got) from error
     with np.errstate(invalid="ignore"):
         values = np.where(values, 0.0, -np.inf) if part.is_condition else part.weight * values.astype(np.float64)
@@ -301,6 +303,10 @@ def _tables(
         table[tuple(plan[:, i] for i in scope)] = values[:, column] if scope else values[0, column]
         found.append((scope, table))
     return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no message"])[0]
 
 
 def _settings(scopes: list[tuple[int, ...]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

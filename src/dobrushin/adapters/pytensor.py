@@ -153,11 +153,13 @@ def shapes_of(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dic
 
 
 def _values(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> dict[Any, Any]:
-    """Every variable of the graph at a point."""
+    """Every variable of the graph at a point, where checks of parameters may fail."""
     pytensor = require("pytensor", "pymc")
     traversal = require("pytensor.graph.traversal", "pymc")
     known = [variable for variable in traversal.ancestors(outputs) if hasattr(variable.type, "dtype")]
-    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
+    rewriting = require("pytensor.graph.rewriting.basic", "pymc")
+    without_checks = rewriting.in2out(require("pymc.logprob.utils", "pymc").local_remove_check_parameter)
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer=without_checks)
     evaluate = pytensor.function(list(inputs), known, mode=mode, on_unused_input="ignore")
     return dict(zip(known, evaluate(*inputs.values()), strict=True))
 

@@ -33,7 +33,7 @@ _ASSUMPTIONS = (
 
 
 @watched("reading")
-def read(source: Any, clamped: Sequence[Any] | None = None) -> Model:
+def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
     """The model of an energy-based model or of a sampling program of thrml.
 
     Parameters
@@ -42,6 +42,8 @@ def read(source: Any, clamped: Sequence[Any] | None = None) -> Model:
         Of spins, categories or both (`DiscreteEBMFactor` and its kinds).
     clamped : list of arrays, optional
         Of a program with clamped blocks: their states, as for ``thrml.sample_states``.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -65,6 +67,7 @@ def read(source: Any, clamped: Sequence[Any] | None = None) -> Model:
     >>> model.fields, float(model.couplings[0, 1])  # doctest: +SKIP
     (array([2., 0.]), 0.5)
     """
+    del progress  # `watched` reads it
     where = "adapters.thrml.read"
     if _is_program(source, where):
         return _model_of(read_program(source, where), source, clamped, where)[0]
@@ -165,6 +168,7 @@ def certify(
     tolerance: float | None = None,
     clamped: Sequence[Any] | None = None,
     update_error: float | None = None,
+    progress: bool | None = None,
 ) -> ScheduleCertificate:
     """Say what the warm-up and the samples of a schedule are worth, before they are drawn.
 
@@ -182,6 +186,8 @@ def certify(
     update_error : float, optional
         Bound on the total variation between the law of one draw and the conditional distribution. Default: that of
         float32 or float64 arithmetic, under the assumptions that the certificate names. 0 is for exact draws.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -216,6 +222,7 @@ def certify(
     ScheduleCertificate(20 sweeps of warm-up, 1000 samples, one in 2: bias at most ..., 1 target)
     """
     where = "adapters.thrml.certify"
+    del progress  # `watched` reads it
     _require_program(program, where)
     schedule = _read_schedule(schedule, where)
     known = read_program(program, where)

@@ -12,7 +12,7 @@ import typer
 
 from dobrushin._shared.progress import watch
 from dobrushin._shared.version import VERSION
-from dobrushin.cli import completion
+from dobrushin.cli import completion, numbers
 from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output, decisions_shown
 from dobrushin.cli.source import ScanChoice, Source
@@ -24,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 _FILE = f"A model file: {extensions()}; .gz too."
@@ -94,6 +95,8 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
             raise typer.Exit(code)
 
         signature = inspection.signature(function, eval_str=True)
+        for parameter in signature.parameters.values():
+            numbers.read_by_us(parameter.annotation)
         kind = inspection.Parameter.KEYWORD_ONLY
         verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
         own: Any = command

@@ -15,6 +15,7 @@ from rich.text import Text
 import dobrushin as db
 from dobrushin._estimate.targets import shown
 from dobrushin._models.state_names import read_evidence
+from dobrushin._shared.progress import stage
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_question, read_targets
@@ -67,7 +68,8 @@ def run(
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
     if report is not None:
         command = shlex.join(["dobrushin", *sys.argv[1:]])
-        db.report.write(answer, report, model=model, evidence=evidence or None, command=command)
+        with stage("writing the report"):
+            db.report.write(answer, report, model=model, evidence=evidence or None, command=command)
         out.note(f"Wrote {report}.")
     if output is not None:
         _write(answer, output, source, model, evidence)

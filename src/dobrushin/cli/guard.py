@@ -13,6 +13,8 @@ import dobrushin as db
 from dobrushin._shared.text import hint
 
 CERTIFIED, FAILED, USAGE, NO_CERTIFICATE, INTERRUPTED = 0, 1, 2, 3, 130
+# As of a program that the signal for a closed pipe has ended.
+CLOSED = 141
 
 # Arguments of functions that an option of another name sets.
 _OPTION_OF = {
@@ -95,6 +97,10 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
         return _say(f"{error.filename} is a directory, not a file.", FAILED)
     except PermissionError as error:
         return _say(f"No permission to use {error.filename}.", FAILED)
+    except BrokenPipeError:  # whoever reads what is printed has seen enough
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        return CLOSED
     except OSError as error:
         return _say(f"{error.filename or 'Output'}: {error.strerror or error}.", FAILED)
     except (db.FormatError, db.WorkerError) as error:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -74,10 +75,28 @@ def decisions_shown(is_wanted: bool) -> Iterator[None]:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """A table whose numbers stand at the right, under its title."""
-    grid = Table()
-    for k, column in enumerate(columns):
-        grid.add_column(column, justify="left" if k == 0 else "right")
-    for row in rows:
-        grid.add_row(*map(escape, row))
-    return Group(escape(title), grid)
+    """A table whose numbers stand at the right and sentences at the left, under its title."""
+    return Group(escape(title), _Grid(columns, rows))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Columns as wide as what is in them; without lines between them where these leave no room for the numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        del console
+        cells = list(zip(self.columns, *self.rows, strict=True))
+        widths = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in cells]
+        if sum(widths) + 3 * len(widths) + 1 <= options.max_width:
+            grid = Table()
+        else:
+            grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for k, (column, *texts) in enumerate(cells):
+            is_left = k == 0 or all(" " in text for text in texts)
+            grid.add_column(column, justify="left" if is_left else "right", overflow="fold")
+        for row in self.rows:
+            grid.add_row(*map(escape, row))
+        yield grid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,13 @@ class Source:
             return self.example()
         if self.path.is_dir():
             return self._open()
-        return db.read(self.path) if self.beta is None else db.read(self.path, beta=self.beta)
+        if not self.path.exists():  # whatever its extension
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        from dobrushin._shared.memory import memory_limit
+        from dobrushin.io.source import LIMIT
+
+        limit = max(LIMIT, int(memory_limit(None, "read") / 2))  # who names a file means it
+        return db.read(self.path, limit=limit) if self.beta is None else db.read(self.path, limit=limit, beta=self.beta)
 
     def _open(self) -> db.Model:
         """The model in a folder."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._shared.options import InfluenceMethod
+from dobrushin._shared.progress import stage
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
@@ -195,7 +196,8 @@ def verify(proof: Path, model: Path | None, replay: str | None, out: Output) -> 
 
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
-    verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
+    with stage("checking the proof"):
+        verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
     about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
     about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
     out.show("verify", about, lambda: Text(str(verdict)))

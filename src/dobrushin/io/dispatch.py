@@ -19,7 +19,14 @@ _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
 
 @watched("reading")
-def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: FormatName | None = None) -> Model:
+def read(
+    path: Path,
+    *,
+    beta: float = 1.0,
+    limit: int = LIMIT,
+    format: FormatName | None = None,
+    progress: bool | None = None,
+) -> Model:
     """Read a model from a file.
 
     Parameters
@@ -33,6 +40,8 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: FormatNam
         refused before memory is allocated. Default 1 GiB.
     format : str, optional
         The format by its name in `io.FORMATS`, where the extension does not tell.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
@@ -63,6 +72,7 @@ def read(path: Path, *, beta: float = 1.0, limit: int = LIMIT, format: FormatNam
     >>> model.log_density([[1, 1, 1], [1, 1, -1]])
     array([-1.5,  0.5])
     """
+    del progress  # `watched` reads it
     name, kind = _format(path, format, "read")
     if kind is None:
         reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
@@ -82,8 +92,15 @@ read.__doc__ = str(read.__doc__).replace(
 )
 
 
+@watched("writing")
 def write(
-    model: Model, path: Path, *, beta: float = 1.0, offset: float = 0.0, format: FormatName | None = None
+    model: Model,
+    path: Path,
+    *,
+    beta: float = 1.0,
+    offset: float = 0.0,
+    format: FormatName | None = None,
+    progress: bool | None = None,
 ) -> None:
     """Write a model to a file, or to a folder that `open_model` opens.
 
@@ -102,6 +119,8 @@ def write(
         Constant of the energy, for ``.bqm`` and ``.coo``; as `read_offset` gives.
     format : str, optional
         The format by its name in `io.FORMATS`, or "folder", where the extension does not tell.
+    progress : bool, optional
+        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Notes
     -----
@@ -127,6 +146,7 @@ def write(
     >>> db.open_model(folder)
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
+    del progress  # `watched` reads it
     model = as_model(model, "write")
     if format == "folder" or (format is None and _is_folder(path)):
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):

@@ -92,6 +92,11 @@ class DeviceKernel(Runner):
     def rows(self) -> int:
         """Rows of the array of states."""
 
+    @property
+    def most_together(self) -> int:
+        """Columns that go through steps of their own at a time."""
+        return MOST_TOGETHER
+
     @abstractmethod
     def _compiled(self, name: str) -> Any:
         """A function of the source file that the kernel is in."""
@@ -164,11 +169,12 @@ class DeviceKernel(Runner):
                 self._update(some, route.after(done), work.step + done, steps, keys)
             cupy().cuda.get_current_stream().synchronize()
 
-        if isinstance(x, States) and work.segment.is_random and len(columns) > MOST_TOGETHER:
-            for lo in range(0, len(columns), MOST_TOGETHER):
-                few = x.array[:, lo : lo + MOST_TOGETHER].copy()
-                advance(few, columns[lo : lo + MOST_TOGETHER])
-                x.array[:, lo : lo + MOST_TOGETHER] = few
+        most = self.most_together
+        if isinstance(x, States) and work.segment.is_random and len(columns) > most:
+            for lo in range(0, len(columns), most):
+                few = x.array[:, lo : lo + most].copy()
+                advance(few, columns[lo : lo + most])
+                x.array[:, lo : lo + most] = few
             return
         if isinstance(x, States):
             # Memory for keys alone: it was there at the start.

@@ -2,16 +2,43 @@
 // layout [variable, chain]. Compiled without fused multiply-add, so that sums and products are rounded as they are
 // there. See states.cuh for LABELS, STATE and EACH.
 
-// What all kernels of chains take, and how they begin: a thread has the column of its chain, and the words of its steps.
+// What all kernels of chains take, and how they begin and end: a thread has the column of its chain, and the words of its
+// steps. Where chains draw their steps by themselves, threads of a warp look at other variables each. Such small models
+// are compiled with HELD: each chain is held in so many words, packed, of the fast memory of its block of THREADS, where
+// all words of a chain are in one bank, its own within a warp.
 #define ROUTE                                                                                                         \
     const int *__restrict__ order, int length, int place, const u64 *__restrict__ thresholds, int last, u64 step,     \
-        int steps
+        int steps, int rows
 #define BEGIN                                                                                                         \
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;                                                              \
     if (c >= chains) return;                                                                                          \
     STATE* column = x + c;                                                                                            \
     const u64 key = keys[c], gamma = keys[chains + c];                                                                \
-    u64 base = key + gamma * step;
+    u64 base = key + gamma * step;                                                                                    \
+    FETCH
+#ifdef HELD
+#define BITS (LABELS <= 2 ? 1u : LABELS <= 4 ? 2u : LABELS <= 16 ? 4u : 8u)
+#define EACH_WORD (32u / BITS)
+#define GET(j) (int)(own[(u32)(j) / EACH_WORD * THREADS] >> (u32)(j) % EACH_WORD * BITS & ((1u << BITS) - 1u))
+#define SET(i, state) put(own, i, (u32)(state))
+#define FETCH                                                                                                         \
+    __shared__ u32 held[HELD * THREADS];                                                                              \
+    u32* own = held + threadIdx.x;                                                                                    \
+    for (int w = 0; w < HELD; w++) own[w * THREADS] = 0u;                                                             \
+    for (int j = 0; j < rows; j++) SET(j, column[(size_t)chains * j]);
+#define END                                                                                                           \
+    for (int j = 0; j < rows; j++) column[(size_t)chains * j] = (STATE)GET(j);
+__device__ __forceinline__ void put(u32* own, u32 i, u32 state) {
+    const u32 shift = i % EACH_WORD * BITS;
+    u32* word = own + i / EACH_WORD * THREADS;
+    *word = (*word & ~(((1u << BITS) - 1u) << shift)) | state << shift;
+}
+#else
+#define GET(j) (int)column[(size_t)chains * (j)]
+#define SET(i, state) column[(size_t)chains * (i)] = (STATE)(state)
+#define FETCH
+#define END
+#endif
 
 // The variable of step `number`: the next one of a cycle, or, where `last` is not negative, one that the chain draws by
 // itself. `order` has then the own number of each position; without thresholds all positions are as likely.
@@ -72,7 +99,7 @@ extern "C" __global__ void update_potts(
         const int end = start[i + 1];
         for (int e = start[i]; e < end; e++) {
             const double f = strength[e];
-            const int other = column[(size_t)chains * neighbor[e]];
+            const int other = GET(neighbor[e]);
 #if LABELS <= 32
             EACH
             for (int a = 0; a < LABELS; a++)
@@ -83,9 +110,10 @@ extern "C" __global__ void update_potts(
         }
         EACH
         for (int a = 1; a < LABELS; a++) weight[a] += weight[a - 1];
-        column[(size_t)chains * i] = (STATE)draw(weight, weight[LABELS - 1], LABELS, mix(base));
+        SET(i, draw(weight, weight[LABELS - 1], LABELS, mix(base)));
         base += gamma;
     }
+    END
 }
 
 // As in _kernels/exponential.py.
@@ -112,7 +140,7 @@ extern "C" __global__ void update_field(
     const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
     BEGIN
-#define SPIN(e) (2.0 * column[(size_t)chains * neighbor[e]] - 1.0)
+#define SPIN(e) (2.0 * GET(neighbor[e]) - 1.0)
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t);
         double h = field[i];
@@ -122,10 +150,11 @@ extern "C" __global__ void update_field(
             h += (theta[e] * SPIN(e) + theta[e + 1] * SPIN(e + 1)) + (theta[e + 2] * SPIN(e + 2) + theta[e + 3] * SPIN(e + 3));
         for (; e < end; e++) h += theta[e] * SPIN(e);
         const double u = (double)(mix(base) >> 11);
-        column[(size_t)chains * i] = u * (1.0 + exponential(-2.0 * h)) < 9007199254740992.0;
+        SET(i, u * (1.0 + exponential(-2.0 * h)) < 9007199254740992.0);
         base += gamma;
     }
 #undef SPIN
+    END
 }
 
 // An Ising model with many neighbours whose sums are exact, so that they may be made in any order: see
@@ -150,7 +179,7 @@ extern "C" __global__ void update_dense(
             hi = reach[2 * i[k] + 1] > hi ? reach[2 * i[k] + 1] : hi;
         }
         for (int j = lo; j < hi; j++) {
-            const double spin = 2.0 * column[(size_t)chains * j] - 1.0;
+            const double spin = 2.0 * GET(j) - 1.0;
             const double* row = columns + (size_t)n * j;
 #pragma unroll
             for (int k = 0; k < TOGETHER; k++) h[k] = fma(row[i[k]], spin, h[k]);
@@ -160,8 +189,8 @@ extern "C" __global__ void update_dense(
             if (k < count) {
                 const double u = (double)(mix(base) >> 11);
                 const int spin = u * (1.0 + exponential(-2.0 * h[k])) < 9007199254740992.0;
-                const double change = 2.0 * (spin - column[(size_t)chains * i[k]]);
-                column[(size_t)chains * i[k]] = (STATE)spin;
+                const double change = 2.0 * (spin - GET(i[k]));
+                SET(i[k], spin);
                 if (change != 0.0) {
                     const double* row = columns + (size_t)n * i[k];
 #pragma unroll
@@ -171,6 +200,7 @@ extern "C" __global__ void update_dense(
             }
         }
     }
+    END
 }
 
 // The same for a block of up to BLOCK_STEPS steps that all chains share, whose local fields before these steps are given:
@@ -214,10 +244,11 @@ extern "C" __global__ void update_table(
     for (int t = 0; t < steps; t++) {
         const int i = NEXT(t);
         size_t cell = (size_t)i << width;
-        for (int k = 0; k < width; k++) cell += (size_t)column[(size_t)chains * neighbor[i * width + k]] << k;
-        column[(size_t)chains * i] = mix(base) >> 1 < table[cell];
+        for (int k = 0; k < width; k++) cell += (size_t)GET(neighbor[i * width + k]) << k;
+        SET(i, mix(base) >> 1 < table[cell]);
         base += gamma;
     }
+    END
 }
 
 // Tables of conditionals and of products; see _kernels/conditional.py.
@@ -237,7 +268,7 @@ extern "C" __global__ void update_conditional(
         for (int g = begin; g < end; g++) {
             long long cell = first[g];
             for (int m = m_start[g]; m < m_start[g + 1]; m++)
-                cell += (long long)column[(size_t)chains * member[m]] * stride[m];
+                cell += (long long)GET(member[m]) * stride[m];
             const double* row = table + cell;
             if (end - begin == 1) {
                 for (int a = 0; a < k - 1; a++) label += row[a] <= u;
@@ -264,8 +295,9 @@ extern "C" __global__ void update_conditional(
             for (int a = 0; a < LABELS - 1; a++)
                 if (a < k - 1) label += weight[a] <= scaled;
         }
-        column[(size_t)chains * i] = (STATE)label;
+        SET(i, label);
     }
+    END
 }
 
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
@@ -284,7 +316,7 @@ extern "C" __global__ void update_factors(
         for (int f = f_start[i]; f < end; f++) {
             long long cell = base_cell[f];
             for (int m = m_start[f]; m < m_start[f + 1]; m++)
-                cell += (long long)column[(size_t)chains * member[m]] * stride[m];
+                cell += (long long)GET(member[m]) * stride[m];
             const double* entry = table + cell;
             EACH
             for (int a = 0; a < LABELS; a++)
@@ -300,9 +332,10 @@ extern "C" __global__ void update_factors(
                 total += exp(weight[a] - top);
                 weight[a] = total;
             }
-        column[(size_t)chains * i] = (STATE)draw(weight, total, k, mix(base));
+        SET(i, draw(weight, total, k, mix(base)));
         base += gamma;
     }
+    END
 }
 
 // counts[v, label] += chains of row rows[v] with that label; blockIdx.y is v.

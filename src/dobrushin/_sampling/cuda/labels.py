@@ -13,11 +13,14 @@ from dobrushin._shared.device import cupy, function, launch
 # Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, with
 # spins as doubles.
 _BLOCK_STEPS, _MOST_SPINS = 32, 2**17
+# Words of a block's fast memory that hold one chain: code is compiled for one of these.
+_WORDS = (8, 16, 32, 64, 96)
 
 
-def _compile(name: str, labels: int, state: str = "signed char") -> Any:
-    """A function of labels.cu, for so many labels."""
-    options = ("-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}")
+def _compile(name: str, labels: int, state: str = "signed char", words: int = 0) -> Any:
+    """A function of labels.cu, for so many labels; and for chains that so many words hold, if any."""
+    options = ["-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}"]
+    options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
     return function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, *options)
 
 
@@ -36,8 +39,19 @@ class _Labels(DeviceKernel):
     def rows(self) -> int:
         return self.region.size + 1
 
-    def _compiled(self, name: str) -> Any:
-        return _compile(name, self.host.largest, "signed char" if self.dtype == np.int8 else "int")
+    @property
+    def most_together(self) -> int:
+        return self.batch if self._words else super().most_together
+
+    @property
+    def _words(self) -> int:
+        """Words that hold a chain, where the fast memory is large enough; else 0."""
+        bits = next((bits for bits in (1, 2, 4, 8) if self.host.largest <= 2**bits), 32)
+        needed = -(-self.rows // (32 // bits))
+        return next((words for words in _WORDS if needed <= words), 0)
+
+    def _compiled(self, name: str, words: int = 0) -> Any:
+        return _compile(name, self.host.largest, "signed char" if self.dtype == np.int8 else "int", words)
 
     def _begin(self, columns: range, keys: Any) -> Any:
         cp = cupy()
@@ -50,10 +64,11 @@ class _Labels(DeviceKernel):
 
     def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
         way = (route.order, np.int32(len(route.order)), np.int32(route.place), route.thresholds, np.int32(route.last))
-        about = (*way, np.uint64(step), np.int32(steps))
+        about = (*way, np.uint64(step), np.int32(steps), np.int32(self.rows))
         chains = x.shape[1]
         arguments = (*about, *self.tables(), keys, x, np.uint32(chains))
-        launch(self._compiled(f"update_{self.name}"), chains, BLOCK, arguments)
+        words = self._words if route.last >= 0 else 0
+        launch(self._compiled(f"update_{self.name}", words), chains, BLOCK, arguments)
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return x[rows, :chains]
