@@ -128,6 +128,23 @@ def test_names_of_variables_and_states(network, tmp_path):
         assert message in error
 
 
+def test_what_was_reached_has_its_proof_too(strong, tmp_path):
+    proof = tmp_path / "a.proof"
+    words = ("--target", "0", "--evidence", "1=1", "--method", "local", "--tolerance", "1e-4", "--proof", proof)
+    code, text, _ = call("estimate", strong, *words)
+    assert code == 3
+    assert "not reached" in text
+    assert f"Wrote {proof}" in text.replace("\n", "")
+    code, text, _ = call("verify", proof, strong)
+    assert (code, text.splitlines()[0]) == (0, "Verdict: holds")
+    proof.unlink()
+    code, _, error = call(
+        "estimate", strong, "--target", "0", "--method", "coalescence", "--time", "0.1", "--proof", proof
+    )
+    assert "No proof was written: nothing is known." in error
+    assert not proof.exists()
+
+
 def test_uai_files_with_evidence(tmp_path):
     path = tmp_path / "three.uai"
     path.write_text("MARKOV\n3\n2 1 2\n2\n2 0 2\n1 1\n4 1 2 3 4\n1 5\n")

@@ -24,6 +24,7 @@ from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.progress import stage, watched
+from dobrushin._shared.text import counted
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
@@ -107,7 +108,7 @@ class Diagnosis:
         if self.hard_zeros:
             reach = {True: "can reach everything allowed", False: "are trapped in parts of what is allowed",
                      None: "may be trapped: not known"}[self.irreducible]  # fmt: skip
-            zeros = f"some; single moves {reach}; {len(self.determined)} variables cannot move alone"
+            zeros = f"some; single moves {reach}; {counted(len(self.determined), 'variable')} cannot move alone"
         exact = "no clique tree fits"
         if self.width is not None:
             exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
@@ -356,7 +357,8 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     groups = suggest_groups(model)
     if groups and (diagnosis.determined or not diagnosis.satisfies_dobrushin):
         radius = _radius_of_blocks(model, groups)
-        blocks = f"joint variables (suggest_groups, merge): {len(groups)} blocks of {sum(map(len, groups))} variables"
+        size = f"{counted(len(groups), 'block')} of {sum(map(len, groups))} variables"
+        blocks = f"joint variables (suggest_groups, merge): {size}"
         if diagnosis.determined:
             advice.append(f"{blocks}, so that variables that determine each other move together")
         elif radius is not None and radius < 1:

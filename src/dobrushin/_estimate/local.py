@@ -21,6 +21,7 @@ from dobrushin._exact.region import Law
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
+from dobrushin._shared.text import counted
 from dobrushin.errors import BudgetError, CertificateError
 
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
@@ -208,8 +209,8 @@ class Local(Method):
         wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
         largest = max((g.best.size for group in self.growths for g in group if g.best is not None), default=0)
         reason = (
-            f"sums over regions of up to {largest} variables leave {len(wide)} targets with intervals wider than the "
-            f"tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
+            f"sums over regions of up to {largest} variables leave {counted(len(wide), 'target')} with intervals wider "
+            f"than the tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
         )
         return CertificateError({self.name: reason}, "All the intervals hold. A larger tolerance may help.", estimate)
 

@@ -10,6 +10,17 @@ from numbers import Integral, Real
 from typing import Any
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> counted(1, "target"), counted(20_000, "target")
+    ('1 target', '20000 targets')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(confidence: float) -> str:
     """A confidence as people say it.
 

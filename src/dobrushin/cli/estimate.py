@@ -74,11 +74,27 @@ def run(
     if output is not None:
         _write(answer, output, source, model, evidence)
         out.note(f"Wrote {output}.")
-    if proof is not None and failure is None:
-        out.note(f"Wrote {proof}. To check it: dobrushin verify {proof}")
+    if proof is not None:
+        _prove(answer, proof, failure, out)
     if failure is not None:
         raise failure
     return CERTIFIED if answer.is_certified and answer.stopped_by is None else NO_CERTIFICATE
+
+
+def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out: Output) -> None:
+    """What was asked for has its proof already. What was reached in its place may have one, too."""
+    if answer.says_nothing:
+        out.warn("No proof was written: nothing is known.")
+        return
+    if failure is not None:
+        try:
+            with stage("writing the proof"):
+                answer.write_proof(proof)
+        except (db.ArgumentError, db.BudgetError) as reason:
+            about = reason.about("The answer") if isinstance(reason, db.ArgumentError) else reason.message
+            out.warn(f"No proof was written. {about}")
+            return
+    out.note(f"Wrote {proof}. To check it: dobrushin verify {proof}")
 
 
 def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
