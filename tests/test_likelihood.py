@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin.cli.app import app
+from dobrushin.verify import verify
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 
 
@@ -74,6 +75,37 @@ def test_every_method_knows_it(method):
     assert answer.states == ["no", "yes"]
     assert (answer.lower <= exact).all()
     assert (exact <= answer.upper).all()
+
+
+@pytest.mark.parametrize("method", ["exact", "dobrushin", "coalescence"])
+def test_functions_of_spins_see_spins(method):
+    """A model with likelihoods is made of tables, whose states are 0 and 1; statistics of spins are not told so."""
+    model = db.Ising.grid(2, 3, couplings=0.1, fields=0.3)
+    product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {1: 2, 2: 2}, bounds=(-1, 1), name="product")
+    down = db.Statistic.event([1, 2], lambda x: (x == -1).all(axis=1), name="both down")
+    asked = [product, down, db.Statistic.magnetisation(model), db.Statistic.total(model, [0, 4, 5])]
+    for evidence in ({}, {4: -1}):
+        plain = db.estimate(model, asked, evidence=evidence, method="exact").mean
+        even = {0: {-1: 0.5, 1: 0.5}}  # says nothing
+        answer = db.estimate(model, asked, evidence={**evidence, **even}, method=method, tolerance=0.1, seed=1)
+        assert answer.targets == asked
+        assert (answer.lower - 1e-12 <= plain).all()
+        assert (plain <= answer.upper + 1e-12).all()
+
+
+def test_functions_of_spins_in_proofs(tmp_path):
+    model = db.Ising.grid(2, 2, couplings=0.1, fields=0.3)
+    evidence = {0: {-1: 0.5, 1: 0.5}, 3: -1}
+    answer = db.estimate(model, db.Statistic.magnetisation(model), evidence=evidence)
+    answer.write_proof(tmp_path / "spins.proof")
+    assert verify(tmp_path / "spins.proof").verdict == "holds"
+
+
+def test_states_by_number_beside_likelihoods():
+    model = db.Ising({(0, 1): 0.5, (1, 2): 0.3}, state_names=("no", "yes"))
+    soft = {0: {"no": 0.2, "yes": 0.7}}
+    by_number, by_name = (db.estimate(model, 1, evidence={**soft, 2: state}).mean for state in (-1, "no"))
+    assert (by_number == by_name).all()
 
 
 def test_certain_likelihoods_are_evidence_and_even_ones_are_none():

@@ -222,13 +222,15 @@ class _Reader(TargetReader):
         order = np.argsort(self._positions(list(weights), self.model))
         labels = [list(weights)[k] for k in order]
         template = np.array([int(self.evidence.get(label, 0)) for label in labels], dtype=np.int64)
+        are_digits = self.model._state_names is not None and self.model._state_names.of_spins
+        template = 2 * template - 1 if are_digits else template
         moving = np.array([k for k, label in enumerate(labels) if label not in self.evidence], dtype=np.int64)
         if not len(moving):
             raise ArgumentError("estimate", "targets", "statistics of variables outside the evidence", statistic.name)
         free = [labels[k] for k in moving]
         positions = self._positions(free, self.rest)
         own_weights = np.array([weights[label] for label in free])
-        return Mean(positions, statistic, own_weights, template, moving, self._states(positions))
+        return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
 
     def _positions(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
         return check.positions(labels, model.labels, model._lookup, "estimate", "targets")

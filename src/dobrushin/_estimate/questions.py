@@ -249,6 +249,7 @@ class Mean(Question):
     template: NDArray[np.int64]  # one state per variable of the statistic
     moving: NDArray[np.int64]  # places in the template of the variables at `positions`
     values_of: list[range]  # the states of the variables at `positions`
+    are_digits: bool = False  # they are 0, 1 where the statistic is one of spins -1, +1
 
     @property
     def is_counted(self) -> bool:  # type: ignore[override]
@@ -289,6 +290,7 @@ class Mean(Question):
         """The statistic in each outcome; states of shape (outcomes, variables at `positions`)."""
         if not len(states):
             return np.empty(0)
+        states = 2 * states.astype(np.int64) - 1 if self.are_digits else states
         if len(self.moving) == len(self.template):
             return self.statistic.values(states, first)
         full = np.tile(self.template, (len(states), 1))

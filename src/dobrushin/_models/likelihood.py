@@ -36,10 +36,11 @@ def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
     soft: dict[Hashable, dict[Any, float]] = {}
     factors: list[tuple[int, NDArray[np.float64]]] = []
     for label, value in evidence.items():
-        if not isinstance(value, Mapping):
-            hard[label] = value
-            continue
         i = int(check.positions([label], model.labels, model._lookup, function, "evidence")[0])
+        if not isinstance(value, Mapping):  # by its name, since spins lose their numbers
+            state = read_state(model, i, value, function, "evidence")
+            hard[label] = model._called(i)[model._states_at(i).index(state)]
+            continue
         likelihood = _read_likelihood(model, i, value, function)
         if np.count_nonzero(likelihood) == 1:
             hard[label] = model._called(i)[int(np.argmax(likelihood))]
@@ -84,5 +85,5 @@ def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]]) -> Mode
     names = model._state_names
     if model._spins:
         own = () if names is None else tuple(names.at(i) or (-1, 1) for i in range(model.n_variables))
-        names = StateNames(common=(-1, 1)) if names is None else StateNames(own=own)
+        names = StateNames((-1, 1) if names is None else None, own, of_spins=True)
     return form.to_model(model.labels)._name_states(names)

@@ -232,8 +232,11 @@ class Model:
         (('b', 'c'), array([-0.5,  0. ]))
         """
         where = f"{type(self).__name__}.condition"
-        model, hard, _ = split_evidence(self, evidence, where)
-        return model._fix(read_evidence(model, hard, where), where)
+        model, hard, soft = split_evidence(self, evidence, where)
+        rest = model._fix(read_evidence(model, hard, where), where)
+        if soft and rest._state_names is not None:  # a FactorGraph like any other: its states are 0, 1
+            rest._name_states(rest._state_names._replace(of_spins=False))
+        return rest
 
     def _fix(self, given: Mapping[int, int], where: str) -> Model:
         """The model of the remaining variables, given the states of some by position."""

@@ -27,6 +27,7 @@ class StateNames(NamedTuple):
 
     common: Names | None = None
     own: Sequence[Names | None] = ()  # None where a variable has no names
+    of_spins: bool = False  # the states 0, 1 stand for spins -1, +1, which functions of states are given
 
     def at(self, i: int) -> Names | None:
         """Names of the states of one variable; None if it has none."""
@@ -36,7 +37,7 @@ class StateNames(NamedTuple):
         """The names of some of the variables, in this order."""
         if self.common is not None:
             return self
-        return StateNames(own=tuple(self.own[i] for i in positions.tolist()))
+        return self._replace(own=tuple(self.own[i] for i in positions.tolist()))
 
 
 def call_states(states: NDArray[Any], names: Names | None, spins: bool) -> NDArray[Any]:

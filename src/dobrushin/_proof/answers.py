@@ -200,7 +200,7 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
         raise ArgumentError("Estimate.write_proof", "estimate", requirement, getattr(statistic, "name", None))
     fixed = np.delete(question.template, question.moving)
-    step, first = (2, -1) if spins else (1, 0)
+    step, first = (2, -1) if spins or question.are_digits else (1, 0)
     return {
         "kind": "linear",
         "name": statistic.name,

@@ -226,7 +226,7 @@ class Samples:
     def _written_names(self) -> Any:
         if self.state_names is None:
             return None
-        common, own = self.state_names
+        common, own = self.state_names.common, self.state_names.own
         if common is not None:
             return {"all": [_written(name) for name in common]}
         return {"each": [None if names is None else [_written(name) for name in names] for names in own]}
