@@ -251,7 +251,7 @@ def test_weights_are_in_the_words(path):
     part = bound()
     factors = [((0, 1), [[9.0, 0.0], [0.0, 9.0]])]
     fake = Counterfeit([2, 2], factors, [question], [[0.0]], [[1e-6]], part, scan=[0])
-    assert "1e-06 of 0" in fake.verdict(path).claim[0]
+    assert "of 0, weighted [1e-06]" in fake.verdict(path).claim[0]
 
 
 def test_a_statistic_is_in_the_words(path):
@@ -259,9 +259,7 @@ def test_a_statistic_is_in_the_words(path):
                 "divisor": 3, "bounds": [-1.0, 1.0]}  # fmt: skip
     part = None
     fake = Counterfeit([2] * 4, [], [question], [[-1.0]], [[1.0]], part)
-    words = (
-        "mean of 'total': from -1.0 to 1.0; it is (-3 + 2 times the sum) / 3 of the states, numbered from 0, of 0, 2, 3"
-    )
+    words = "mean of 'total', (-3 + 2 times the sum of states, from 0, of 0, 2, 3) / 3: from -1.0 to 1.0"
     assert fake.verdict(path).claim[0] == words
     question["bounds"][1] = math.nextafter(1.0, 0.0)
     rejected(fake.verdict(path))

@@ -76,9 +76,11 @@ def verify(
     except FileNotFoundError:  # the model
         raise
     except Exception as error:  # a broken zip, text or array can raise whatever it likes
-        return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
+        what = "The file" if model is None else f"The file, or {model} beside it,"
+        return Verdict(FAILS, f"{what} cannot be checked ({type(error).__name__}: {error}).")
     verdict = HOLDS if proof.replayed == proof.blocks else SAMPLED
-    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(proof.checked), (*proof.assumptions, about))
+    checked, assumed = (tuple(dict.fromkeys(words)) for words in (proof.checked, [*proof.assumptions, about]))
+    return Verdict(verdict, "", tuple(proof.document.claim["words"]), checked, assumed)
 
 
 __all__ = ["Verdict", "verify"]

@@ -3,6 +3,7 @@
 import math
 import secrets
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ class Proof:
         self.factors, error = self.stated.fix(self.evidence).drop(dropped)
         self.off = math.expm1(2.0 * error)
         self.checked = [f"{len(dropped)} variables sum to a constant and are left out"] if dropped else []
+        self.given = [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
         self.closed = set(dropped)  # variables of which all factors must be in the file
         self.assumptions: list[str] = []
         self.blocks, self.replayed, self.seconds, self.runs = 0, 0, 0.0, set[int]()
@@ -145,23 +147,17 @@ class Proof:
         require(self.document.used == set(self.document.arrays), "The file has arrays that nothing uses.")
         claim = self.document.claim
         require(claim["words"] == self.claim_in_words(), "The words of the claim do not say what its numbers say.")
-        same = sorted(items(claim["assumptions"], str)) == sorted(self.assumptions)
+        same = sorted(items(claim["assumptions"], str)) == sorted(set(self.assumptions))
         require(same, "The file names other assumptions than it needs.")
         if self.blocks:
             how = "all" if self.replayed == self.blocks else f"{self.replayed}, picked at random,"
-            self.note(f"draws and counts of {how} of {self.blocks} blocks of chains, from the seed")
+            self.checked.append(f"draws and counts of {how} of {self.blocks} blocks of chains, from the seed")
 
     def claim_in_words(self) -> list[str]:
-        rows = zip(self.questions, self.lower, self.upper, strict=True)
-        words = [line for question, low, high in rows for line in question.words(low, high)]
-        words += [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
-        return [*words, f"all at once with confidence {self.plan['confidence']!r}"]
-
-    def note(self, words: str) -> None:
-        self.checked += [words] if words not in self.checked else []
-
-    def assume(self, words: str) -> None:
-        self.assumptions += [words] if words not in self.assumptions else []
+        titles = [title for question in self.questions for title in question.titles()]
+        ends = zip(titles, chain(*self.lower), chain(*self.upper), strict=True)
+        words = [f"{title}: from {low!r} to {high!r}" for title, low, high in ends]
+        return [*words, *self.given, f"all at once with confidence {self.plan['confidence']!r}"]
 
     def seed(self) -> tuple[int, list[int]]:
         """Entropy and key of the seed: those of the file, or what follows from the plan."""
@@ -169,8 +165,8 @@ class Proof:
         require(all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1]), "A strange seed.")
         key = f" with the key {seed[1:]}" if seed[1:] else ""
         what = f"the seed {seed[0]}{key}" if seed else "the plan"
-        self.assume(f"{what} was not chosen by looking at what it gives")
-        self.assume("the words of SplitMix64 under this seed are independent and uniform")
+        self.assumptions.append(f"{what} was not chosen by looking at what it gives")
+        self.assumptions.append("the words of SplitMix64 under this seed are independent and uniform")
         return seed[0] if seed else self.document.seed_of_plan(), seed[1:]
 
     def within(self, number: int, row: int, is_low: bool, is_high: bool) -> None:
@@ -225,7 +221,7 @@ class Counts:
             require(most * (8 + len(self.row)) <= 2**30, "Means of so many chains are too large for the checker.")
             self.proof.spend(self._seconds(most))
             self.final = walk.outcomes(np.arange(-(-most // walk.lanes) * walk.lanes))
-            self.proof.note(f"draws and means of all of {most} chains, from the seed")
+            self.proof.checked.append(f"draws and means of all of {most} chains, from the seed")
 
     def _replay(self) -> None:
         number = -(-self.trials // self.block)
@@ -303,7 +299,7 @@ def check_drawn(part: Part) -> float:
         disagreement = forward({v: Row(proof.factors, v) for v in set(order)}, order, error)
         counts = Counts(part, Walk(part, order))
         biases = {k: question.bias(disagreement) for k, question in questions.items()}
-        proof.note(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
+        proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
     else:
         fits = plan["kernel"] in SETS and plan["start"] == "" and attempt in ((-1,) if is_bound else (0, 1))
         require(fits and (not is_bound or len(questions) == 1), "These are no runs on sets.")
@@ -312,8 +308,8 @@ def check_drawn(part: Part) -> float:
         wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15
         biases = {k: question.span * wrong for k, question in questions.items()}
         level *= 0.5 * TRIES[attempt]
-        proof.note(f"{len(order)} steps on sets that hold every trajectory")
-        proof.assume("the scan and the number of runs were chosen without the words of this seed")
+        proof.checked.append(f"{len(order)} steps on sets that hold every trajectory")
+        proof.assumptions.append("the scan and the number of runs were chosen without the words of this seed")
     for k, question in questions.items():
         if is_bound:
             require(set(question.weights) == {1.0}, "Runs on sets tell the distance of a joint law.")
@@ -321,5 +317,5 @@ def check_drawn(part: Part) -> float:
             proof.within(k, 0, False, is_below(low, closed, counts.trials, lost, counts.early))
         else:
             counts.check(k, biases[k], level)
-    proof.assume(SOME_STATE)
+    proof.assumptions.append(SOME_STATE)
     return lost

@@ -16,8 +16,23 @@ FORMAT = "dobrushin proof 1"
 # Bytes that the document may unpack to, numbers that all arrays together may hold, and names in a file.
 MOST_TEXT, MOST_NUMBERS, MOST_MEMBERS = 2**26, 2**25, 100_000
 KINDS = ("<f8", "<i8", "|i1", "<i2")
-LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int}
-QUESTIONS: dict[str, dict[str, Any]] = {"law": {}, "linear": {**LINEAR, "bounds": list}, "distance": {"weights": list}}
+LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int, "bounds": list}
+WEIGHTS = {"weights": list}
+# Questions: entries, and how what is claimed is called; the last six are about fields.
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "law": ({}, ""),
+    "linear": (
+        LINEAR,
+        "mean of {name!r}, ({offset} + {slope} times the sum of states, from 0, of {shown}) / {divisor}",
+    ),
+    "distance": (WEIGHTS, "distance of the law of {shown}, weighted {weights}, after the scan from the model's"),
+    "joint": ({}, "total variation of the law of {shown} after the scan from the field's"),
+    "bias": (WEIGHTS, "bias after the scan of any function of {shown} with slopes {weights}"),
+    "mean": ({}, "mean of {shown}"),
+    "statistic": ({"name": str, **WEIGHTS}, "mean of {name!r}, a function of {shown} with slopes {weights}"),
+    "event": ({"ends": list}, "probability of {shown} in {ends}"),
+    "quantile": ({"level": float}, "{level} quantile of {shown}"),
+}
 Array = NDArray[Any]
 
 
@@ -30,18 +45,20 @@ def require(is_so: Any, why: str) -> None:
         raise Rejected(why)
 
 
+def is_a(value: Any, kind: Any) -> bool:
+    return type(value) is kind and (kind is not float or math.isfinite(value))
+
+
 def fields(value: Any, where: str, **kinds: Any) -> None:
-    """Reject a dict that has not exactly these entries, of these kinds."""
+    """Reject what is no object with exactly these entries, of these kinds."""
     require(isinstance(value, dict), f"{where} is not an object.")
-    names = ", ".join(sorted(set(value) ^ set(kinds)))
-    require(not names, f"{where} has missing or unknown entries: {names}.")
-    for name, kind in kinds.items():
-        require(type(value[name]) is kind, f"{where} has a wrong entry {name!r}.")
+    wrong = sorted(name for name in {*value, *kinds} if not is_a(value.get(name), kinds.get(name)))
+    require(not wrong, f"{where} has missing, unknown or wrong entries: {', '.join(wrong)}.")
 
 
 def items(values: Any, kind: type, count: int | None = None) -> list[Any]:
     """A list of so many values of one kind."""
-    fits = isinstance(values, list) and all(type(value) is kind for value in values)
+    fits = isinstance(values, list) and all(is_a(value, kind) for value in values)
     require(fits and count in (None, len(values)), "A list has the wrong length or kind.")
     return values
 
@@ -56,23 +73,20 @@ class Document:
         names = archive.namelist()
         require(len(set(names)) == len(names) <= MOST_MEMBERS, "The file holds a name twice, or too many.")
         require("proof.json" in names, "The file is not a proof: it has no proof.json.")
+        require(archive.getinfo("proof.json").file_size <= MOST_TEXT, "proof.json is too large.")
+        left = MOST_NUMBERS
         for info in archive.infolist():
-            is_text, name = info.filename == "proof.json", info.filename.removesuffix(".npy")
-            require(
-                is_text or (f"{name}.npy" == info.filename and name.isidentifier()), "The file holds strange names."
-            )
-            require(info.file_size <= (MOST_TEXT if is_text else 8 * MOST_NUMBERS), f"{info.filename} is too large.")
-            if not is_text:
+            name, is_array = info.filename.removesuffix(".npy"), info.filename.endswith(".npy")
+            require((is_array and name.isidentifier()) or name == "proof.json", "The file holds strange names.")
+            if is_array:
+                require(info.file_size <= 8 * left, "The arrays are too large for the checker.")
                 data = io.BytesIO(archive.read(info))
                 array = np.lib.format.read_array(data, allow_pickle=False)
                 fits = array.dtype.str in KINDS and array.ndim <= 3 and not data.read(1)
                 require(fits, f"The array {name!r} is of a strange kind, or too long.")
-                self.arrays[name] = np.ascontiguousarray(array)
-                held = sum(array.size for array in self.arrays.values())
-                require(held <= MOST_NUMBERS, "The arrays are too large for the checker.")
-        whole = json.loads(
-            archive.read("proof.json"), object_pairs_hook=_object, parse_constant=_number, parse_float=_number
-        )
+                self.arrays[name], left = np.ascontiguousarray(array), left - array.size
+        require(left >= 0, "The arrays are too large for the checker.")
+        whole = json.loads(archive.read("proof.json"), object_pairs_hook=_object)
         fields(whole, "proof.json", format=str, plan=dict, outcomes=dict, claim=dict)
         require(whole["format"] == FORMAT, f"The format is {whole['format']!r}, and this reads {FORMAT!r}.")
         self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
@@ -102,11 +116,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _number(token: str) -> float:
-    require(math.isfinite(float(token)), "A number in proof.json is not finite.")
-    return float(token)
-
-
 class Names:
     """How variables and their states are called: by name, and by number where that is another one."""
 
@@ -123,40 +132,39 @@ class Names:
 
 
 class Question:
-    """The law of some variables, the mean of a linear statistic, or a distance of laws."""
+    """The law of some variables, the mean of a linear statistic, a distance of laws; or one about a field."""
 
     def __init__(self, about: Any, states: list[int], names: Names) -> None:
         require(isinstance(about, dict) and about.get("kind") in QUESTIONS, "A question is of no known kind.")
-        self.kind, self.names = about["kind"], names
-        fields(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind])
+        self.about, self.kind, self.names = about, about["kind"], names
+        fields(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind][0])
         self.variables = items(about["variables"], int)
         fits = 0 < len(set(self.variables)) == len(self.variables) and all(0 <= v < len(states) for v in self.variables)
         require(fits, "A question names no such variables.")
         self.sizes = [states[v] for v in self.variables]
-        self.shown = ", ".join(names.variables[v] for v in self.variables)
-        self.least, self.most, self.weights = 0.0, 1.0, [1.0] * len(self.variables)
+        self.weights = items(about.get("weights", [1.0] * len(self.sizes)), float, len(self.sizes))
+        require(min(self.weights) > 0.0, "A weight is not positive.")
+        self.least, self.most = (-math.inf, math.inf) if self.kind in ("mean", "statistic", "quantile") else (0.0, 1.0)
         if self.kind == "linear":  # a whole number, and so many times the sum of the states, over a whole number
-            self.name, self.slope, self.offset, self.divisor = (about[k] for k in LINEAR)
-            self.least, self.most = items(about["bounds"], float, 2)
+            self.name, self.slope, self.offset, self.divisor, bounds = (about[k] for k in LINEAR)
+            self.least, self.most = items(bounds, float, 2)
             ends = [self.offset, self.offset + self.slope * (sum(self.sizes) - len(self.sizes))]
             fits = self.divisor > 0 and max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
             require(fits and self.least < self.most, f"The statistic {self.name!r} is out of range.")
             fits = Fraction(self.least) * self.divisor <= min(ends) and max(ends) <= Fraction(self.most) * self.divisor
             require(fits, f"The values of {self.name!r} leave the bounds that are claimed for it.")
             self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
-        elif self.kind == "distance":
-            self.weights = items(about["weights"], float, len(self.variables))
-            require(min(self.weights) > 0.0, "A weight is not positive.")
-            self.most = math.fsum(self.weights)
-        self.is_law = self.kind == "law"
+        elif self.kind in ("distance", "bias"):
+            self.most = math.fsum(self.weights) if self.kind == "distance" else math.inf
+        self.is_law, self.shown = self.kind == "law", ", ".join(names.variables[v] for v in self.variables)
         # How many intervals are claimed; how many have to hold at once: the chances of two states mirror each other.
         self.rows = math.prod(self.sizes) if self.is_law else 1
         self.intervals = self.rows if self.rows > 2 else 1
         self.span = self.most - self.least  # how far the answer can be off at all
 
-    def bias(self, disagreement: dict[int, float]) -> float:
-        """How far each row can be off, given bounds on the disagreement of variables."""
-        terms = (weight * disagreement.get(v, 1.0) for weight, v in zip(self.weights, self.variables, strict=True))
+    def bias(self, bounds: dict[int, float]) -> float:
+        """How far each row can be off, given bounds on what variables are off."""
+        terms = (weight * bounds.get(v, 1.0) for weight, v in zip(self.weights, self.variables, strict=True))
         return min(self.span, math.fsum(terms) * (1.0 + 1e-15))
 
     def count(self, digits: Array, block: int, is_sets: bool) -> Array:
@@ -174,16 +182,9 @@ class Question:
     def value(self, digits: Array) -> Array:
         return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
 
-    def words(self, lower: list[float], upper: list[float]) -> list[str]:
-        if self.kind == "distance":
-            pairs = zip(self.weights, self.variables, strict=True)
-            weighted = ", ".join(f"{weight!r} of {self.names.variables[v]}" for weight, v in pairs)
-            law = f"the law of {self.shown}" if set(self.weights) == {1.0} else f"a law (with weights {weighted})"
-            return [f"distance of {law} after the scan from the model's: at most {upper[0]!r}"]
-        if self.kind == "linear":
-            formula = f"({self.offset} + {self.slope} times the sum) / {self.divisor}"
-            formula += f" of the states, numbered from 0, of {self.shown}"
-            return [f"mean of {self.name!r}: from {lower[0]!r} to {upper[0]!r}; it is {formula}"]
+    def titles(self) -> list[str]:
+        """What each row is."""
+        if not self.is_law:
+            return [QUESTIONS[self.kind][1].format(**self.about, shown=self.shown)]
         events = (self.names.event(self.variables, digits) for digits in product(*map(range, self.sizes)))
-        rows = zip(events, lower, upper, strict=True)
-        return [f"probability of {event}: from {low!r} to {high!r}" for event, low, high in rows]
+        return [f"probability of {event}" for event in events]

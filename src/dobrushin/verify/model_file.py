@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dobrushin.verify.checks import Proof
-from dobrushin.verify.document import Array, Rejected, require
+from dobrushin.verify.document import Array, require
 from dobrushin.verify.factors import cut
 
 Factor = tuple[tuple[int, ...], Array]  # positions and log-table
@@ -22,26 +22,21 @@ SAME = 1e-14
 def compare(proof: Proof, path: str) -> str:
     """Reject unless the factors of a proof are those of the file; what is then still to be assumed."""
     inside = np.array(sorted(int(proof.positions[v]) for v in proof.closed))
-    try:
-        reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
-        states, factors = reader(path, inside)
-        there = _merge(factors, set(inside.tolist()))
-    except (Rejected, FileNotFoundError):
-        raise
-    except Exception as error:
-        raise Rejected(f"{path} cannot be read as a model ({type(error).__name__}: {error}).") from None
+    touched = set(inside.tolist())
+    reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
+    states, factors = reader(path, inside)
+    there = _merge(factors, touched)
     require(len(states) == proof.plan["variables"], f"{path} has another number of variables.")
     require(np.array_equal(np.asarray(states)[proof.positions], proof.states), f"{path} has other states.")
     scopes = (tuple(proof.positions[list(scope)].tolist()) for scope in proof.stated.scopes)
-    here = _merge(zip(scopes, proof.stated.tables, strict=True), set(inside.tolist()))
+    here = _merge(zip(scopes, proof.stated.tables, strict=True), touched)
     require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
     for scope, table in here.items():
-        other = there[scope]
         with np.errstate(invalid="ignore"):
-            near = np.abs(table - other) <= SAME * (1.0 + np.abs(other))
-        same = np.all(near & np.isfinite(other) | np.isneginf(table) & np.isneginf(other))
+            near = np.abs(table - there[scope]) <= SAME * (1.0 + np.abs(there[scope]))
+        same = np.all((table == there[scope]) | near & np.isfinite(there[scope]))
         require(same, f"{path} has another factor over the variables {scope}.")
-    proof.note(f"the factors at {len(inside)} variables are those of {path}")
+    proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"
 
 
@@ -81,26 +76,22 @@ def _read_npz(path: str, inside: Array) -> Known:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     family = arrays["format"].tobytes().decode().removeprefix("dobrushin model 1 ")
+    require(family in ("Ising", "Potts", "SpinMRF", "PairwiseMRF", "FactorGraph"), f"{path} holds no known family.")
     ends = np.cumsum(arrays.get("arity", ())).astype(int).tolist()
     scopes = [tuple(arrays["scope"][a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
-    if family in ("Ising", "Potts"):
-        states = 2 if family == "Ising" else int(arrays["size"][1])
-        own = arrays["fields"] if family == "Ising" else arrays.get("unaries", np.empty(0)).reshape(-1, states)
-        near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside)
-        edges = zip(arrays["i"][near].tolist(), arrays["j"][near].tolist(), arrays["couplings"][near], strict=True)
-        n = len(own) if family == "Ising" else int(arrays["size"][0])
-        return np.full(n, states), _pairs(inside, own, edges, family == "Ising", states)
-    if family == "SpinMRF":
-        terms = (
-            (scope, value * _product(len(scope))) for scope, value in zip(scopes, arrays["strengths"], strict=True)
-        )
-        own = arrays["fields"]
-        return np.full(len(own), 2), [*_pairs(inside, own, (), True, 2), *terms]
-    require(family in ("PairwiseMRF", "FactorGraph"), f"{path} holds no known family.")
+    if "i" in arrays:
+        is_near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside) | (family == "PairwiseMRF")
+        scopes = list(zip(arrays["i"][is_near].tolist(), arrays["j"][is_near].tolist(), strict=True))
+    if family in ("Ising", "SpinMRF"):
+        strengths = arrays["couplings"][is_near] if family == "Ising" else arrays["strengths"]
+        return np.full(len(arrays["fields"]), 2), _lower(inside, arrays["fields"], scopes, strengths, 0)
+    if family == "Potts":
+        n, states = arrays["size"].tolist()
+        own = arrays.get("unaries", np.empty(0)).reshape(-1, states)
+        return np.full(n, states), _lower(inside, own, scopes, arrays["couplings"][is_near], states)
     sizes, tables = arrays["cardinalities"], arrays["tables"]
     if family == "PairwiseMRF":
-        alone = [(i,) for i in range(len(sizes))]
-        scopes = [*zip(arrays["i"].tolist(), arrays["j"].tolist(), strict=True), *alone]
+        scopes += [(i,) for i in range(len(sizes))]
         tables = np.concatenate([tables.ravel(), arrays["unaries"].ravel()])
     return sizes, zip(scopes, cut(tables, scopes, sizes), strict=True)
 
@@ -113,18 +104,15 @@ def _read_folder(path: str, inside: Array) -> Known:
     for i in inside.tolist():
         own = slice(int(arrays["start"][i]), int(arrays["start"][i + 1]))
         for j, value in zip(arrays["neighbor"][own].tolist(), arrays["coupling"][own].tolist(), strict=True):
-            edges[min(i, j), max(i, j)] = (i, j, value)
-    pairs = _pairs(inside, arrays.get("potential", np.empty(0)), edges.values(), not states, states or 2)
-    return np.broadcast_to(np.int64(states or 2), len(arrays["start"]) - 1), pairs
+            edges[min(i, j), max(i, j)] = value
+    factors = _lower(inside, arrays.get("potential", np.empty(0)), edges, edges.values(), states)
+    return np.broadcast_to(np.int64(states or 2), len(arrays["start"]) - 1), factors
 
 
-def _pairs(inside: Array, own: Any, edges: Iterable[Any], spins: bool, states: int) -> Iterator[Factor]:
+def _lower(inside: Array, own: Any, scopes: Iterable[Any], strengths: Iterable[Any], states: int) -> Iterator[Factor]:
+    """Own log-weights, and strengths times the product of spins, -1 and +1 (no states); or where labels are equal."""
     for i in inside.tolist() if len(own) else ():
-        yield (i,), np.array([-own[i], own[i]]) if spins else np.array(own[i])
-    for i, j, value in edges:
-        yield (i, j), float(value) * (_product(2) if spins else np.eye(states))
-
-
-def _product(order: int) -> Array:
-    """The product of spins, -1 and +1."""
-    return np.prod(2.0 * np.indices((2,) * order) - 1.0, axis=0)
+        yield (i,), np.array(own[i]) if states else np.array([-own[i], own[i]])
+    for scope, value in zip(scopes, strengths, strict=True):
+        spins = 2.0 * np.indices((2,) * len(scope)) - 1.0
+        yield scope, float(value) * (np.eye(states) if states else np.prod(spins, axis=0))

@@ -171,8 +171,8 @@ def check_summed(part: checks.Part) -> float:
         bias = _half_gap(question, near, state, laws, proof.off) if len(laws) > 1 else 0.0
         _check_law(part, k, law, question.bias(disagreement) if sweeps else bias)
     around = "what is outside of it" if outside else "nothing is outside of it"
-    proof.note(f"sums over a region of {len(order)} variables, and {around}")
-    proof.assume(checks.SOME_STATE)
+    proof.checked.append(f"sums over a region of {len(order)} variables, and {around}")
+    proof.assumptions.append(checks.SOME_STATE)
     return 0.0
 
 
@@ -215,15 +215,17 @@ def check_variation(part: checks.Part) -> float:
                 rows[int(i)].cap = min(1.0, value)
             else:
                 rows[int(i)].pairs.append((int(j), value))
-        proof.assume("the matrix bounds what each variable does to each other one, its diagonal what all do")
+        proof.assumptions.append(
+            "the matrix bounds what each variable does to each other one, its diagonal what all do"
+        )
     if (initial < 1.0).any():
-        proof.assume("start and model disagree at most as the file says, under one joint coupling")
+        proof.assumptions.append("start and model disagree at most as the file says, under one joint coupling")
     if error.any():
-        proof.assume("a draw errs at most as the file says")
+        proof.assumptions.append("a draw errs at most as the file says")
     bounds = forward(rows, order, dict(enumerate(error.tolist())), dict(enumerate(initial.tolist())))
     proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))
-    proof.note(f"the bias of {len(order)} steps by Dobrushin's bound")
-    proof.assume(checks.SOME_STATE)
+    proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound")
+    proof.assumptions.append(checks.SOME_STATE)
     return 0.0
 
 
