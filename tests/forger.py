@@ -127,7 +127,7 @@ def _chains(honest, rng):
         counts = honest.arrays.get(part.get("counts"))
         if counts is not None and len(counts) > 1:
             forged = honest.copy()
-            forged.document["outcomes"]["parts"][0] |= {"drawn": part["drawn"] - part["block"], "early": True}
+            forged.document["outcomes"]["parts"][0]["drawn"] -= part["block"]
             forged.arrays[part["counts"]] = counts[:-1]
             yield "the last block left out", forged, True
             forged = honest.copy()

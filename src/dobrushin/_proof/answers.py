@@ -223,8 +223,8 @@ def seed_entry(seed: Any, plan: dict[str, Any], arrays: Arrays) -> tuple[list[in
     spawn_key = [int(k) for k in sequence.spawn_key]
     if entropy == seed_from(plan, arrays.arrays) and not spawn_key:
         return [], ["the plan was not chosen by looking at what it gives"]
-    key = f" with the key {spawn_key}" if spawn_key else ""
-    return [entropy, *spawn_key], [f"the seed {entropy}{key} was not chosen by looking at what it gives"]
+    numbers = [entropy, *spawn_key]
+    return numbers, [f"the seed {', '.join(map(str, numbers))} was not chosen by looking at what it gives"]
 
 
 def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 import math
 import secrets
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from dobrushin.verify.document import Array, Document, Names, Question, fields, items, require
 from dobrushin.verify.draws import KERNELS, RACES, SETS, Walk
-from dobrushin.verify.factors import Row, forward, read_factors
+from dobrushin.verify.factors import forward, influence, read_factors
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
 MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 3e5
@@ -18,16 +18,15 @@ MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 3e5
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
 AT_ONCE = 2**22  # chains that are counted together
 MISSED = 1e-6  # a count that is off by half of an interval's half-width is missed with at most this probability
-# Runs on sets: shares of the error probability of the first and the second try, and how many more runs that has.
-TRIES, MORE = (0.75, 0.25), (1, 4)
-# More than all roundings in a tail, and than what is 40 deviations and 100 from the mean.
-MARGIN, FAR = 1e-9, 1e-60
-# Shares of the error probability: for the number that was planned, and for ending at any time before. For means: for
-# ending when they are narrow, and for the largest number that was planned.
-PLANNED, ANYTIME = 0.99, 0.01
-SEQUENTIAL, FINAL = 0.75, 0.25
+MARGIN, FAR = 1e-9, 1e-60  # more than all roundings in a tail, and than what is 40 deviations and 100 from the mean
+# Shares of the error probability: of the first and the second try of runs on sets (with so many times the runs); for
+# the number that was planned, and for ending before; of means for ending when they are narrow, and for the last number.
+TRIES, MORE, PLANNED, ANYTIME, SEQUENTIAL, FINAL = (0.75, 0.25), (1, 4), 0.99, 0.01, 0.75, 0.25
 SOME_STATE = "the model allows some joint state, given the evidence"
-Method = tuple[Callable[["Part"], float], dict[str, Any], dict[str, Any]]  # check, entries of the plan, of the outcome
+GIVEN = "the matrix bounds what each variable does to each other one, its diagonal what all do"
+WORDS = "the words of SplitMix64 under this seed are independent and uniform"
+# What checks a part, the kinds of questions that it answers, and the entries of its plan and of its outcome.
+Method = tuple[Callable[["Part"], float], set[str], dict[str, Any], dict[str, Any]]
 
 
 def upper_tail(k: int, n: int, p: float) -> float:
@@ -132,12 +131,13 @@ class Proof:
         parts = zip(self.plan["parts"], self.document.outcomes["parts"], strict=True)
         for number, (plan, outcome) in enumerate(parts):
             require(isinstance(plan, dict) and plan.get("method") in methods, "The checker does not know a method.")
-            check, planned, drawn = methods[plan["method"]]
+            check, kinds, planned, drawn = methods[plan["method"]]
             fields(plan, "a part", method=str, questions=list, **planned)
             fields(outcome, "outcomes of a part", **drawn)
-            asked += items(plan["questions"], int)
-            fits = plan["questions"] and all(0 <= k < len(self.questions) for k in plan["questions"])
-            require(fits, "A part answers no question.")
+            own = items(plan["questions"], int)
+            fits = own and all(0 <= k < len(self.questions) and self.questions[k].kind in kinds for k in own)
+            require(fits, "A part answers no question, or one that it cannot.")
+            asked += own
             lost += check(Part(self, number, plan, outcome))
         require(len(set(asked)) == len(asked), "Some question is answered by two parts.")
         for k in set(range(len(self.questions))) - set(asked):  # nothing is known
@@ -163,10 +163,8 @@ class Proof:
         """Entropy and key of the seed: those of the file, or what follows from the plan."""
         seed = items(self.document.outcomes["seed"], int)
         require(all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1]), "A strange seed.")
-        key = f" with the key {seed[1:]}" if seed[1:] else ""
-        what = f"the seed {seed[0]}{key}" if seed else "the plan"
-        self.assumptions.append(f"{what} was not chosen by looking at what it gives")
-        self.assumptions.append("the words of SplitMix64 under this seed are independent and uniform")
+        what = f"the seed {', '.join(map(str, seed))}" if seed else "the plan"
+        self.assumptions += [f"{what} was not chosen by looking at what it gives", WORDS]
         return seed[0] if seed else self.document.seed_of_plan(), seed[1:]
 
     def within(self, number: int, row: int, is_low: bool, is_high: bool) -> None:
@@ -200,19 +198,18 @@ class Counts:
     def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:  # a second try has more times as many runs
         self.part, self.walk, self.proof = part, walk, part.proof
         plan, outcome = part.plan, part.outcome
-        drawn, self.block, self.early = outcome["drawn"], outcome["block"], outcome["early"]
-        trials, self.chains, self.is_sets = plan["trials"] * more, plan["chains"] * more, walk.kernel in SETS
+        drawn, self.block, self.is_sets = outcome["drawn"], outcome["block"], walk.kernel in SETS
+        trials, self.chains = plan["trials"] * more, plan["chains"] * more
+        self.trials, self.early = min(trials, drawn), drawn < trials
         require(0 <= trials <= 2**40 and 1 <= self.chains <= 2**40 and plan["aim"] > 0.0, "Nothing was planned.")
         require(0.0 < plan["confidence"] < 1.0, "The confidence of a part is no probability.")
-        fits = 0 <= drawn <= max(self.chains, trials) and (self.early or drawn >= trials)
-        require(fits, "More or fewer outcomes were drawn than was planned.")
+        require(0 <= drawn <= max(self.chains, trials), "More outcomes were drawn than was planned.")
         require(self.block >= 1 and self.block % walk.lanes == 0, "Blocks of chains do not hold whole streams.")
         self.row = {v: k for k, v in enumerate(walk.looked_at)}
         self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
         others = [k for k in part.questions if k not in self.counted]
         means = items(outcome["means"], int, len(others))
-        self.means, self.trials = dict(zip(others, means, strict=True)), min(trials, drawn)
-        self.totals: dict[int, list[int]] = {}
+        self.means = dict(zip(others, means, strict=True))
         if self.counted:
             self._replay()
         if others:
@@ -237,19 +234,21 @@ class Counts:
             require(np.array_equal(found, stated[group]), "The counts of a block are not those that its chains give.")
         self.proof.blocks += number
         self.proof.replayed += len(picked)
-        at, total = 0, stated.sum(axis=0).tolist()
-        for k, question in self.counted.items():
-            width = (question.rows if question.is_law else 0) + self.is_sets
-            self.totals[k] = total[at : at + width]
-            at += width
-        require(at == len(total), "The counts do not fit the questions.")
+        total = iter(stated.sum(axis=0).tolist())
+        self.totals = {k: list(islice(total, q.cells + self.is_sets)) for k, q in self.counted.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
-        """The counts of so many chains from each of these on."""
-        chains = (firsts[:, None] + np.arange(size)).ravel()
-        digits = np.where(chains < self.trials, self.walk.outcomes(chains), np.int16(-2))
-        rows = ((question, [self.row[v] for v in question.variables]) for question in self.counted.values())
-        return np.concatenate([question.count(digits[own], size, self.is_sets) for question, own in rows], axis=1)
+        """For so many chains from each of these on: how many are in each cell; of sets also how many are open (-1)."""
+        chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
+        digits = self.walk.outcomes(chains).astype(np.int64)
+        for question in self.counted.values():
+            own, width = digits[[self.row[v] for v in question.variables]], question.cells + self.is_sets
+            cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes) + (not question.is_law)
+            cell = np.where((own < 0).any(axis=0), question.cells, cell)
+            kept = (chains < self.trials) & (cell < width)
+            place = np.repeat(np.arange(len(firsts)), size)[kept] * width + cell[kept]
+            columns.append(np.bincount(place, minlength=len(firsts) * width).reshape(len(firsts), width))
+        return np.concatenate(columns, axis=1)
 
     def _seconds(self, chains: int) -> float:
         """About how long it takes to draw so many chains again."""
@@ -271,7 +270,7 @@ class Counts:
         if question.kind == "linear":
             digits = self.final[[self.row[v] for v in question.variables], : self.means[k]]
             unit = np.clip((question.value(np.maximum(digits, 0)) - question.least) / question.span, 0.0, 1.0)
-            proxy = 0.25 if not self.early and self.means[k] == self.chains else None
+            proxy = 0.25 if self.means[k] == self.chains else None
             aim, known = self.part.plan["aim"] / question.span, (digits >= 0).all(axis=0)
             ends = [mean_limits(np.where(known, unit, open_), level, aim, proxy) for open_ in (0.0, 1.0)]
             low, high = question.least + question.span * ends[0][0], question.least + question.span * ends[1][1]
@@ -293,10 +292,10 @@ def check_drawn(part: Part) -> float:
     level = lost / sum(question.intervals for question in questions.values())
     is_bound = any(question.kind == "distance" for question in questions.values())
     if plan["method"] == "dobrushin":
-        require(plan["kernel"] in KERNELS and not is_bound, "Chains are drawn in no known way.")
+        require(plan["kernel"] in KERNELS, "Chains are drawn in no known way.")
         # A uniform number has 53 bits or more; the log-density that was left may be off.
         error = {v: proof.states[v] * 2.0**-52 + proof.off for v in set(order)}
-        disagreement = forward({v: Row(proof.factors, v) for v in set(order)}, order, error)
+        disagreement = forward(influence(proof.factors, order), order, error, {})
         counts = Counts(part, Walk(part, order))
         biases = {k: question.bias(disagreement) for k, question in questions.items()}
         proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")

@@ -158,26 +158,14 @@ class Question:
             self.most = math.fsum(self.weights) if self.kind == "distance" else math.inf
         self.is_law, self.shown = self.kind == "law", ", ".join(names.variables[v] for v in self.variables)
         # How many intervals are claimed; how many have to hold at once: the chances of two states mirror each other.
-        self.rows = math.prod(self.sizes) if self.is_law else 1
-        self.intervals = self.rows if self.rows > 2 else 1
+        self.cells = math.prod(self.sizes) if self.is_law else 0
+        self.rows, self.intervals = max(1, self.cells), self.cells if self.cells > 2 else 1
         self.span = self.most - self.least  # how far the answer can be off at all
 
     def bias(self, bounds: dict[int, float]) -> float:
         """How far each row can be off, given bounds on what variables are off."""
         terms = (weight * bounds.get(v, 1.0) for weight, v in zip(self.weights, self.variables, strict=True))
         return min(self.span, math.fsum(terms) * (1.0 + 1e-15))
-
-    def count(self, digits: Array, block: int, is_sets: bool) -> Array:
-        """For each block of outcomes: how many are in each row; of sets also how many are open (-1). (-2 is none.)"""
-        number = -(-digits.shape[1] // block)
-        blocks, columns = np.arange(digits.shape[1]) // block, []
-        if self.is_law:
-            settled = (digits >= 0).all(axis=0)
-            cell = np.ravel_multi_index(tuple(digits[:, settled].astype(np.int64)), self.sizes)
-            columns.append(np.bincount(blocks[settled] * self.rows + cell, minlength=number * self.rows))
-        if is_sets:
-            columns.append(np.bincount(blocks[(digits == -1).any(axis=0)], minlength=number))
-        return np.concatenate([column.reshape(number, -1) for column in columns], axis=1)
 
     def value(self, digits: Array) -> Array:
         return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor

@@ -1,10 +1,7 @@
-"""Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone.
+"""Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone: see `docs/proofs.md`.
 
-Random words come from SplitMix64 as a keyed generator, where every word belongs to a stream and a counter.
-
-A draw compares a uniform number u with chances that follow from the factors. These are computed in floating point; a u
-that is too near to one of them is decided with 60 digits. So what is drawn here is what exact arithmetic would draw:
-nothing depends on the last digits of an exponential. The ways to draw are on the page `docs/proofs.md`.
+A draw compares a uniform number u with chances that follow from the factors, in floating point; a u that is too near to
+one of them is decided with 60 digits. So nothing depends on the last digits of an exponential.
 """
 
 import math
@@ -63,13 +60,6 @@ class Streams:
     def fraction(self, step: int, chain: int) -> tuple[int, int]:
         """The 64 bits that a chain has in the words of a step, as a fraction."""
         return int("".join(map(str, self.lanes(64 * step, 64)[:, chain])), 2), 2**64
-
-
-def _below(words: Words, n: int) -> Digits:
-    """floor(word n / 2^64), for n below 2^32."""
-    high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
-    scaled = high * np.uint64(n) + ((low * np.uint64(n)) >> np.uint64(32))
-    return (scaled >> np.uint64(32)).astype(np.int16)
 
 
 class Walk:
@@ -144,7 +134,9 @@ class Walk:
             return np.full(self.lanes * len(streams.key), digit, dtype=np.int16)
         if self.lanes > 1:
             return streams.lanes(START + self.places[variable], 1)[0].astype(np.int16)
-        return _below(streams.word(START + self.places[variable]), self.factors.states[variable])
+        word, n = streams.word(START + self.places[variable]), np.uint64(self.factors.states[variable])
+        low = ((word & np.uint64(2**32 - 1)) * n) >> np.uint64(32)
+        return (((word >> np.uint64(32)) * n + low) >> np.uint64(32)).astype(np.int16)  # floor(word n / 2^64)
 
     def _run_race(self, streams: Streams) -> Digits:
         sets = {v: np.ones((self.factors.states[v], len(streams.key)), dtype=bool) for v in self.places}

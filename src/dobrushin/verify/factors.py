@@ -24,6 +24,8 @@ MOST_WORK, MOST_BINARY = 1.2e5, 13
 MOST_PAIRS, MOST_LEADS = 2**22, 2**26
 FLOOR = 2.0**-1000
 Bounds = dict[int, float]
+# The influence of each neighbour on a variable, and the most that all of them can do together.
+Row = tuple[list[tuple[int, float]], float]
 
 
 class Factors:
@@ -37,12 +39,9 @@ class Factors:
                 self.touching[variable].append(number)
         self.around = cache(partial(Neighbourhood, self))  # what a variable sees
 
-    def select(self, numbers: Iterable[int]) -> "Factors":
-        kept = sorted(numbers)
-        return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept])
-
     def near(self, variables: Iterable[int]) -> "Factors":
-        return self.select({k for v in variables for k in self.touching[v]})
+        kept = sorted({k for v in variables for k in self.touching[v]})
+        return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept])
 
     def fix(self, values: dict[int, int]) -> "Factors":
         """The same factors with some variables in given states."""
@@ -57,18 +56,16 @@ class Factors:
 
     def drop(self, variables: list[int]) -> tuple["Factors", float]:
         """Leave out variables, in this order, that sum to a constant; and how far the log-density may then be off."""
-        gone: set[int] = set()
-        error = 0.0
+        left, error = dict(enumerate(zip(self.scopes, self.tables, strict=True))), 0.0
         for variable in variables:
-            own = [k for k in self.touching[variable] if k not in gone]
+            own = [left.pop(k) for k in self.touching[variable] if k in left]
             require(len(own) <= 1, f"Variable {variable} is left out, but several factors hold it.")
-            for k in own:
-                sums = np.exp(self.tables[k] - self.tables[k].max()).sum(axis=self.scopes[k].index(variable))
+            for scope, table in own:
+                sums = np.exp(table - table.max()).sum(axis=scope.index(variable))
                 spread = float(sums.max() - sums.min()) / float(sums.min()) if sums.min() > 0 else math.inf
                 require(spread <= 1e-11, f"Variable {variable} is left out, but what it sums to is not constant.")
                 error += spread + (self.states[variable] + 16) * 2.0**-51
-                gone.add(k)
-        return self.select(set(range(len(self.scopes))) - gone), error
+        return Factors(self.states, [scope for scope, _ in left.values()], [table for _, table in left.values()]), error
 
 
 class Neighbourhood:
@@ -165,16 +162,17 @@ def cut(table: Array, scopes: Iterable[tuple[int, ...]], states: Sequence[int] |
     return tables
 
 
-class Row:
-    """The influence of each neighbour on a variable, and the most that all of them can do together."""
-
-    def __init__(self, factors: Factors, variable: int) -> None:
+def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
+    """The rows of some variables."""
+    rows = {}
+    for variable in set(variables):
         hood = factors.around(variable)
         work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
         is_binary = hood.own == 2 and all(size == 2 for size in hood.sizes)
         is_small = work <= MOST_WORK or (is_binary and len(hood.others) <= MOST_BINARY)
-        values, self.cap = _by_enumeration(hood) if is_small or not hood.others else _by_closed_forms(hood)
-        self.pairs = list(zip(hood.others, values, strict=True))
+        values, cap = _by_enumeration(hood) if is_small or not hood.others else _by_closed_forms(hood)
+        rows[variable] = list(zip(hood.others, values, strict=True)), cap
+    return rows
 
 
 def gap(D: float, h: float) -> float:
@@ -267,14 +265,13 @@ def _range(change: Array) -> float:
     return max(0.0, float(np.max(most - np.min(change, axis=-1, where=~np.isnan(change), initial=math.inf))))
 
 
-def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds | None = None) -> Bounds:
-    """Bounds on the disagreement after a scan, whose steps take b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i)."""
-    b = {} if initial is None else dict(initial)
+def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds, most: float = 1.0) -> Bounds:
+    """Bounds on the disagreement after a scan, whose steps take b_i = min(cap_i, sum_j C_ij b_j) + error_i, or most."""
+    b = dict(initial)
     for variable in order:
-        total = 0.0
-        for other, value in rows[variable].pairs:
-            total += value * b.get(other, 1.0)
-        b[variable] = min(1.0, max(FLOOR, min(rows[variable].cap, total) + error.get(variable, 0.0)))
-    roundings = (2 * max(len(row.pairs) for row in rows.values()) + 6) * len(order) * UNIT
+        pairs, cap = rows[variable]
+        total = sum([value * b.get(other, 1.0) for other, value in pairs], 0.0)
+        b[variable] = min(most, max(FLOOR, min(cap, total) + error.get(variable, 0.0)))
+    roundings = (2 * max(len(pairs) for pairs, _ in rows.values()) + 6) * len(order) * UNIT
     require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
-    return {variable: min(1.0, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}
+    return {variable: min(most, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}

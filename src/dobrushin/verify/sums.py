@@ -8,7 +8,7 @@ import numpy as np
 
 from dobrushin.verify import checks
 from dobrushin.verify.document import Array, Question, require
-from dobrushin.verify.factors import UNIT, Factors, Row, forward
+from dobrushin.verify.factors import UNIT, Factors, forward, influence
 
 # Combinations of states that the checker runs through at most, for one table; how many in a second; and how many
 # numbers all messages may hold.
@@ -131,7 +131,6 @@ def _check_law(part: checks.Part, k: int, law: Law, bias: float) -> None:
     error = error + (chances + bias) * proof.off
     low, high = (chances - error).ravel(), (chances + error).ravel()
     if not question.is_law:
-        require(question.kind == "linear", "Sums do not tell a distance.")
         values = question.value(np.indices(chances.shape).reshape(chances.ndim, -1))
         mean = float(chances.ravel() @ values)
         off = float(error.ravel() @ np.abs(values)) + chances.size * 2.0**-50 * float(np.abs(values).max())
@@ -164,7 +163,7 @@ def check_summed(part: checks.Part) -> float:
         fits = sweep and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
         require(fits, "Sweeps leave the region, or are too many.")
         proof.spend(len(sweep) * sweeps / checks.BOUNDS + len(sweep) / checks.ROWS)
-        disagreement = forward({v: Row(near, v) for v in set(sweep)}, sweep * sweeps, {})
+        disagreement = forward(influence(near, sweep), sweep * sweeps, {}, {})
     for k, question in part.questions.items():
         laws = [own.law(groups[k]) for own in sums]
         law = (np.mean([chances for chances, _ in laws], axis=0), np.mean([error for _, error in laws], axis=0))
@@ -199,25 +198,20 @@ def _half_gap(question: Question, factors: Factors, upper: dict[int, int], laws:
 def check_variation(part: checks.Part) -> float:
     """A bound on the distance of laws after a scan, from the factors or from a matrix that was given."""
     proof, plan, order, ((k, question),) = part.proof, part.plan, part.scan(), part.questions.items()
-    require(question.kind == "distance", "A bound on a scan tells a distance.")
     count = len(proof.states)
     error, initial = (proof.array(plan[name], "f", count) for name in ("error", "initial"))
     require(all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)), "A bound is no probability.")
-    rows = {v: Row(proof.factors, v) for v in set(order)}
+    rows = influence(proof.factors, order)
     if plan["matrix"]:
-        triples = proof.array(plan["matrix"], "f", -1, 3)
+        triples, rows = proof.array(plan["matrix"], "f", -1, 3), {v: ([], 1.0) for v in rows}
         require(np.isfinite(triples).all() and np.all(triples[:, 2] >= 0.0), "An influence is below 0, or infinite.")
-        for row in rows.values():
-            row.pairs, row.cap = [], 1.0
         for i, j, value in triples.tolist():
             require(i in rows and 0 <= j < count and j == int(j), "The matrix has rows that nothing uses.")
             if i == j:  # nobody moves himself: there stands what all can do together
-                rows[int(i)].cap = min(1.0, value)
+                rows[int(i)] = (rows[int(i)][0], min(1.0, value))
             else:
-                rows[int(i)].pairs.append((int(j), value))
-        proof.assumptions.append(
-            "the matrix bounds what each variable does to each other one, its diagonal what all do"
-        )
+                rows[int(i)][0].append((int(j), value))
+        proof.assumptions.append(checks.GIVEN)
     if (initial < 1.0).any():
         proof.assumptions.append("start and model disagree at most as the file says, under one joint coupling")
     if error.any():
@@ -231,10 +225,16 @@ def check_variation(part: checks.Part) -> float:
 
 _SCAN = {"scan": str, "steps": int}
 _DRAWN = {"kernel": str, "places": str, "start": str, "chains": int, "trials": int, "aim": float, "confidence": float}
-_OUTCOME = {"run": int, "drawn": int, "early": bool, "block": int, "counts": str, "means": list}
+_OUTCOME = {"run": int, "drawn": int, "block": int, "counts": str, "means": list}
+_LAWS = {"law", "linear"}
 METHODS: dict[str, checks.Method] = {
-    "dobrushin": (checks.check_drawn, {**_SCAN, **_DRAWN}, _OUTCOME),
-    "coalescence": (checks.check_drawn, {**_SCAN, **_DRAWN, "words": int}, {**_OUTCOME, "attempt": int}),
-    "sums": (check_summed, {"order": str, "border": str, "sweep": str, "sweeps": int}, {}),
-    "variation": (check_variation, {**_SCAN, "error": str, "initial": str, "matrix": str}, {}),
+    "dobrushin": (checks.check_drawn, _LAWS, {**_SCAN, **_DRAWN}, _OUTCOME),
+    "coalescence": (
+        checks.check_drawn,
+        {*_LAWS, "distance"},
+        {**_SCAN, **_DRAWN, "words": int},
+        {**_OUTCOME, "attempt": int},
+    ),
+    "sums": (check_summed, _LAWS, {"order": str, "border": str, "sweep": str, "sweeps": int}, {}),
+    "variation": (check_variation, {"distance"}, {**_SCAN, "error": str, "initial": str, "matrix": str}, {}),
 }
