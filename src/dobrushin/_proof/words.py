@@ -7,13 +7,14 @@ from typing import Any
 
 # What questions ask for; of laws each row is called by its states.
 _TITLES = {
-    "linear": "mean of {name!r}, ({offset} + {slope} times the sum of states, from 0, of {shown}) / {divisor}",
+    "linear": "mean of {name!r}, ({offset} + {slope} times the states (from 0) of {shown}) / {divisor}",
     "distance": "distance of the law of {shown}, weighted {weights}, after the scan from the model's",
     "joint": "total variation of the law of {shown} after the scan from the field's",
     "bias": "bias after the scan of any function of {shown} with slopes {weights}",
     "mean": "mean of {shown}",
     "statistic": "mean of {name!r}, a function of {shown} with slopes {weights}",
-    "event": "probability of {shown} in {ends}",
+    "above": "probability of {shown} > {threshold}",
+    "between": "probability of {low} <= {shown} <= {high}",
     "quantile": "{level} quantile of {shown}",
 }
 

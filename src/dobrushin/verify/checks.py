@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin.verify.document import Array, Document, Names, Question, fields, items, require
+from dobrushin.verify.document import Array, Document, Factor, Names, Question, fields, items, require
 from dobrushin.verify.draws import KERNELS, RACES, SETS, Walk
 from dobrushin.verify.factors import forward, influence, read_factors
 
@@ -16,8 +16,7 @@ from dobrushin.verify.factors import forward, influence, read_factors
 MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 3e5
 # In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
-AT_ONCE = 2**22  # chains that are counted together
-MISSED = 1e-6  # a count that is off by half of an interval's half-width is missed with at most this probability
+AT_ONCE, MISSED = 2**22, 1e-6  # chains counted together; chance to miss a count that is off by a quarter of a width
 MARGIN, FAR = 1e-9, 1e-60  # more than all roundings in a tail, and than what is 40 deviations and 100 from the mean
 # Shares of the error probability: of the first and the second try of runs on sets (with so many times the runs); for
 # the number that was planned, and for ending before; of means for ending when they are narrow, and for the last number.
@@ -25,16 +24,16 @@ TRIES, MORE, PLANNED, ANYTIME, SEQUENTIAL, FINAL = (0.75, 0.25), (1, 4), 0.99, 0
 SOME_STATE = "the model allows some joint state, given the evidence"
 GIVEN = "the matrix bounds what each variable does to each other one, its diagonal what all do"
 WORDS = "the words of SplitMix64 under this seed are independent and uniform"
+PLAN = {"variables": int, "fingerprint": str, "confidence": float, "states": dict}
+PLAN |= dict.fromkeys(("names", "evidence", "dropped", "questions", "parts"), list)
 # What checks a part, the kinds of questions that it answers, and the entries of its plan and of its outcome.
 Method = tuple[Callable[["Part"], float], set[str], dict[str, Any], dict[str, Any]]
 
 
 def upper_tail(k: int, n: int, p: float) -> float:
     """P(at least k of n) with chance p each, from above; 1 where k is not above the mean."""
-    if k <= 0 or p >= 1.0 or k <= n * p:
-        return 1.0
-    if p <= 0.0:
-        return 0.0
+    if p <= 0.0 or p >= 1.0 or k <= n * p:
+        return float(k <= 0 or p > 0.0)
     mode, reach = int(n * p), int(40.0 * math.sqrt(n * p * (1.0 - p))) + 100
     above, below = np.arange(mode, min(n, mode + reach)), np.arange(mode, max(0, mode - reach), -1)
     with np.errstate(under="ignore"):  # terms as multiples of the largest one, by the ratios of neighbours
@@ -58,10 +57,9 @@ def is_below(p: float, k: int, n: int, error: float, early: bool) -> bool:
 
 def mean_limits(values: Array, error: float, aim: float, proxy: float | None) -> tuple[float, float]:
     """Limits for the mean of independent values in [0, 1]: Waudby-Smith and Ramdas' empirical Bernstein sequence."""
-    n = len(values)
+    n, before = len(values), np.arange(len(values))
     if not n:
         return 0.0, 1.0
-    before = np.arange(n)
     means = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
     squares = (values - means) ** 2
     variances = (0.25 + np.concatenate([[0.0], np.cumsum(squares)[:-1]])) / (before + 1)
@@ -82,14 +80,10 @@ class Proof:
     def __init__(self, document: Document, replay: int | None) -> None:
         self.document, self.replay, self.array = document, replay, document.array
         self.plan, claim = document.plan, document.claim
-        fields(
-            self.plan, "plan", variables=int, fingerprint=str, names=list, states=dict, evidence=list, dropped=list,
-            questions=list, confidence=float, parts=list,
-        )  # fmt: skip
+        fields(self.plan, "plan", **PLAN)
         fields(document.outcomes, "outcomes", seed=list, parts=list)
         fields(claim, "claim", lower=list, upper=list, words=list, assumptions=list)
-        self.stated = read_factors(document)
-        self.states = self.stated.states
+        self.stated, self.states = (stated := read_factors(document)), stated.states
         self.positions = self.array("positions", "i", len(self.states))
         is_placed = np.all(np.diff(self.positions, prepend=-1, append=self.plan["variables"]) > 0)
         require(is_placed and self.states, "A variable of the proof is not one of the model.")
@@ -101,17 +95,15 @@ class Proof:
         fits = all(0 <= v < len(self.states) and 0 <= d < self.states[v] for v, d in self.evidence.items())
         require(fits and len(self.evidence) == len(self.plan["evidence"]), "The evidence names no state of a variable.")
         dropped = self.free(items(self.plan["dropped"], int))
-        known = {*self.evidence, *dropped}
-        is_free = all(v not in known for question in self.questions for v in question.variables)
+        is_free = {*self.evidence, *dropped}.isdisjoint(v for question in self.questions for v in question.variables)
         require(is_free and self.questions, "What is asked for is fixed or left out, or nothing is asked.")
         # Without what sums to a constant, probabilities may be off by this share.
         self.factors, error = self.stated.fix(self.evidence).drop(dropped)
-        self.off = math.expm1(2.0 * error)
+        self.off, self.closed = math.expm1(2.0 * error), set(dropped)  # closed: all their factors must be in the file
         self.checked = [f"{len(dropped)} variables sum to a constant and are left out"] if dropped else []
         self.given = [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
-        self.closed = set(dropped)  # variables of which all factors must be in the file
-        self.assumptions: list[str] = []
-        self.blocks, self.replayed, self.seconds, self.runs = 0, 0, 0.0, set[int]()
+        self.blocks, self.replayed, self.seconds, self.runs, self.assumptions = 0, 0, 0.0, set[int](), list[str]()
+        self.own: list[Factor] = []  # what stands beside the factors: the terms of single variables of a field
 
     def free(self, variables: list[int]) -> list[int]:
         """Some variables, none of which the evidence fixes."""
@@ -134,18 +126,17 @@ class Proof:
             check, kinds, planned, drawn = methods[plan["method"]]
             fields(plan, "a part", method=str, questions=list, **planned)
             fields(outcome, "outcomes of a part", **drawn)
-            own = items(plan["questions"], int)
+            asked += (own := items(plan["questions"], int))
             fits = own and all(0 <= k < len(self.questions) and self.questions[k].kind in kinds for k in own)
             require(fits, "A part answers no question, or one that it cannot.")
-            asked += own
             lost += check(Part(self, number, plan, outcome))
         require(len(set(asked)) == len(asked), "Some question is answered by two parts.")
         for k in set(range(len(self.questions))) - set(asked):  # nothing is known
             for row in range(self.questions[k].rows):
                 self.within(k, row, False, False)
         require(lost <= (1.0 - confidence) * (1.0 + 1e-9), "The parts err more often than the claim says.")
-        require(self.document.used == set(self.document.arrays), "The file has arrays that nothing uses.")
-        claim = self.document.claim
+        document, claim = self.document, self.document.claim
+        require(document.used == set(document.arrays), "The file has arrays that nothing uses.")
         require(claim["words"] == self.claim_in_words(), "The words of the claim do not say what its numbers say.")
         same = sorted(items(claim["assumptions"], str)) == sorted(set(self.assumptions))
         require(same, "The file names other assumptions than it needs.")
@@ -196,8 +187,7 @@ class Counts:
     """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
 
     def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:  # a second try has more times as many runs
-        self.part, self.walk, self.proof = part, walk, part.proof
-        plan, outcome = part.plan, part.outcome
+        self.part, self.walk, self.proof, plan, outcome = part, walk, part.proof, part.plan, part.outcome
         drawn, self.block, self.is_sets = outcome["drawn"], outcome["block"], walk.kernel in SETS
         trials, self.chains = plan["trials"] * more, plan["chains"] * more
         self.trials, self.early = min(trials, drawn), drawn < trials
@@ -208,14 +198,13 @@ class Counts:
         self.row = {v: k for k, v in enumerate(walk.looked_at)}
         self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
         others = [k for k in part.questions if k not in self.counted]
-        means = items(outcome["means"], int, len(others))
-        self.means = dict(zip(others, means, strict=True))
+        self.means = dict(zip(others, items(outcome["means"], int, len(others)), strict=True))
         if self.counted:
             self._replay()
         if others:
-            most = max(means)
-            require(min(means) >= 0 and most <= drawn, "Means are not those of what was drawn.")
-            require(most * (8 + len(self.row)) <= 2**30, "Means of so many chains are too large for the checker.")
+            most, room = max(self.means.values()), 2**30 // (8 + len(self.row))
+            fits = min(self.means.values()) >= 0 and most <= min(drawn, room)
+            require(fits, "Means are not those of what was drawn, or of too many chains for the checker.")
             self.proof.spend(self._seconds(most))
             self.final = walk.outcomes(np.arange(-(-most // walk.lanes) * walk.lanes))
             self.proof.checked.append(f"draws and means of all of {most} chains, from the seed")
@@ -227,13 +216,11 @@ class Counts:
         picked = self._pick(number)
         self.proof.spend(self._seconds(min(self.trials, len(picked) * self.block)))
         at_once, size = max(1, AT_ONCE // self.block), min(AT_ONCE, self.block)
-        for first in range(0, len(picked), at_once):
-            group = picked[first : first + at_once]
+        for group in np.split(picked, range(at_once, len(picked), at_once)):
             starts = range(0, self.block, size)
             found = sum(self._count(group * self.block + start, min(size, self.block - start)) for start in starts)
             require(np.array_equal(found, stated[group]), "The counts of a block are not those that its chains give.")
-        self.proof.blocks += number
-        self.proof.replayed += len(picked)
+        self.proof.blocks, self.proof.replayed = self.proof.blocks + number, self.proof.replayed + len(picked)
         total = iter(stated.sum(axis=0).tolist())
         self.totals = {k: list(islice(total, q.cells + self.is_sets)) for k, q in self.counted.items()}
 
@@ -257,12 +244,12 @@ class Counts:
         return len(self.walk.order) * (chains * draw + (1 + chains / 2**16) / STEPS)
 
     def _pick(self, number: int) -> Array:
-        replay, proof = self.proof.replay, self.proof
-        if replay is None and self._seconds(self.trials) <= MOST_SECONDS:
+        proof = self.proof
+        if proof.replay is None and self._seconds(self.trials) <= MOST_SECONDS:
             return np.arange(number)
         widths = [high - low for k in self.counted for low, high in zip(proof.lower[k], proof.upper[k], strict=True)]
         needed = math.ceil(math.log(MISSED) / math.log1p(-min(0.5, max(1e-9, 0.25 * min(widths)))))
-        return np.sort(secrets.SystemRandom().sample(range(number), min(number, replay or needed)))
+        return np.sort(secrets.SystemRandom().sample(range(number), min(number, proof.replay or needed)))
 
     def check(self, k: int, bias: float, level: float) -> None:
         """Check the rows of a question: each end may err with half of the level, and is widened by a bias."""
@@ -290,7 +277,7 @@ def check_drawn(part: Part) -> float:
     proof, plan, order, questions = part.proof, part.plan, part.scan(), part.questions
     lost, attempt = 1.0 - plan["confidence"], part.outcome.get("attempt", 0)
     level = lost / sum(question.intervals for question in questions.values())
-    is_bound = any(question.kind == "distance" for question in questions.values())
+    is_bound = "distance" in {question.kind for question in questions.values()}
     if plan["method"] == "dobrushin":
         require(plan["kernel"] in KERNELS, "Chains are drawn in no known way.")
         # A uniform number has 53 bits or more; the log-density that was left may be off.

@@ -1,12 +1,18 @@
-"""Reading a proof file: a zip of one JSON document and plain arrays. Nothing in it is believed."""
+"""Reading files. A proof is a zip of one JSON document and plain arrays, and nothing in it is believed.
 
+A model file (UAI, or the library's own .npz and folders) is compared with the factors of a proof.
+"""
+
+import gzip
 import hashlib
 import io
 import json
 import math
 import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,22 +24,25 @@ MOST_TEXT, MOST_NUMBERS, MOST_MEMBERS = 2**26, 2**25, 100_000
 KINDS = ("<f8", "<i8", "|i1", "<i2")
 LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int, "bounds": list}
 WEIGHTS = {"weights": list}
-# Questions: entries, and how what is claimed is called; the last six are about fields.
+# Questions: entries, and how what is claimed is called; the last seven are about fields.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "law": ({}, ""),
-    "linear": (
-        LINEAR,
-        "mean of {name!r}, ({offset} + {slope} times the sum of states, from 0, of {shown}) / {divisor}",
-    ),
+    "linear": (LINEAR, "mean of {name!r}, ({offset} + {slope} times the states (from 0) of {shown}) / {divisor}"),
     "distance": (WEIGHTS, "distance of the law of {shown}, weighted {weights}, after the scan from the model's"),
     "joint": ({}, "total variation of the law of {shown} after the scan from the field's"),
     "bias": (WEIGHTS, "bias after the scan of any function of {shown} with slopes {weights}"),
     "mean": ({}, "mean of {shown}"),
     "statistic": ({"name": str, **WEIGHTS}, "mean of {name!r}, a function of {shown} with slopes {weights}"),
-    "event": ({"ends": list}, "probability of {shown} in {ends}"),
+    "above": ({"threshold": float}, "probability of {shown} > {threshold}"),
+    "between": ({"low": float, "high": float}, "probability of {low} <= {shown} <= {high}"),
     "quantile": ({"level": float}, "{level} quantile of {shown}"),
 }
 Array = NDArray[Any]
+Factor = tuple[tuple[int, ...], Array]  # variables and log-table
+Known = tuple[Array, Iterable[Factor]]  # numbers of states, and the factors that touch some positions
+FAMILIES = ("Ising", "Potts", "SpinMRF", "PairwiseMRF", "FactorGraph", "GaussianField")
+TERMS = ("diagonal", "linear", "exposure", "trials", "lower", "upper")  # of a variable of a field
+SAME = 1e-14  # logarithms of the same weight differ by this much at most
 
 
 class Rejected(Exception):
@@ -67,14 +76,12 @@ class Document:
     """The three parts of a proof: what was planned before anything was drawn, what was drawn, and what is claimed."""
 
     def __init__(self, content: bytes) -> None:
-        self.arrays: dict[str, Array] = {}
-        self.used: set[str] = set()
+        self.arrays, self.used = dict[str, Array](), set[str]()
         archive = zipfile.ZipFile(io.BytesIO(content))
-        names = archive.namelist()
+        names, left = archive.namelist(), MOST_NUMBERS
         require(len(set(names)) == len(names) <= MOST_MEMBERS, "The file holds a name twice, or too many.")
-        require("proof.json" in names, "The file is not a proof: it has no proof.json.")
-        require(archive.getinfo("proof.json").file_size <= MOST_TEXT, "proof.json is too large.")
-        left = MOST_NUMBERS
+        is_proof = "proof.json" in names and archive.getinfo("proof.json").file_size <= MOST_TEXT
+        require(is_proof, "The file is not a proof: it has no proof.json, or one that is too large.")
         for info in archive.infolist():
             name, is_array = info.filename.removesuffix(".npy"), info.filename.endswith(".npy")
             require((is_array and name.isidentifier()) or name == "proof.json", "The file holds strange names.")
@@ -91,15 +98,13 @@ class Document:
         require(whole["format"] == FORMAT, f"The format is {whole['format']!r}, and this reads {FORMAT!r}.")
         self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
 
-    def array(self, name: Any, kind: str, *shape: int, drawn: bool = False) -> Array:
+    def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
         """An array of this kind, of the plan or of the outcomes; -1 stands for any length."""
-        fits = isinstance(name, str) and name in self.arrays and name.startswith("counts") == drawn
-        require(fits, f"The array {name!r} is missing.")
+        require(name in self.arrays and name.startswith("counts") == drawn, f"The array {name!r} is missing.")
         self.used.add(name)
         array = self.arrays[name]
-        fits = array.dtype.kind == kind and array.ndim == len(shape)
-        fits = fits and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
-        require(fits, f"The array {name!r} has the wrong kind or shape.")
+        fits = array.ndim == len(shape) and all(want in (-1, is_) for want, is_ in zip(shape, array.shape, strict=True))
+        require(fits and array.dtype.kind == kind, f"The array {name!r} has the wrong kind or shape.")
         return array.astype(np.int64) if kind == "i" else array
 
     def seed_of_plan(self) -> int:
@@ -144,7 +149,8 @@ class Question:
         self.sizes = [states[v] for v in self.variables]
         self.weights = items(about.get("weights", [1.0] * len(self.sizes)), float, len(self.sizes))
         require(min(self.weights) > 0.0, "A weight is not positive.")
-        self.least, self.most = (-math.inf, math.inf) if self.kind in ("mean", "statistic", "quantile") else (0.0, 1.0)
+        self.least = -math.inf if self.kind in ("mean", "statistic", "quantile") else 0.0
+        self.most = {"distance": math.fsum(self.weights), "bias": math.inf}.get(self.kind, 1.0 - self.least)
         if self.kind == "linear":  # a whole number, and so many times the sum of the states, over a whole number
             self.name, self.slope, self.offset, self.divisor, bounds = (about[k] for k in LINEAR)
             self.least, self.most = items(bounds, float, 2)
@@ -154,8 +160,6 @@ class Question:
             fits = Fraction(self.least) * self.divisor <= min(ends) and max(ends) <= Fraction(self.most) * self.divisor
             require(fits, f"The values of {self.name!r} leave the bounds that are claimed for it.")
             self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
-        elif self.kind in ("distance", "bias"):
-            self.most = math.fsum(self.weights) if self.kind == "distance" else math.inf
         self.is_law, self.shown = self.kind == "law", ", ".join(names.variables[v] for v in self.variables)
         # How many intervals are claimed; how many have to hold at once: the chances of two states mirror each other.
         self.cells = math.prod(self.sizes) if self.is_law else 0
@@ -176,3 +180,117 @@ class Question:
             return [QUESTIONS[self.kind][1].format(**self.about, shown=self.shown)]
         events = (self.names.event(self.variables, digits) for digits in product(*map(range, self.sizes)))
         return [f"probability of {event}" for event in events]
+
+
+def cut(table: Array, scopes: Iterable[tuple[int, ...]], states: Sequence[int] | Array) -> list[Array]:
+    """The tables over some variables that stand one after the other."""
+    shapes = [[int(states[v]) for v in scope] for scope in scopes]
+    ends = [0, *accumulate(map(math.prod, shapes))]
+    require(ends[-1] == len(table), "The tables are too short, or too long.")
+    return [table[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+
+
+def compare(proof: Any, path: str) -> str:
+    """Reject unless the factors of a proof are those of the file; what is then still to be assumed."""
+    inside = np.array(sorted(int(proof.positions[v]) for v in proof.closed))
+    touched = set(inside.tolist())
+    reader = _read_folder if Path(path).is_dir() else _read_npz if path.endswith(".npz") else _read_uai
+    states, factors = reader(path, inside)
+    there = _merge(factors, touched)
+    require(len(states) == proof.plan["variables"], f"{path} has another number of variables.")
+    require(np.array_equal(np.asarray(states)[proof.positions], proof.states), f"{path} has other states.")
+    stated = [*proof.stated.pairs, *proof.own]
+    here = _merge(((tuple(proof.positions[list(scope)].tolist()), table) for scope, table in stated), touched)
+    require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
+    for scope, table in here.items():
+        with np.errstate(invalid="ignore"):
+            near = np.abs(table - there[scope]) <= SAME * (1.0 + np.abs(there[scope]))
+        same = np.all((table == there[scope]) | near & np.isfinite(there[scope]))
+        require(same, f"{path} has another factor over the variables {scope}.")
+    proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
+    return f"the model is that of {path}"
+
+
+def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...], Array]:
+    """Factors that touch some variables, those over the same ones added up, in increasing order; without zeros."""
+    parts: dict[tuple[int, ...], list[Array]] = {}
+    for scope, table in (factor for factor in factors if touched & set(factor[0])):
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        parts.setdefault(tuple(scope[k] for k in order), []).append(np.transpose(table, order))
+    # Sums are rounded once: what a large number hides would be in the law, and not in the comparison.
+    sums = {k: t[0] if len(t) == 1 else np.apply_along_axis(math.fsum, 0, np.stack(t)) for k, t in parts.items()}
+    return {scope: table for scope, table in sums.items() if table.any()}
+
+
+def _read_uai(path: str, inside: Array) -> Known:
+    with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="ascii") as file:
+        words = iter(file.read().split())
+    require((kind := next(words)) in ("MARKOV", "BAYES"), f"{path} is no UAI file.")
+    states = np.array([int(next(words)) for _ in range(int(next(words)))])
+    scopes = [[int(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))]
+    position = np.cumsum(states > 1) - 1  # variables with one state are left out
+    touched, factors = set(inside.tolist()), []
+    for scope in scopes:
+        table = np.array([float(next(words)) for _ in range(int(next(words)))]).reshape([states[v] for v in scope])
+        if kind == "BAYES":  # the chances of the last variable given the others may be rounded
+            sums = table.sum(axis=-1, keepdims=True)
+            table = table / sums if np.all(np.abs(sums - 1.0) <= 1e-5) else table
+        free = tuple(int(position[v]) for v in scope if states[v] > 1)
+        if touched & set(free):
+            with np.errstate(divide="ignore"):
+                factors.append((free, np.log(table).reshape([states[v] for v in scope if states[v] > 1])))
+    return states[states > 1], factors
+
+
+def _read_npz(path: str, inside: Array) -> Known:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    family = arrays["format"].tobytes().decode().removeprefix("dobrushin model 1 ")
+    require(family in FAMILIES, f"{path} holds no known family.")
+    ends = np.cumsum(arrays.get("arity", ())).astype(int).tolist()
+    scopes = [tuple(arrays["scope"][a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
+    if "i" in arrays:
+        is_near = np.isin(arrays["i"], inside) | np.isin(arrays["j"], inside) | (family == "PairwiseMRF")
+        scopes = list(zip(arrays["i"][is_near].tolist(), arrays["j"][is_near].tolist(), strict=True))
+    if family == "GaussianField":  # own terms and levels, and what a coupling is on the values 0 and 1
+        values = np.split(arrays["values"], arrays["value_start"][1:-1])
+        own = [((i,), np.array([*(arrays[name][i] for name in TERMS), *values[i]])) for i in inside.tolist()]
+        pairs = zip(scopes, arrays["couplings"][is_near], strict=True)
+        return np.full(len(values), 2), [
+            *own,
+            *((pair, np.array([[0.0, 0.0], [0.0, -value]])) for pair, value in pairs),
+        ]
+    if family in ("Ising", "SpinMRF"):
+        strengths = arrays["couplings"][is_near] if family == "Ising" else arrays["strengths"]
+        return np.full(len(arrays["fields"]), 2), _lower(inside, arrays["fields"], scopes, strengths, 0)
+    if family == "Potts":
+        n, states = arrays["size"].tolist()
+        own = arrays.get("unaries", np.empty(0)).reshape(-1, states)
+        return np.full(n, states), _lower(inside, own, scopes, arrays["couplings"][is_near], states)
+    sizes, tables = arrays["cardinalities"], arrays["tables"]
+    if family == "PairwiseMRF":
+        scopes += [(i,) for i in range(len(sizes))]
+        tables = np.concatenate([tables.ravel(), arrays["unaries"].ravel()])
+    return sizes, zip(scopes, cut(tables, scopes, sizes), strict=True)
+
+
+def _read_folder(path: str, inside: Array) -> Known:
+    states = int(json.loads((Path(path) / "manifest.json").read_text())["states"])
+    load = {name: Path(path) / f"{name}.npy" for name in ("start", "neighbor", "coupling", "potential")}
+    arrays = {name: np.load(file, mmap_mode="r") for name, file in load.items() if file.exists()}
+    edges = {}
+    for i in inside.tolist():
+        own = slice(int(arrays["start"][i]), int(arrays["start"][i + 1]))
+        for j, value in zip(arrays["neighbor"][own].tolist(), arrays["coupling"][own].tolist(), strict=True):
+            edges[min(i, j), max(i, j)] = value
+    factors = _lower(inside, arrays.get("potential", np.empty(0)), edges, edges.values(), states)
+    return np.broadcast_to(np.int64(states or 2), len(arrays["start"]) - 1), factors
+
+
+def _lower(inside: Array, own: Any, scopes: Iterable[Any], strengths: Iterable[Any], states: int) -> Iterator[Factor]:
+    """Own log-weights, and strengths times the product of spins, -1 and +1 (no states); or where labels are equal."""
+    for i in inside.tolist() if len(own) else ():
+        yield (i,), np.array(own[i]) if states else np.array([-own[i], own[i]])
+    for scope, value in zip(scopes, strengths, strict=True):
+        spins = 2.0 * np.indices((2,) * len(scope)) - 1.0
+        yield scope, float(value) * (np.eye(states) if states else np.prod(spins, axis=0))
