@@ -37,7 +37,7 @@ def chains(count, trials, /, **changes):
         "method": "dobrushin", "questions": list(range(count)), "confidence": 0.99, "scan": "scan", "steps": 1,
         "kernel": "factors", "places": "places", "start": "", "chains": max(1, trials), "trials": trials, "aim": 0.1,
     }  # fmt: skip
-    outcome = {"run": 0, "drawn": trials, "early": False, "block": trials, "counts": "counts", "means": []}
+    outcome = {"run": 0, "drawn": trials, "block": trials, "counts": "counts", "means": []}
     for name, value in changes.items():
         (outcome if name in outcome else plan)[name] = value
     return plan, outcome

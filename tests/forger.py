@@ -54,7 +54,8 @@ class Forgery:
         try:
             names = Names(plan, self.arrays["positions"], states)
             for about, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
-                lines += Question(about, states, names).words(low, high)
+                titles = Question(about, states, names).titles()
+                lines += [f"{title}: from {a!r} to {b!r}" for title, a, b in zip(titles, low, high, strict=True)]
             lines += [f"given {names.event([v], [digit])}" for v, digit in plan["evidence"]]
         except Exception:
             return claim["words"]
@@ -126,7 +127,7 @@ def _chains(honest, rng):
         counts = honest.arrays.get(part.get("counts"))
         if counts is not None and len(counts) > 1:
             forged = honest.copy()
-            forged.document["outcomes"]["parts"][0] |= {"drawn": part["drawn"] - part["block"], "early": True}
+            forged.document["outcomes"]["parts"][0]["drawn"] -= part["block"]
             forged.arrays[part["counts"]] = counts[:-1]
             yield "the last block left out", forged, True
             forged = honest.copy()

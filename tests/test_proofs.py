@@ -188,22 +188,6 @@ def test_certificates(path):
     holds(path)
 
 
-def test_certificates_of_fields(path):
-    """Given their influence, which the verdict says."""
-    field = db.GaussianField.grid(3, 3, rho=0.8, linear=1.0)
-    bound = db.variation(field, db.Scan.systematic(9, 90), weights={0: 1.0, 4: 0.5})
-    bound.write_proof(path)
-    assert any("the matrix bounds" in line for line in holds(path).assumptions)
-    forged = Forgery(path)
-    forged.document["claim"]["upper"][0][0] *= 0.999
-    forged.save(path)
-    assert verify(path).exit_code == 1
-    with pytest.raises(db.ArgumentError, match="only variation"):
-        db.estimate(field, [0]).write_proof(path)
-    with pytest.raises(db.ArgumentError, match="weights="):
-        db.variation(field, db.Scan.systematic(9, 90), targets=[0]).write_proof(path)
-
-
 def test_certificates_without_a_proof_say_why(path):
     with pytest.raises(db.ArgumentError, match="fixed scan"):
         db.variation(GRID, db.Scan.uniform(25, 500), targets=[0]).write_proof(path)

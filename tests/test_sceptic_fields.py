@@ -55,14 +55,6 @@ def test_curve_ends_at_the_value():
     assert both.curve()[1][-1] == pytest.approx(both.per_variable.sum(), rel=1e-9)
 
 
-def test_no_proof_of_a_field(tmp_path):
-    # The checker knows distances of fields, not their total variation.
-    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]])
-    bound = db.variation(field, db.Scan.systematic(2, 20), targets=[0])
-    with pytest.raises(db.ArgumentError, match="not their total variation"):
-        bound.write_proof(tmp_path / "bound.proof")
-
-
 def test_widths_whose_square_underflows_are_refused():
     # Their influence would be 0, and yet 1e100 times a neighbour of size 1e45 moves them.
     precision = [[1.0, 1e100], [1e100, 1e-90]]

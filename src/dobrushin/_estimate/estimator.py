@@ -160,8 +160,8 @@ def estimate(
     running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
     model = as_model(model, "estimate")
     settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
-    settings = settings._replace(backend=backend)
-    if proof is None and not verify:
+    settings = settings._replace(backend=backend, proof=proof is not None or verify)
+    if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
     require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan

@@ -50,6 +50,7 @@ class Settings(NamedTuple):
     time: float | None = None  # seconds for the whole call
     memory_limit: float | None = None
     backend: str = "auto"
+    proof: bool = False  # whether a proof of the answer is wanted
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def make_query(
     """The query, once the evidence is read."""
     space = workspace(model).given(given)
     questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, *settings, is_part=is_part)
+    return Query(space, questions, *settings[:7], is_part=is_part)
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:

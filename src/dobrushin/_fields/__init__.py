@@ -3,7 +3,7 @@
 Importing the room makes its versions of the public functions known.
 """
 
-from dobrushin._fields import certificate, diagnosis, estimator, influence, lazy, sampler, scans
+from dobrushin._fields import certificate, diagnosis, estimator, influence, lazy, proof, sampler, scans
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.targets import Between, Exceeds, Quantile
 from dobrushin._fields.terms import FieldTerms
@@ -19,6 +19,7 @@ __all__ = [
     "estimator",
     "influence",
     "lazy",
+    "proof",
     "sampler",
     "scans",
 ]

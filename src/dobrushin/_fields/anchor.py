@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import sparse, special
 from scipy.sparse import linalg
 
 from dobrushin._fields.influence import conditional_variances
@@ -290,8 +290,13 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
     """r_i = |mode of p(. | x0) - x0_i| + m_i^(-1/2), rounded up."""
     c = form.linear - form.couplings @ point
     size = np.abs(form.linear) + abs(form.couplings) @ np.abs(point) + form.diagonal * np.abs(point)
-    near, excess = np.empty(form.n_variables), np.empty(form.n_variables)
-    find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)
+    near, excess = point.copy(), np.empty(form.n_variables)
+    if form.is_plain:  # the slope at the start, over the least curvature
+        with np.errstate(over="ignore"):
+            likelihood = form.exposure * np.exp(point) + form.trials * special.expit(point)
+        excess = np.abs(form.diagonal * point - c + likelihood) / form.diagonal
+    else:
+        find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)
     with np.errstate(over="ignore", invalid="ignore"):
         size += np.where(form.exposure > 0, form.exposure * np.exp(near), 0.0) + form.trials
     rounding = size / form.diagonal * 2.0**-50 * (np.diff(form.couplings.indptr) + 8.0)

@@ -61,6 +61,10 @@ class FieldVariation(Variation):
     _unit: NDArray[np.float64]
     _tilt: NDArray[np.float64]
     _missed: NDArray[np.float64]  # for each variable, the chance that it was never updated
+    _start: tuple[FieldSpace, NDArray[np.float64]] | None = None  # of what, and from where; for a proof
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_start": None}  # it would take the field along
 
     @property
     def per_variable(self) -> NDArray[np.float64]:
@@ -106,13 +110,14 @@ class FieldVariation(Variation):
             return self
         lifted: Any = super().lift(part)
         names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
-        return replace(lifted, **{name: part.spread(getattr(self, name), known) for name, known in names.items()})
+        spread = {name: part.spread(getattr(self, name), known) for name, known in names.items()}
+        return replace(lifted, **spread, _start=None)
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that others can check without this library, for a bound with weights.
+        """Write a file that others can check without this library.
 
-        It proves the bound given the influence, the start and the errors of draws, which are in the file, in units in
-        which no distance exceeds 1; the checker says so.
+        It proves a bound for the same scan with exact draws, from plain influence rows that the checker can make again.
+        Where this one rests on sharper rows, the bound in the file is larger.
 
         Examples
         --------
@@ -124,10 +129,9 @@ class FieldVariation(Variation):
         >>> verify(path).verdict
         'holds'
         """
-        if self._objective.is_set:
-            requirement = "one with weights=: the checker knows distances of fields, not their total variation"
-            raise ArgumentError("Variation.write_proof", "certificate", requirement, self)
-        self._in_units().write_proof(path)
+        from dobrushin._fields.proof import write_field_variation
+
+        write_field_variation(self, path)
 
 
 @version_of("variation", GaussianField)
@@ -180,7 +184,8 @@ def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor)
     start = float((scaled.weights * anchor.initial[objective.positions]).sum())
     vacuous = value >= (1.0 if objective.is_set else start)
     parts |= {"value": value, "tv_bound": total, "is_vacuous": vacuous, "_objective": objective}
-    return FieldVariation(**parts, _unit=unit, _tilt=tilt, _missed=np.minimum(missed + slips, 1.0))
+    unlikely = np.minimum(missed + slips, 1.0)
+    return FieldVariation(**parts, _unit=unit, _tilt=tilt, _missed=unlikely, _start=(space, anchor.point))
 
 
 def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
@@ -219,10 +224,14 @@ def proxy(space: FieldSpace, order: NDArray[np.int64], objective: Objective) -> 
 
 
 class Drift(NamedTuple):
-    """How far f of a chain as it is drawn can be from f of a chain with exact draws, and the chance that it is more."""
+    """How far a chain as it is drawn can be from one with exact draws, and the chance that it is farther.
+
+    `distance` is that of f, `each` that of each variable.
+    """
 
     distance: float
     chance: float
+    each: NDArray[np.float64]
 
 
 def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Objective) -> Drift:
@@ -240,10 +249,10 @@ def float_drift(space: FieldSpace, scan: Scan, anchor: Anchor, objective: Object
     moves = sparse.csr_array((moved, matrix.indices, matrix.indptr), shape=matrix.shape)
     shares = supersolve(moves, local / largest + 1e-6)
     if shares is None:
-        return Drift(np.inf, 1.0)
+        return Drift(np.inf, 1.0, np.full(form.n_variables, np.inf))
     delta, order = shares * (largest * (1.0 + 4 * UNIT)), scan.order
     chance = float(errors.chance[order].sum()) + len(order) * FAR_CHANCE
     if form.is_finite.any():
         changed = 0.5 * np.sqrt(space.variances) * (abs(matrix) @ delta + errors.field)
         chance += float(np.where(form.is_finite, changed, 0.0)[order].sum())
-    return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance)
+    return Drift(weighted_sum(objective.weights, delta[objective.positions], 8), 1.001 * chance, delta)

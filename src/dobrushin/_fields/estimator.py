@@ -42,12 +42,6 @@ def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
     return check_settings(FIELD_METHODS, check.positive, *settings)
 
 
-@version_of("require_proofs", GaussianField)
-def refuse_proofs(model: GaussianField) -> None:
-    """`require_proofs` of a field."""
-    raise ArgumentError("estimate", "model", "a discrete one for a proof: answers about fields have none", model)
-
-
 @version_of("plan_query", GaussianField)
 def plan_field_query(model: GaussianField, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan_query` of a field."""
@@ -68,6 +62,8 @@ def answer_field_query(
 
     def adapt(estimate: Estimate) -> Estimate:
         estimate = replace(estimate, asked=asked)
+        if estimate._origin is not None:
+            estimate = replace(estimate, _origin=replace(estimate._origin, asked=asked))
         return estimate if part is None else estimate.lift(part)
 
     with methods.adapt_errors(adapt, part):
@@ -86,6 +82,8 @@ def _condition(model: GaussianField, evidence: Mapping[Any, float] | None) -> tu
 def _choose(model: GaussianField, targets: Any, settings: Settings, running: Running | None) -> Method:
     """The method that was asked for, or the first that has a proposal; `running` is how it will answer, if it will."""
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
+        if settings.proof:
+            model = model._form.to_plain().to_model(model.labels)
         query = read_field_query(model, targets, settings)
         with methods.carry_estimate(query):  # type: ignore[arg-type]
             method = _ask(query)
@@ -97,7 +95,11 @@ def _choose(model: GaussianField, targets: Any, settings: Settings, running: Run
 def _ask(query: FieldQuery) -> Method:
     asked = [FIELD_METHODS[query.method]] if query.method != "auto" else list(FIELD_METHODS.values())
     n, counted = query.model.n_variables, any(question.is_counted for question in query.questions)
-    if query.method == "auto" and n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
+    if query.proof:
+        if query.method not in ("auto", Sampling.name):
+            raise ArgumentError("estimate", "method", "'dobrushin' for a proof about a field", query.method)
+        asked = [Sampling]
+    elif query.method == "auto" and n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
         asked = [Local, Exact, Sampling]
     refusals: dict[str, str] = {}
     for method in asked:

@@ -38,8 +38,12 @@ class Variances(NamedTuple):
 
 
 def conditional_variances(form: FieldTerms, positions: NDArray[np.int64]) -> Variances:
-    """The smallest bound that is known for each of some variables."""
+    """The smallest bound that is known for each of some variables; for a proof, the plainest one."""
     finite = form.is_finite[positions]
+    if form.is_plain:
+        square = form.width[positions] ** 2
+        plain = np.where(finite, square / 4.0, np.minimum(1.0 / form.diagonal[positions], square / 12.0)) * _UP
+        return Variances(plain, np.where(finite, LEVELS, CONVEX).astype(np.uint8))
     continuous, some = positions[~finite], positions[finite]
     values, theorem = np.empty(len(positions)), np.empty(len(positions), dtype=np.uint8)
     values[~finite], theorem[~finite] = _continuous(form, continuous)

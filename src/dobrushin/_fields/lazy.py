@@ -128,7 +128,8 @@ def read_lazy_settings(model: LazyGrid, *settings: Any) -> Settings:
 @version_of("require_proofs", LazyGrid)
 def refuse_proofs(model: LazyGrid) -> None:
     """`require_proofs` of a grid by a function."""
-    raise ArgumentError("estimate", "model", "a discrete one for a proof: answers about fields have none", model)
+    requirement = "one that is made as a whole for a proof: a file cannot hold a function"
+    raise ArgumentError("estimate", "model", requirement, model)
 
 
 @version_of("answer_query", LazyGrid)

@@ -35,12 +35,15 @@ class FieldQuery:
     method: str
     budget: float | None
     time: float | None = None
+    proof: bool = False
     relevance: str = ""
 
     @classmethod
     def make(cls, model: Any, questions: list[FieldQuestion], settings: Settings) -> FieldQuery:
         """A query with the settings of a call."""
-        own = (settings.tolerance, settings.confidence, settings.method, settings.budget, settings.time)
+        own = (
+            settings.tolerance, settings.confidence, settings.method, settings.budget, settings.time, settings.proof,
+        )  # fmt: skip
         return cls(model, questions, *own)
 
     @property
@@ -86,7 +89,8 @@ class FieldMethod(Method):
         averaged = not all(question.is_counted for question in query.questions)
         return Plan(
             cls.name, reason, query.tolerance, query.confidence, bias, interval, query.intervals,
-            stops_early=averaged and not cls.is_certain, is_certain=cls.is_certain, kind=KIND, **parts,
+            stops_early=averaged and not cls.is_certain and not query.proof, is_certain=cls.is_certain, kind=KIND,
+            **parts,
         )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ _CLIP = 8.0
 # Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
 # planned; the second pair where stopping early is not expected to pay.
 SHARES = ((0.75, 0.25), (0.01, 0.99))
+# The same where a proof is wanted: it states one mean of a number of chains that was fixed.
+FIXED = (0.0, 1.0)
 
 
 class Limits(NamedTuple):
@@ -106,7 +108,7 @@ class FieldMean(FieldQuestion):
 
     def tally(self, terms: Terms) -> FieldTally:
         assert terms.clip is not None
-        return MeanTally(self, terms.clip, terms)
+        return MeanTally(self, terms.clip, terms) if terms.clip.shares[0] else PlannedMean(self, terms.clip, terms)
 
 
 @dataclass(frozen=True)
@@ -360,6 +362,33 @@ class MeanTally(FieldTally):
         ends = least + span * low - slack, least + span * high + slack
         bounds = self.question.bounds
         return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
+
+
+class PlannedMean(FieldTally):
+    """Averages values as they are, over the number of chains that was planned."""
+
+    def __init__(self, question: FieldMean, clip: Clip, terms: Terms) -> None:
+        self.question, self.clip, self.error, self.bias = question, clip, terms.error, terms.bias
+        self.total, self.chains = 0.0, 0
+
+    @property
+    def is_narrow(self) -> bool:
+        return False
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        self.total, self.chains = self.total + math.fsum(values), self.chains + len(values)
+
+    @property
+    def mean(self) -> float:
+        """The mean so far."""
+        return self.total / self.chains
+
+    def limits(self, early: bool) -> Limits:
+        least, most = self.question.bounds
+        if early or not self.chains:  # the interval is for the planned number
+            return Limits(self.mean if self.chains else math.nan, least, most)
+        reach = self.clip.half_width(self.chains, self.error) + self.clip.slack + self.bias
+        return Limits(self.mean, max(self.mean - reach, least), min(self.mean + reach, most))
 
 
 @dataclass(frozen=True)

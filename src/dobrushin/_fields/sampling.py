@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from dobrushin._fields.anchor import ScaledRows
 from dobrushin._fields.certificate import Drift, FieldVariation, certify, float_drift, proxy
 from dobrushin._fields.kernel import FieldKernel
 from dobrushin._fields.query import FieldMethod, FieldQuery
-from dobrushin._fields.questions import SHARES, Clip, FieldTally, Terms, make_clip
+from dobrushin._fields.questions import FIXED, SHARES, Clip, FieldTally, Terms, make_clip
 from dobrushin._fields.sampler import make_kernel, run_field_chains
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
@@ -58,11 +59,18 @@ class Sampling(FieldMethod):
         super().__init__(query, plan)  # type: ignore[arg-type]
         self.kernel, self.design, self.clips = kernel, design, clips
 
+    @cached_property
+    def drift(self) -> Drift:
+        """How far chains of the scan can be from exact ones."""
+        return chain_drift(self.query, self.design)
+
     @classmethod
     def propose(cls, query: Any, choice: Choice) -> Method:
         design = find_design(query)
         if design is None:
             raise cls.refuse("no scan of an affordable length brings the bias below the tolerance.")
+        if query.proof and not chain_drift(query, design).chance < 1.0:
+            raise cls.refuse("a proof says how far chains drift from exact ones, which has no bound here.")
         bias = float(design.biases.max())
         clips = [make_clips(query, design, question, query.tolerance - bias) for question in query.questions]
         left = query.tolerance - bias - max((clip.slack for clip in clips if clip is not None), default=0.0)
@@ -108,6 +116,12 @@ class Sampling(FieldMethod):
         return Curve(steps, values, f"{words} It is proven: no chance is involved.")
 
 
+def chain_drift(query: FieldQuery, design: Design) -> Drift:
+    """How far chains can be from exact ones, whatever is asked of them."""
+    nothing = Objective(query.positions, np.zeros(len(query.positions)), False)
+    return float_drift(query.space, design.scan, query.anchor, nothing)
+
+
 def make_clips(query: FieldQuery, design: Design, question: Any, aim: float) -> Clip | None:
     """How a mean is averaged; None for what is counted."""
     if question.is_counted:
@@ -119,6 +133,9 @@ def make_clips(query: FieldQuery, design: Design, question: Any, aim: float) -> 
     after = design.certificate.per_variable_at(question.positions)
     before = anchor.initial[question.positions] * anchor.unit[question.positions]
     distance = weighted_sum(objective.weights, after + before, 4)
+    if query.proof:
+        least, most = question.bounds if question.name is None else (-math.inf, math.inf)
+        return Clip(0.0, math.inf, min(sigma2, 0.25 * (most - least) ** 2), drift.distance, drift.chance, FIXED)
     clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drift)
     if not math.isfinite(clip.span) or aim <= 0:
         return clip
@@ -204,13 +221,17 @@ class FieldRun:
         self.method, self.query, self.plan = method, method.query, method.plan
         self.sequence, self.running = sequence, running
         query, aim = self.query, method.plan.monte_carlo
-        errors = query.space.errors(query.anchor)
-        known = zip(query.questions, method.clips, method.design.biases.tolist(), strict=True)
+        errors, biases = query.space.errors(query.anchor), method.design.biases.tolist()
+        counted = any(question.is_counted for question in query.questions)
+        self.trials = -(-trials_needed(aim, PLANNED * query.error) // 64) * 64 if counted else 0
+        if query.proof:  # states how far whole chains are off, and one number of them
+            self.trials, errors = method.plan.chains, replace(errors, place=method.drift.each)
+            pairs = zip(query.questions, biases, strict=True)
+            biases = [bias + question.is_counted * method.drift.chance for question, bias in pairs]
+        known = zip(query.questions, method.clips, biases, strict=True)
         self.tallies: list[FieldTally] = [
             question.tally(Terms(query.error, aim, errors, bias, clip)) for question, clip, bias in known
         ]
-        counted = any(question.is_counted for question in query.questions)
-        self.trials = -(-trials_needed(aim, PLANNED * query.error) // 64) * 64 if counted else 0
         self.done = 0
         self.trouble: Trouble | None = None
         self.blocks: list[Samples] = []
@@ -267,7 +288,7 @@ class FieldRun:
         return replace(
             self.method.assemble(
                 rows, self.query.confidence, self._assumptions(), samples=samples, certificate=design.certificate,
-                seed=self.sequence,
+                seed=self.sequence, run=self,
             ),
             stopped_by=stopped_by(self.trouble),
         )  # fmt: skip

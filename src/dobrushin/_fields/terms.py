@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dobrushin._fields.model import GaussianField
 
 UNIT = 2.0**-53
+PARTS = ("couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values")
 
 
 class FieldTerms(Form):
@@ -62,11 +63,17 @@ class FieldTerms(Form):
         self.lower, self.upper = frozen(lower), frozen(upper)
         self.exposure, self.trials = frozen(exposure), frozen(trials)
         self.value_start, self.values = frozen(value_start), frozen(values)
+        self.is_plain = False  # whether bounds are those that a proof can state: the plainest ones
+
+    def to_plain(self) -> FieldTerms:
+        """The same, with bounds that a proof can state."""
+        plain = self.with_parts()
+        plain.is_plain = True
+        return plain
 
     def with_parts(self, **parts: Any) -> FieldTerms:
         """The same with some arrays replaced."""
-        names = ("couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values")
-        return FieldTerms(**{name: parts.get(name, getattr(self, name)) for name in names})
+        return FieldTerms(**{name: parts.get(name, getattr(self, name)) for name in PARTS})
 
     # -- the variables ---------------------------------------------------------------------
 
@@ -126,6 +133,8 @@ class FieldTerms(Form):
 
         The likelihoods add what they have at the flat end of the interval.
         """
+        if self.is_plain:
+            return self.diagonal
         with np.errstate(over="ignore", invalid="ignore"):
             counts = np.where(self.exposure > 0, self.exposure * np.exp(self.lower), 0.0)
             farthest = np.maximum(np.abs(self.lower), np.abs(self.upper))

@@ -79,6 +79,8 @@ Written = tuple[dict[str, Any], dict[str, Any]]  # the plan of a part, and its o
 Inside = Callable[[Method], NDArray[np.int64]]
 Writer = Callable[[Draft, Piece, list[int]], list[Written]]
 WRITERS: dict[str, tuple[Inside, Writer]] = {}
+# By the kind of a plan: what writes answers about models of another kind than discrete ones.
+KINDS: dict[str, Callable[[Estimate, str | os.PathLike[str]], None]] = {}
 
 
 def register(name: str, writer: tuple[Inside, Writer]) -> None:
@@ -97,11 +99,11 @@ def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """See `Estimate.write_proof`."""
     origin = estimate._origin
-    if estimate.plan.kind:
-        requirement = "about a discrete model: of fields only variation, with weights, has proofs"
-        raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
     if origin is None or origin.asked is None:
         raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
+    if estimate.plan.kind in KINDS:
+        KINDS[estimate.plan.kind](estimate, path)
+        return
     plan, outcomes, draft = _compose(origin)
     text = text_of(plan)
     outcomes["seed"], words = seed_entry(estimate.seed, plan, text, draft.arrays)
@@ -223,8 +225,8 @@ def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> tu
     spawn_key = [int(k) for k in sequence.spawn_key]
     if entropy == seed_from(text, arrays.arrays) and not spawn_key:
         return [], ["the plan was not chosen by looking at what it gives"]
-    key = f" with the key {spawn_key}" if spawn_key else ""
-    return [entropy, *spawn_key], [f"the seed {entropy}{key} was not chosen by looking at what it gives"]
+    numbers = [entropy, *spawn_key]
+    return numbers, [f"the seed {', '.join(map(str, numbers))} was not chosen by looking at what it gives"]
 
 
 def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
     part.write(arrays)
     kernel: Any = choose_sets(model, scan)
     runs, held = int(certificate.runs), kernel.region.positions
+    planned = runs + certificate.stopped_early  # more than were drawn, where something has ended it
     places = np.full(len(part.positions), -1)
     places[part.numbers(held)] = held
     part_plan = {
@@ -113,15 +114,14 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
         "kernel": kernel.name,
         "places": arrays.add("places", places),
         "start": "",
-        "chains": runs,
-        "trials": runs,
+        "chains": planned,
+        "trials": planned,
         "aim": 1.0 - certificate.confidence,
         "words": int(getattr(kernel, "largest", 0)),
     }
     outcome = {
         "run": 0,
         "drawn": runs,
-        "early": bool(certificate.stopped_early),
         "block": max(kernel.lanes, -(-runs // kernel.lanes) * kernel.lanes),
         "counts": arrays.add("counts", np.array([[certificate.failures]])),
         "means": [],

@@ -98,7 +98,6 @@ def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[
     return {
         "run": piece.number,
         "drawn": int(run.done),
-        "early": run.trouble is not None,
         "block": int(block),
         "counts": "" if counts is None else draft.arrays.add("counts", counts),
         "means": [int(count) for count in means],

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOLDS, SAMPLED, FAILS = "holds", "holds if the blocks that were not replayed are like those that were", "does not hold"
-_CODES = {HOLDS: 0, SAMPLED: 3, FAILS: 1}
-_RELATIVE = "the factors in the file are those of the model, and no other factor touches what they update or sum"
+_RELATIVE = "what the file says of the model is so, and no other factor touches what is updated or summed"
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 where everything was checked and holds, 3 for a replay of some blocks, 1 else."""
-        return _CODES[self.verdict]
+        return {HOLDS: 0, SAMPLED: 3}.get(self.verdict, 1)
 
     @property
     def holds(self) -> bool:
@@ -33,8 +32,8 @@ class Verdict:
         lines = [f"Verdict: {self.verdict}", *([f"  {self.reason}"] if self.reason else [])]
         for title, sentences in (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions)):
             shown = sentences if len(sentences) <= 24 else (*sentences[:12], "...", *sentences[-11:])
-            lines += [f"{title}:"] if shown else []
-            lines += [f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown]
+            cut = [f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown]
+            lines += [f"{title}:", *cut] if shown else []
         return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
 
 
@@ -60,25 +59,23 @@ def verify(
     'holds'
     """
     from dobrushin.verify.checks import Proof
-    from dobrushin.verify.document import Document, Rejected
-    from dobrushin.verify.model_file import compare
+    from dobrushin.verify.document import Document, Rejected, compare
     from dobrushin.verify.sums import METHODS
 
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
-    content = Path(path).read_bytes()
+    content, _ = Path(path).read_bytes(), Path(path if model is None else model).stat()  # both are there
     try:
         proof = Proof(Document(content), 2**62 if isinstance(replay, str) else replay)
         proof.check(METHODS)
         about = _RELATIVE if model is None else compare(proof, os.fspath(model))
     except Rejected as failure:
         return Verdict(FAILS, str(failure))
-    except FileNotFoundError:  # the model
-        raise
     except Exception as error:  # a broken zip, text or array can raise whatever it likes
-        return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
-    verdict = HOLDS if proof.replayed == proof.blocks else SAMPLED
-    return Verdict(verdict, "", tuple(proof.document.claim["words"]), tuple(proof.checked), (*proof.assumptions, about))
+        what = "The file" if model is None else f"The file, or {model} beside it,"
+        return Verdict(FAILS, f"{what} cannot be checked ({type(error).__name__}: {error}).")
+    verdict, claim = HOLDS if proof.replayed == proof.blocks else SAMPLED, proof.document.claim["words"]
+    return Verdict(verdict, "", *(tuple(dict.fromkeys(w)) for w in (claim, proof.checked, [*proof.assumptions, about])))
 
 
 __all__ = ["Verdict", "verify"]

@@ -3,38 +3,37 @@
 import math
 import secrets
 from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from dobrushin.verify.document import Array, Document, Names, Question, fields, items, require
+from dobrushin.verify.document import Array, Document, Factor, Names, Question, fields, items, require
 from dobrushin.verify.draws import KERNELS, RACES, SETS, Walk
-from dobrushin.verify.factors import Row, forward, read_factors
+from dobrushin.verify.factors import forward, influence, read_factors
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
 MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 3e5
 # In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
-AT_ONCE = 2**22  # chains that are counted together
-MISSED = 1e-6  # a count that is off by half of an interval's half-width is missed with at most this probability
-# Runs on sets: shares of the error probability of the first and the second try, and how many more runs that has.
-TRIES, MORE = (0.75, 0.25), (1, 4)
-# More than all roundings in a tail, and than what is 40 deviations and 100 from the mean.
-MARGIN, FAR = 1e-9, 1e-60
-# Shares of the error probability: for the number that was planned, and for ending at any time before. For means: for
-# ending when they are narrow, and for the largest number that was planned.
-PLANNED, ANYTIME = 0.99, 0.01
-SEQUENTIAL, FINAL = 0.75, 0.25
+AT_ONCE, MISSED = 2**22, 1e-6  # chains counted together; chance to miss a count that is off by a quarter of a width
+MARGIN, FAR = 1e-9, 1e-60  # more than all roundings in a tail, and than what is 40 deviations and 100 from the mean
+# Shares of the error probability: of the first and the second try of runs on sets (with so many times the runs); for
+# the number that was planned, and for ending before; of means for ending when they are narrow, and for the last number.
+TRIES, MORE, PLANNED, ANYTIME, SEQUENTIAL, FINAL = (0.75, 0.25), (1, 4), 0.99, 0.01, 0.75, 0.25
 SOME_STATE = "the model allows some joint state, given the evidence"
-Method = tuple[Callable[["Part"], float], dict[str, Any], dict[str, Any]]  # check, entries of the plan, of the outcome
+GIVEN = "the matrix bounds what each variable does to each other one, its diagonal what all do"
+WORDS = "the words of SplitMix64 under this seed are independent and uniform"
+PLAN = {"variables": int, "fingerprint": str, "confidence": float, "states": dict}
+PLAN |= dict.fromkeys(("names", "evidence", "dropped", "questions", "parts"), list)
+# What checks a part, the kinds of questions that it answers, and the entries of its plan and of its outcome.
+Method = tuple[Callable[["Part"], float], set[str], dict[str, Any], dict[str, Any]]
 
 
 def upper_tail(k: int, n: int, p: float) -> float:
     """P(at least k of n) with chance p each, from above; 1 where k is not above the mean."""
-    if k <= 0 or p >= 1.0 or k <= n * p:
-        return 1.0
-    if p <= 0.0:
-        return 0.0
+    if p <= 0.0 or p >= 1.0 or k <= n * p:
+        return float(k <= 0 or p > 0.0)
     mode, reach = int(n * p), int(40.0 * math.sqrt(n * p * (1.0 - p))) + 100
     above, below = np.arange(mode, min(n, mode + reach)), np.arange(mode, max(0, mode - reach), -1)
     with np.errstate(under="ignore"):  # terms as multiples of the largest one, by the ratios of neighbours
@@ -58,10 +57,9 @@ def is_below(p: float, k: int, n: int, error: float, early: bool) -> bool:
 
 def mean_limits(values: Array, error: float, aim: float, proxy: float | None) -> tuple[float, float]:
     """Limits for the mean of independent values in [0, 1]: Waudby-Smith and Ramdas' empirical Bernstein sequence."""
-    n = len(values)
+    n, before = len(values), np.arange(len(values))
     if not n:
         return 0.0, 1.0
-    before = np.arange(n)
     means = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
     squares = (values - means) ** 2
     variances = (0.25 + np.concatenate([[0.0], np.cumsum(squares)[:-1]])) / (before + 1)
@@ -82,14 +80,10 @@ class Proof:
     def __init__(self, document: Document, replay: int | None) -> None:
         self.document, self.replay, self.array = document, replay, document.array
         self.plan, claim = document.plan, document.claim
-        fields(
-            self.plan, "plan", variables=int, fingerprint=str, names=list, states=dict, evidence=list, dropped=list,
-            questions=list, confidence=float, parts=list,
-        )  # fmt: skip
+        fields(self.plan, "plan", **PLAN)
         fields(document.outcomes, "outcomes", seed=list, parts=list)
         fields(claim, "claim", lower=list, upper=list, words=list, assumptions=list)
-        self.stated = read_factors(document)
-        self.states = self.stated.states
+        self.stated, self.states = (stated := read_factors(document)), stated.states
         self.positions = self.array("positions", "i", len(self.states))
         is_placed = np.all(np.diff(self.positions, prepend=-1, append=self.plan["variables"]) > 0)
         require(is_placed and self.states, "A variable of the proof is not one of the model.")
@@ -101,16 +95,15 @@ class Proof:
         fits = all(0 <= v < len(self.states) and 0 <= d < self.states[v] for v, d in self.evidence.items())
         require(fits and len(self.evidence) == len(self.plan["evidence"]), "The evidence names no state of a variable.")
         dropped = self.free(items(self.plan["dropped"], int))
-        known = {*self.evidence, *dropped}
-        is_free = all(v not in known for question in self.questions for v in question.variables)
+        is_free = {*self.evidence, *dropped}.isdisjoint(v for question in self.questions for v in question.variables)
         require(is_free and self.questions, "What is asked for is fixed or left out, or nothing is asked.")
         # Without what sums to a constant, probabilities may be off by this share.
         self.factors, error = self.stated.fix(self.evidence).drop(dropped)
-        self.off = math.expm1(2.0 * error)
+        self.off, self.closed = math.expm1(2.0 * error), set(dropped)  # closed: all their factors must be in the file
         self.checked = [f"{len(dropped)} variables sum to a constant and are left out"] if dropped else []
-        self.closed = set(dropped)  # variables of which all factors must be in the file
-        self.assumptions: list[str] = []
-        self.blocks, self.replayed, self.seconds, self.runs = 0, 0, 0.0, set[int]()
+        self.given = [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
+        self.blocks, self.replayed, self.seconds, self.runs, self.assumptions = 0, 0, 0.0, set[int](), list[str]()
+        self.own: list[Factor] = []  # what stands beside the factors: the terms of single variables of a field
 
     def free(self, variables: list[int]) -> list[int]:
         """Some variables, none of which the evidence fixes."""
@@ -130,47 +123,39 @@ class Proof:
         parts = zip(self.plan["parts"], self.document.outcomes["parts"], strict=True)
         for number, (plan, outcome) in enumerate(parts):
             require(isinstance(plan, dict) and plan.get("method") in methods, "The checker does not know a method.")
-            check, planned, drawn = methods[plan["method"]]
+            check, kinds, planned, drawn = methods[plan["method"]]
             fields(plan, "a part", method=str, questions=list, **planned)
             fields(outcome, "outcomes of a part", **drawn)
-            asked += items(plan["questions"], int)
-            fits = plan["questions"] and all(0 <= k < len(self.questions) for k in plan["questions"])
-            require(fits, "A part answers no question.")
+            asked += (own := items(plan["questions"], int))
+            fits = own and all(0 <= k < len(self.questions) and self.questions[k].kind in kinds for k in own)
+            require(fits, "A part answers no question, or one that it cannot.")
             lost += check(Part(self, number, plan, outcome))
         require(len(set(asked)) == len(asked), "Some question is answered by two parts.")
         for k in set(range(len(self.questions))) - set(asked):  # nothing is known
             for row in range(self.questions[k].rows):
                 self.within(k, row, False, False)
         require(lost <= (1.0 - confidence) * (1.0 + 1e-9), "The parts err more often than the claim says.")
-        require(self.document.used == set(self.document.arrays), "The file has arrays that nothing uses.")
-        claim = self.document.claim
+        document, claim = self.document, self.document.claim
+        require(document.used == set(document.arrays), "The file has arrays that nothing uses.")
         require(claim["words"] == self.claim_in_words(), "The words of the claim do not say what its numbers say.")
-        same = sorted(items(claim["assumptions"], str)) == sorted(self.assumptions)
+        same = sorted(items(claim["assumptions"], str)) == sorted(set(self.assumptions))
         require(same, "The file names other assumptions than it needs.")
         if self.blocks:
             how = "all" if self.replayed == self.blocks else f"{self.replayed}, picked at random,"
-            self.note(f"draws and counts of {how} of {self.blocks} blocks of chains, from the seed")
+            self.checked.append(f"draws and counts of {how} of {self.blocks} blocks of chains, from the seed")
 
     def claim_in_words(self) -> list[str]:
-        rows = zip(self.questions, self.lower, self.upper, strict=True)
-        words = [line for question, low, high in rows for line in question.words(low, high)]
-        words += [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
-        return [*words, f"all at once with confidence {self.plan['confidence']!r}"]
-
-    def note(self, words: str) -> None:
-        self.checked += [words] if words not in self.checked else []
-
-    def assume(self, words: str) -> None:
-        self.assumptions += [words] if words not in self.assumptions else []
+        titles = [title for question in self.questions for title in question.titles()]
+        ends = zip(titles, chain(*self.lower), chain(*self.upper), strict=True)
+        words = [f"{title}: from {low!r} to {high!r}" for title, low, high in ends]
+        return [*words, *self.given, f"all at once with confidence {self.plan['confidence']!r}"]
 
     def seed(self) -> tuple[int, list[int]]:
         """Entropy and key of the seed: those of the file, or what follows from the plan."""
         seed = items(self.document.outcomes["seed"], int)
         require(all(0 <= k < 2**32 for k in seed[1:]) and all(0 <= k < 2**9999 for k in seed[:1]), "A strange seed.")
-        key = f" with the key {seed[1:]}" if seed[1:] else ""
-        what = f"the seed {seed[0]}{key}" if seed else "the plan"
-        self.assume(f"{what} was not chosen by looking at what it gives")
-        self.assume("the words of SplitMix64 under this seed are independent and uniform")
+        what = f"the seed {', '.join(map(str, seed))}" if seed else "the plan"
+        self.assumptions += [f"{what} was not chosen by looking at what it gives", WORDS]
         return seed[0] if seed else self.document.seed_of_plan(), seed[1:]
 
     def within(self, number: int, row: int, is_low: bool, is_high: bool) -> None:
@@ -202,30 +187,27 @@ class Counts:
     """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
 
     def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:  # a second try has more times as many runs
-        self.part, self.walk, self.proof = part, walk, part.proof
-        plan, outcome = part.plan, part.outcome
-        drawn, self.block, self.early = outcome["drawn"], outcome["block"], outcome["early"]
-        trials, self.chains, self.is_sets = plan["trials"] * more, plan["chains"] * more, walk.kernel in SETS
+        self.part, self.walk, self.proof, plan, outcome = part, walk, part.proof, part.plan, part.outcome
+        drawn, self.block, self.is_sets = outcome["drawn"], outcome["block"], walk.kernel in SETS
+        trials, self.chains = plan["trials"] * more, plan["chains"] * more
+        self.trials, self.early = min(trials, drawn), drawn < trials
         require(0 <= trials <= 2**40 and 1 <= self.chains <= 2**40 and plan["aim"] > 0.0, "Nothing was planned.")
         require(0.0 < plan["confidence"] < 1.0, "The confidence of a part is no probability.")
-        fits = 0 <= drawn <= max(self.chains, trials) and (self.early or drawn >= trials)
-        require(fits, "More or fewer outcomes were drawn than was planned.")
+        require(0 <= drawn <= max(self.chains, trials), "More outcomes were drawn than was planned.")
         require(self.block >= 1 and self.block % walk.lanes == 0, "Blocks of chains do not hold whole streams.")
         self.row = {v: k for k, v in enumerate(walk.looked_at)}
         self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
         others = [k for k in part.questions if k not in self.counted]
-        means = items(outcome["means"], int, len(others))
-        self.means, self.trials = dict(zip(others, means, strict=True)), min(trials, drawn)
-        self.totals: dict[int, list[int]] = {}
+        self.means = dict(zip(others, items(outcome["means"], int, len(others)), strict=True))
         if self.counted:
             self._replay()
         if others:
-            most = max(means)
-            require(min(means) >= 0 and most <= drawn, "Means are not those of what was drawn.")
-            require(most * (8 + len(self.row)) <= 2**30, "Means of so many chains are too large for the checker.")
+            most, room = max(self.means.values()), 2**30 // (8 + len(self.row))
+            fits = min(self.means.values()) >= 0 and most <= min(drawn, room)
+            require(fits, "Means are not those of what was drawn, or of too many chains for the checker.")
             self.proof.spend(self._seconds(most))
             self.final = walk.outcomes(np.arange(-(-most // walk.lanes) * walk.lanes))
-            self.proof.note(f"draws and means of all of {most} chains, from the seed")
+            self.proof.checked.append(f"draws and means of all of {most} chains, from the seed")
 
     def _replay(self) -> None:
         number = -(-self.trials // self.block)
@@ -234,26 +216,26 @@ class Counts:
         picked = self._pick(number)
         self.proof.spend(self._seconds(min(self.trials, len(picked) * self.block)))
         at_once, size = max(1, AT_ONCE // self.block), min(AT_ONCE, self.block)
-        for first in range(0, len(picked), at_once):
-            group = picked[first : first + at_once]
+        for group in np.split(picked, range(at_once, len(picked), at_once)):
             starts = range(0, self.block, size)
             found = sum(self._count(group * self.block + start, min(size, self.block - start)) for start in starts)
             require(np.array_equal(found, stated[group]), "The counts of a block are not those that its chains give.")
-        self.proof.blocks += number
-        self.proof.replayed += len(picked)
-        at, total = 0, stated.sum(axis=0).tolist()
-        for k, question in self.counted.items():
-            width = (question.rows if question.is_law else 0) + self.is_sets
-            self.totals[k] = total[at : at + width]
-            at += width
-        require(at == len(total), "The counts do not fit the questions.")
+        self.proof.blocks, self.proof.replayed = self.proof.blocks + number, self.proof.replayed + len(picked)
+        total = iter(stated.sum(axis=0).tolist())
+        self.totals = {k: list(islice(total, q.cells + self.is_sets)) for k, q in self.counted.items()}
 
     def _count(self, firsts: Array, size: int) -> Array:
-        """The counts of so many chains from each of these on."""
-        chains = (firsts[:, None] + np.arange(size)).ravel()
-        digits = np.where(chains < self.trials, self.walk.outcomes(chains), np.int16(-2))
-        rows = ((question, [self.row[v] for v in question.variables]) for question in self.counted.values())
-        return np.concatenate([question.count(digits[own], size, self.is_sets) for question, own in rows], axis=1)
+        """For so many chains from each of these on: how many are in each cell; of sets also how many are open (-1)."""
+        chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
+        digits = self.walk.outcomes(chains).astype(np.int64)
+        for question in self.counted.values():
+            own, width = digits[[self.row[v] for v in question.variables]], question.cells + self.is_sets
+            cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes) + (not question.is_law)
+            cell = np.where((own < 0).any(axis=0), question.cells, cell)
+            kept = (chains < self.trials) & (cell < width)
+            place = np.repeat(np.arange(len(firsts)), size)[kept] * width + cell[kept]
+            columns.append(np.bincount(place, minlength=len(firsts) * width).reshape(len(firsts), width))
+        return np.concatenate(columns, axis=1)
 
     def _seconds(self, chains: int) -> float:
         """About how long it takes to draw so many chains again."""
@@ -262,12 +244,12 @@ class Counts:
         return len(self.walk.order) * (chains * draw + (1 + chains / 2**16) / STEPS)
 
     def _pick(self, number: int) -> Array:
-        replay, proof = self.proof.replay, self.proof
-        if replay is None and self._seconds(self.trials) <= MOST_SECONDS:
+        proof = self.proof
+        if proof.replay is None and self._seconds(self.trials) <= MOST_SECONDS:
             return np.arange(number)
         widths = [high - low for k in self.counted for low, high in zip(proof.lower[k], proof.upper[k], strict=True)]
         needed = math.ceil(math.log(MISSED) / math.log1p(-min(0.5, max(1e-9, 0.25 * min(widths)))))
-        return np.sort(secrets.SystemRandom().sample(range(number), min(number, replay or needed)))
+        return np.sort(secrets.SystemRandom().sample(range(number), min(number, proof.replay or needed)))
 
     def check(self, k: int, bias: float, level: float) -> None:
         """Check the rows of a question: each end may err with half of the level, and is widened by a bias."""
@@ -275,7 +257,7 @@ class Counts:
         if question.kind == "linear":
             digits = self.final[[self.row[v] for v in question.variables], : self.means[k]]
             unit = np.clip((question.value(np.maximum(digits, 0)) - question.least) / question.span, 0.0, 1.0)
-            proxy = 0.25 if not self.early and self.means[k] == self.chains else None
+            proxy = 0.25 if self.means[k] == self.chains else None
             aim, known = self.part.plan["aim"] / question.span, (digits >= 0).all(axis=0)
             ends = [mean_limits(np.where(known, unit, open_), level, aim, proxy) for open_ in (0.0, 1.0)]
             low, high = question.least + question.span * ends[0][0], question.least + question.span * ends[1][1]
@@ -295,15 +277,15 @@ def check_drawn(part: Part) -> float:
     proof, plan, order, questions = part.proof, part.plan, part.scan(), part.questions
     lost, attempt = 1.0 - plan["confidence"], part.outcome.get("attempt", 0)
     level = lost / sum(question.intervals for question in questions.values())
-    is_bound = any(question.kind == "distance" for question in questions.values())
+    is_bound = "distance" in {question.kind for question in questions.values()}
     if plan["method"] == "dobrushin":
-        require(plan["kernel"] in KERNELS and not is_bound, "Chains are drawn in no known way.")
+        require(plan["kernel"] in KERNELS, "Chains are drawn in no known way.")
         # A uniform number has 53 bits or more; the log-density that was left may be off.
         error = {v: proof.states[v] * 2.0**-52 + proof.off for v in set(order)}
-        disagreement = forward({v: Row(proof.factors, v) for v in set(order)}, order, error)
+        disagreement = forward(influence(proof.factors, order), order, error, {})
         counts = Counts(part, Walk(part, order))
         biases = {k: question.bias(disagreement) for k, question in questions.items()}
-        proof.note(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
+        proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
     else:
         fits = plan["kernel"] in SETS and plan["start"] == "" and attempt in ((-1,) if is_bound else (0, 1))
         require(fits and (not is_bound or len(questions) == 1), "These are no runs on sets.")
@@ -312,8 +294,8 @@ def check_drawn(part: Part) -> float:
         wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15
         biases = {k: question.span * wrong for k, question in questions.items()}
         level *= 0.5 * TRIES[attempt]
-        proof.note(f"{len(order)} steps on sets that hold every trajectory")
-        proof.assume("the scan and the number of runs were chosen without the words of this seed")
+        proof.checked.append(f"{len(order)} steps on sets that hold every trajectory")
+        proof.assumptions.append("the scan and the number of runs were chosen without the words of this seed")
     for k, question in questions.items():
         if is_bound:
             require(set(question.weights) == {1.0}, "Runs on sets tell the distance of a joint law.")
@@ -321,5 +303,5 @@ def check_drawn(part: Part) -> float:
             proof.within(k, 0, False, is_below(low, closed, counts.trials, lost, counts.early))
         else:
             counts.check(k, biases[k], level)
-    proof.assume(SOME_STATE)
+    proof.assumptions.append(SOME_STATE)
     return lost

@@ -1,23 +1,19 @@
-"""Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone.
+"""Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone: see `docs/proofs.md`.
 
-Random words come from SplitMix64 as a keyed generator, where every word belongs to a stream and a counter.
-
-A draw compares a uniform number u with chances that follow from the factors. These are computed in floating point; a u
-that is too near to one of them is decided with 60 digits. So what is drawn here is what exact arithmetic would draw:
-nothing depends on the last digits of an exponential. The ways to draw are on the page `docs/proofs.md`.
+A draw compares a uniform number u with chances that follow from the factors, in floating point; a u that is too near to
+one of them is decided with 60 digits. So nothing depends on the last digits of an exponential.
 """
 
 import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin.verify.document import Array, require
-from dobrushin.verify.factors import Neighbourhood, exact_sum
+from dobrushin.verify.factors import Neighbourhood
 
 PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first
 AT_ONCE, MOST_HELD = 2**16, 2**28  # chains that are run together, and numbers that they hold
@@ -60,17 +56,6 @@ class Streams:
         words = np.stack([self.word(first + p) for p in range(count)])
         return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
-    def fraction(self, step: int, chain: int) -> tuple[int, int]:
-        """The 64 bits that a chain has in the words of a step, as a fraction."""
-        return int("".join(map(str, self.lanes(64 * step, 64)[:, chain])), 2), 2**64
-
-
-def _below(words: Words, n: int) -> Digits:
-    """floor(word n / 2^64), for n below 2^32."""
-    high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
-    scaled = high * np.uint64(n) + ((low * np.uint64(n)) >> np.uint64(32))
-    return (scaled >> np.uint64(32)).astype(np.int16)
-
 
 class Walk:
     """All that a chain depends on but its number."""
@@ -88,13 +73,12 @@ class Walk:
         seen = {v for i in set(order) for v in (i, *self.factors.around(i).others)}
         require(seen.union(self.looked_at) <= set(self.places), "Chains do not hold what the scan needs.")
         require(all(proof.states[v] < 2**15 for v in self.places), "A variable has too many states to be drawn.")
-        self.start = None  # chains start uniformly
-        if plan["start"]:
-            self.start = dict(enumerate(proof.array(plan["start"], "i", len(proof.states)).tolist()))
-            require(all(0 <= self.start[v] < proof.states[v] for v in self.places), "Chains start nowhere.")
+        digits = proof.array(plan["start"], "i", len(proof.states)) if plan["start"] else np.full(len(proof.states), -1)
+        self.start = {v: int(digits[v]) for v in self.places}  # -1: uniformly
+        require(all(-1 <= d < proof.states[v] for v, d in self.start.items()), "Chains start nowhere.")
         near = self.factors.near(order if self.kernel not in SETS else ())
-        for scope, table in zip(near.scopes, near.tables, strict=True):
-            cells = table if self.start is None else table[tuple(self.start[v] for v in scope)]
+        for scope, table in near.pairs:
+            cells = table[tuple(self.start[v] if self.start[v] >= 0 else slice(None) for v in scope)]
             require(not np.isneginf(cells).any(), "Chains may start in a forbidden state.")
         require(run not in proof.runs and 0 <= run <= part.number, "Two parts share their random words.")
         proof.runs.add(run)
@@ -106,7 +90,7 @@ class Walk:
         walk = self._run_race if self.kernel in RACES else self._run
         streams = chains[:: self.lanes] // self.lanes
         held = sum(self.factors.states[v] for v in self.places)
-        held += 16 * max((table.size for table in self.factors.tables), default=0) if self.kernel in RACES else 0
+        held += 16 * max((table.size for _, table in self.factors.pairs), default=0) if self.kernel in RACES else 0
         size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
         return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
@@ -129,22 +113,23 @@ class Walk:
 
     def _uniform(self, streams: Streams, step: int) -> Uniform:
         if self.lanes > 1:
-            whole = np.zeros(64 * len(streams.key))
-            for first in range(0, PLANES, 8):
-                whole = 256.0 * whole + np.packbits(streams.lanes(64 * step + first, 8), axis=0)[0]
-            return (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1), partial(streams.fraction, step)
+            whole = np.array([65536.0, 256.0, 1.0]) @ np.packbits(streams.lanes(64 * step, PLANES), axis=0)
+            value, slack = (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1)
+            return value, slack, lambda c: (int.from_bytes(np.packbits(streams.lanes(64 * step, 64)[:, c])), 2**64)
         bits, half = 63 if self.kernel == "table" else 53, int(self.kernel == "set field")
         word = streams.word(step) >> np.uint64(64 - bits)
         value = (word.astype(np.float64) + 0.5 * half) * 2.0**-bits
         return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
-        if self.kernel in SETS or self.start is not None:
-            digit = end if self.start is None else self.start[variable]
+        if self.kernel in SETS or self.start[variable] >= 0:
+            digit = end if self.kernel in SETS else self.start[variable]
             return np.full(self.lanes * len(streams.key), digit, dtype=np.int16)
         if self.lanes > 1:
             return streams.lanes(START + self.places[variable], 1)[0].astype(np.int16)
-        return _below(streams.word(START + self.places[variable]), self.factors.states[variable])
+        word, n = streams.word(START + self.places[variable]), np.uint64(self.factors.states[variable])
+        low = ((word & np.uint64(2**32 - 1)) * n) >> np.uint64(32)
+        return (((word >> np.uint64(32)) * n + low) >> np.uint64(32)).astype(np.int16)  # floor(word n / 2^64)
 
     def _run_race(self, streams: Streams) -> Digits:
         sets = {v: np.ones((self.factors.states[v], len(streams.key)), dtype=bool) for v in self.places}
@@ -189,12 +174,11 @@ def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) ->
 
     E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of a over the neighbours' sets.
     """
-    runs = words.shape[1]
     lows, highs = [], []  # for each factor the ends of its log-weight, by own state and run
     for places, table in hood.parts:
-        allowed = np.ones((1, runs), dtype=bool)
+        allowed = np.ones((1, words.shape[1]), dtype=bool)
         for p in places:
-            allowed = (allowed[:, None] & others[p][None]).reshape(-1, runs)
+            allowed = (allowed[:, None] & others[p][None]).reshape(-1, words.shape[1])
         columns = [table[..., a].reshape(-1, 1) for a in range(hood.own)]
         lows.append(np.stack([np.where(allowed, column, math.inf).min(axis=0) for column in columns]))
         highs.append(np.stack([np.where(allowed, column, -math.inf).max(axis=0) for column in columns]))
@@ -202,8 +186,7 @@ def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) ->
     earliest, latest = times - sum(highs), times - sum(lows)
     ranked = np.sort(latest, axis=0)
     rival = np.where(np.arange(hood.own)[:, None] == latest.argmin(axis=0), ranked[1], ranked[0])
-    possible = earliest < math.inf
-    fits = possible & (earliest <= rival)
+    fits = (possible := earliest < math.inf) & (earliest <= rival)
     with np.errstate(invalid="ignore"):
         near = possible & (np.abs(earliest - rival) <= 8.0 * hood.margin + 1e-14 * (1.0 + np.abs(times).max(axis=0)))
     for c in np.flatnonzero(near.any(axis=0)).tolist():
@@ -218,9 +201,9 @@ def _decide_race(words: list[int], highs: list[list[float]], lows: list[list[flo
     with localcontext() as context:
         context.prec = 60
         times = [(-(Decimal(2 * word + 1) / Decimal(2**54)).ln()).ln() for word in words]
-        high, low = ([exact_sum([part[a] for part in parts]) for a in range(len(words))] for parts in (highs, lows))
-        latest = {b: times[b] - end for b, end in enumerate(low) if end is not None}
-        return [
-            top is not None and all(times[a] - top <= end for b, end in latest.items() if b != a)
-            for a, top in enumerate(high)
-        ]
+        earliest, latest = (
+            [time - sum((Decimal(part[a]) for part in parts), Decimal(0)) for a, time in enumerate(times)]
+            for parts in (highs, lows)
+        )
+        rivals = [min(latest[:a] + latest[a + 1 :], default=Decimal("Infinity")) for a in range(len(words))]
+        return [early.is_finite() and early <= rival for early, rival in zip(earliest, rivals, strict=True)]

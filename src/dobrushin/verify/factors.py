@@ -5,70 +5,61 @@ Bounds are upper bounds in floating point too: each is moved up by more than its
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from functools import cache, cached_property, partial
-from itertools import combinations
+from itertools import accumulate, combinations
 
 import numpy as np
 
-from dobrushin.verify.document import Array, Document, require
+from dobrushin.verify.document import Array, Document, Factor, cut, require
 
-UNIT = 2.0**-53
-# Log-potentials, but for those that forbid, are at most this large: their sums still have digits after the point.
-LARGEST = 1e30
+UNIT, FLOOR = 2.0**-53, 2.0**-1000
+LARGEST = 1e30  # log-potentials, but for those that forbid: their sums still have digits after the point
 MOST_CONFIGURATIONS = 2**14  # neighbourhoods of so many joint states have their laws written down
 # Enumerate a neighbourhood while states x configurations x neighbours' states, or binary neighbours, are not more.
 MOST_WORK, MOST_BINARY = 1.2e5, 13
 # Pairs of states of neighbours that are compared one by one; and numbers that leads of own states are looked for in.
 MOST_PAIRS, MOST_LEADS = 2**22, 2**26
-FLOOR = 2.0**-1000
 Bounds = dict[int, float]
+Row = tuple[list[tuple[int, float]], float]  # the influence of each neighbour, and the most that all can do together
 
 
 class Factors:
     """Variables 0..m-1 with numbers of states, and log-tables over some of them (-inf forbids)."""
 
-    def __init__(self, states: list[int], scopes: list[tuple[int, ...]], tables: list[Array]) -> None:
-        self.states, self.scopes, self.tables = states, scopes, tables
+    def __init__(self, states: list[int], pairs: Iterable[Factor]) -> None:
+        self.states, self.pairs = states, list(pairs)
         self.touching: dict[int, list[int]] = defaultdict(list)
-        for number, scope in enumerate(scopes):
+        for number, (scope, _) in enumerate(self.pairs):
             for variable in scope:
                 self.touching[variable].append(number)
         self.around = cache(partial(Neighbourhood, self))  # what a variable sees
 
-    def select(self, numbers: Iterable[int]) -> "Factors":
-        kept = sorted(numbers)
-        return Factors(self.states, [self.scopes[k] for k in kept], [self.tables[k] for k in kept])
-
     def near(self, variables: Iterable[int]) -> "Factors":
-        return self.select({k for v in variables for k in self.touching[v]})
+        return Factors(self.states, (self.pairs[k] for k in sorted({k for v in variables for k in self.touching[v]})))
 
     def fix(self, values: dict[int, int]) -> "Factors":
         """The same factors with some variables in given states."""
-        scopes, tables = [], []
-        for scope, table in zip(self.scopes, self.tables, strict=True):
-            part = table[tuple(values.get(v, slice(None)) for v in scope)]
+        parts = []
+        for scope, table in self.pairs:
+            part = np.ascontiguousarray(table[tuple(values.get(v, slice(None)) for v in scope)])
             require(np.max(part, initial=-math.inf) > -math.inf, "A factor forbids the evidence, or everything.")
-            if rest := tuple(v for v in scope if v not in values):
-                scopes.append(rest)
-                tables.append(np.ascontiguousarray(part))
-        return Factors(self.states, scopes, tables)
+            parts.append((tuple(v for v in scope if v not in values), part))
+        return Factors(self.states, ((scope, part) for scope, part in parts if scope))
 
     def drop(self, variables: list[int]) -> tuple["Factors", float]:
         """Leave out variables, in this order, that sum to a constant; and how far the log-density may then be off."""
-        gone: set[int] = set()
-        error = 0.0
+        left, error = dict(enumerate(self.pairs)), 0.0
         for variable in variables:
-            own = [k for k in self.touching[variable] if k not in gone]
+            own = [left.pop(k) for k in self.touching[variable] if k in left]
             require(len(own) <= 1, f"Variable {variable} is left out, but several factors hold it.")
-            for k in own:
-                sums = np.exp(self.tables[k] - self.tables[k].max()).sum(axis=self.scopes[k].index(variable))
+            for scope, table in own:
+                sums = np.exp(table - table.max()).sum(axis=scope.index(variable))
                 spread = float(sums.max() - sums.min()) / float(sums.min()) if sums.min() > 0 else math.inf
                 require(spread <= 1e-11, f"Variable {variable} is left out, but what it sums to is not constant.")
                 error += spread + (self.states[variable] + 16) * 2.0**-51
-                gone.add(k)
-        return self.select(set(range(len(self.scopes))) - gone), error
+        return Factors(self.states, left.values()), error
 
 
 class Neighbourhood:
@@ -77,13 +68,13 @@ class Neighbourhood:
     def __init__(self, factors: Factors, variable: int) -> None:
         self.own = factors.states[variable]
         touching = factors.touching[variable]
-        self.others = sorted({v for k in touching for v in factors.scopes[k]} - {variable})
+        self.others = sorted({v for k in touching for v in factors.pairs[k][0]} - {variable})
         self.sizes = [factors.states[v] for v in self.others]
         place = {v: k for k, v in enumerate(self.others)}
         self.parts: list[tuple[list[int], Array]] = []  # neighbours and table, own states last
         self.magnitude = 0.0
         for k in touching:
-            scope, table = factors.scopes[k], factors.tables[k]
+            scope, table = factors.pairs[k]
             rest = [v for v in scope if v != variable]
             self.parts.append(([place[v] for v in rest], table.transpose([scope.index(v) for v in (*rest, variable)])))
             self.magnitude += float(np.max(np.abs(table), where=np.isfinite(table), initial=0.0))
@@ -109,81 +100,50 @@ class Neighbourhood:
         """The same beside neighbours in these states; written down once where there are few configurations."""
         if self.cells > MOST_CONFIGURATIONS:
             return self.laws(np.array(seen))
-        cell = np.zeros(count, dtype=np.int64)
-        for size, digits in zip(self.sizes, seen, strict=True):
-            cell = cell * size + digits
-        return self.all_laws[cell]
+        return self.all_laws[np.ravel_multi_index(tuple(seen), self.sizes) if seen else np.zeros(count, dtype=np.int64)]
 
     def decide(self, digits: list[int], u: tuple[int, int], rises: bool) -> int:
         """The state that a uniform number, a fraction, draws in 60 digits where floats cannot decide; see `draws`."""
         with localcontext() as context:
             context.prec = 60
-            cells = [[float(part) for part in table[tuple(digits[p] for p in places)]] for places, table in self.parts]
-            logs = [exact_sum(list(entries)) for entries in zip(*cells, strict=True)]
-            top = max(log for log in logs if log is not None)
-            sizes = [Decimal(0) if log is None else (log - top).exp() for log in logs]
+            cells = [table[tuple(digits[p] for p in places)].tolist() for places, table in self.parts]
+            logs = [sum((Decimal(cell[a]) for cell in cells), Decimal(0)) for a in range(self.own)]
+            sizes = [(log - max(logs)).exp() for log in logs]
             point = sum(sizes) * u[0] / u[1]
-            if not rises:
-                return int(point < sizes[1])
-            label, total = 0, Decimal(0)
-            for size in sizes[:-1]:
-                total += size
-                label += total <= point
-        return label
-
-
-def exact_sum(entries: list[float]) -> Decimal | None:
-    """A log-weight to 60 digits; None: forbidden."""
-    return None if -math.inf in entries else sum(map(Decimal, entries), Decimal(0))
+            return sum(total <= point for total in accumulate(sizes[:-1])) if rises else int(point < sizes[1])
 
 
 def read_factors(document: Document) -> Factors:
     """The factors of a proof, checked to be ones, before any evidence."""
     states = document.array("states", "i", -1).tolist()
     require(all(2 <= k < 2**31 for k in states), "A variable has fewer than two states.")
-    arity, scope = document.array("arity", "i", -1), document.array("scope", "i", -1)
-    table = document.array("tables", "f", -1)
-    fits = np.all(np.isneginf(table) | (np.abs(table) <= LARGEST))
-    require(fits, "A log-potential is no number, or too large for the checker.")
-    require(np.all(arity >= 1) and arity.sum() == len(scope), "The scopes do not fit together.")
-    require(np.all((scope >= 0) & (scope < len(states))), "A scope names no variable.")
+    arity, scope, table = (document.array(name, k, -1) for name, k in (("arity", "i"), ("scope", "i"), ("tables", "f")))
+    require(np.all(np.isneginf(table) | (np.abs(table) <= LARGEST)), "A log-potential is no number, or too large.")
+    fits = np.all(arity >= 1) and arity.sum() == len(scope) and np.all((scope >= 0) & (scope < len(states)))
+    require(fits, "The scopes do not fit together, or name no variable.")
     ends = np.cumsum(arity).tolist()
     scopes = [tuple(scope[a:b].tolist()) for a, b in zip([0, *ends], ends, strict=False)]
     require(all(len(set(members)) == len(members) for members in scopes), "A scope names a variable twice.")
-    return Factors(states, scopes, cut(table, scopes, states))
+    return Factors(states, zip(scopes, cut(table, scopes, states), strict=True))
 
 
-def cut(table: Array, scopes: Iterable[tuple[int, ...]], states: Sequence[int] | Array) -> list[Array]:
-    """The tables over some variables that stand one after the other."""
-    tables, at = [], 0
-    for scope in scopes:
-        shape = [int(states[v]) for v in scope]
-        require(at + math.prod(shape) <= len(table), "The tables are too short.")
-        tables.append(table[at : at + math.prod(shape)].reshape(shape))
-        at += math.prod(shape)
-    require(at == len(table), "The tables are too long.")
-    return tables
-
-
-class Row:
-    """The influence of each neighbour on a variable, and the most that all of them can do together."""
-
-    def __init__(self, factors: Factors, variable: int) -> None:
+def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
+    """The rows of some variables."""
+    rows = {}
+    for variable in set(variables):
         hood = factors.around(variable)
         work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
-        is_binary = hood.own == 2 and all(size == 2 for size in hood.sizes)
-        is_small = work <= MOST_WORK or (is_binary and len(hood.others) <= MOST_BINARY)
-        values, self.cap = _by_enumeration(hood) if is_small or not hood.others else _by_closed_forms(hood)
-        self.pairs = list(zip(hood.others, values, strict=True))
+        is_small = work <= MOST_WORK or ({hood.own, *hood.sizes} == {2} and len(hood.others) <= MOST_BINARY)
+        values, cap = _by_enumeration(hood) if is_small or not hood.others else _by_closed_forms(hood)
+        rows[variable] = list(zip(hood.others, values, strict=True)), cap
+    return rows
 
 
 def gap(D: float, h: float) -> float:
     """sigma(h + D/2) - sigma(h - D/2), from above."""
-    if D <= 0.0:
-        return 0.0
     x, top = 0.5 * D, max(0.5 * D, h)
-    if not top < math.inf:
-        return 1.0
+    if D <= 0.0 or not top < math.inf:
+        return float(not D <= 0.0)
     upper = math.exp(x - top) * -math.expm1(-D)
     lower = math.exp(h - top) + math.exp(-h - top) + math.exp(x - top) + math.exp(-x - top)
     return min(1.0, max(FLOOR, upper / lower * (1.0 + (64.0 + 8.0 * abs(x - h)) * UNIT)))
@@ -193,23 +153,19 @@ def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
     """The largest distance of laws that differ in one neighbour, over all configurations, allowed or not."""
     below = hood.all_laws
     ends = np.zeros((len(below), 1))
-    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1).reshape(*hood.sizes, hood.own)
-    defined = ~np.isnan(laws[..., 0])  # or every state is forbidden: far from what is defined, near to others like it
+    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1)
+    # Where every state is forbidden, a state of its own: far from all that is defined.
+    laws = np.concatenate([np.nan_to_num(laws), np.isnan(laws[:, :1])], axis=1).reshape(*hood.sizes, -1)
     values = []
     for axis, size in enumerate(hood.sizes):
-        largest = 0.0
-        lines, known = np.moveaxis(laws, axis, 0), np.moveaxis(defined, axis, 0)
+        lines = np.moveaxis(laws, axis, 0)
         shared = [np.moveaxis(table, places.index(axis), 0) for places, table in hood.parts if axis in places]
-        for x, y in combinations(range(size), 2):
-            both = known[x] & known[y]
-            if (known[x] != known[y]).any():
-                largest = 1.0
-            elif both.any() and not all(np.array_equal(table[x], table[y]) for table in shared):
-                far = 0.5 * np.abs(lines[x][both] - lines[y][both]).sum(axis=-1).max()
-                largest = max(largest, float(far) + hood.margin)
-        values.append(min(1.0, largest))
+        steps = combinations(range(size), 2)
+        moved = [(x, y) for x, y in steps if not all(np.array_equal(table[x], table[y]) for table in shared)]
+        far = [0.5 * float(np.abs(lines[x] - lines[y]).sum(axis=-1).max()) + hood.margin for x, y in moved]
+        values.append(min(1.0, max(far, default=0.0)))
     # Two laws share at least what every law gives to each state.
-    common = float(laws.reshape(-1, hood.own).min(axis=0).sum()) if defined.all() else 0.0
+    common = float(laws.reshape(-1, hood.own + 1).min(axis=0).sum())
     return values, min(1.0, 1.0 - common + hood.margin) if any(values) else 0.0
 
 
@@ -267,14 +223,13 @@ def _range(change: Array) -> float:
     return max(0.0, float(np.max(most - np.min(change, axis=-1, where=~np.isnan(change), initial=math.inf))))
 
 
-def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds | None = None) -> Bounds:
-    """Bounds on the disagreement after a scan, whose steps take b_i = min(1, min(cap_i, sum_j C_ij b_j) + error_i)."""
-    b = {} if initial is None else dict(initial)
+def forward(rows: dict[int, Row], order: list[int], error: Bounds, initial: Bounds, most: float = 1.0) -> Bounds:
+    """Bounds on the disagreement after a scan, whose steps take b_i = min(cap_i, sum_j C_ij b_j) + error_i, or most."""
+    b = dict(initial)
     for variable in order:
-        total = 0.0
-        for other, value in rows[variable].pairs:
-            total += value * b.get(other, 1.0)
-        b[variable] = min(1.0, max(FLOOR, min(rows[variable].cap, total) + error.get(variable, 0.0)))
-    roundings = (2 * max(len(row.pairs) for row in rows.values()) + 6) * len(order) * UNIT
+        pairs, cap = rows[variable]
+        total = sum([value * b.get(other, 1.0) for other, value in pairs], 0.0)
+        b[variable] = min(most, max(FLOOR, min(cap, total) + error.get(variable, 0.0)))
+    roundings = (2 * max(len(pairs) for pairs, _ in rows.values()) + 6) * len(order) * UNIT
     require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
-    return {variable: min(1.0, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}
+    return {variable: min(most, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}

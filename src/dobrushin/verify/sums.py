@@ -1,19 +1,18 @@
 """Answers that nothing is drawn for: sums along an order of elimination with a bound on their error, and bounds."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from string import ascii_letters
 
 import numpy as np
 
 from dobrushin.verify import checks
 from dobrushin.verify.document import Array, Question, require
-from dobrushin.verify.factors import UNIT, Factors, Row, forward
+from dobrushin.verify.factors import UNIT, Factors, forward, influence
+from dobrushin.verify.fields import NUMBERS, check_field
 
-# Combinations of states that the checker runs through at most, for one table; how many in a second; and how many
-# numbers all messages may hold.
-MOST_CELLS, RATE, MOST_KEPT = 2**31, 1e8, 2**28
-MOST_AT_ONCE = 16  # tables that are multiplied at once
+# Combinations of states that are run through for one table; in a second; numbers that messages hold; tables at once.
+MOST_CELLS, RATE, MOST_KEPT, MOST_AT_ONCE = 2**31, 1e8, 2**28, 16
 TINY = 2.0**-1022
 Law = tuple[Array, Array]  # probabilities, and how far they may be off
 
@@ -32,30 +31,28 @@ class Table:
 class Sums:
     """Marginals of the product of factors, by messages up and down the tree that an order makes."""
 
-    def __init__(
-        self, factors: Factors, order: list[int], groups: Iterable[Iterable[int]], spend: Callable[[float], None]
-    ):
+    def __init__(self, factors: Factors, order: list[int], groups: Iterable[Iterable[int]], proof: checks.Proof):
         """Groups are kept together, as if each had a factor of its own."""
-        self.states, self.order = factors.states, order
-        self.place = {v: k for k, v in enumerate(order)}
+        self.states, self.place = factors.states, {v: k for k, v in enumerate(order)}
         require(len(self.place) == len(order), "An order of elimination names a variable twice.")
         members = [{v} for v in order]  # of each bucket
-        for scope in [*factors.scopes, *groups]:
+        for scope in [*(scope for scope, _ in factors.pairs), *groups]:
             require(self.place.keys() >= set(scope), "An order of elimination is not complete.")
             members[min(self.place[v] for v in scope)].update(scope)
-        self.parent = [-1] * len(order)  # the bucket that each one's message goes to
+        # The bucket that each one's message goes to, and its place there.
+        self.parent, self.slot = [-1] * len(order), [-1] * len(order)
         for k, variable in enumerate(order):
             if rest := members[k] - {variable}:
                 self.parent[k] = min(self.place[v] for v in rest)
                 members[self.parent[k]] |= rest
         self.cliques = [tuple(sorted(scope)) for scope in members]
+        self.rests = [tuple(sorted(scope - {v})) for scope, v in zip(members, order, strict=True)]
         cells = [math.prod(self.states[v] for v in clique) for clique in self.cliques]
         kept = sum(size // self.states[v] for size, v in zip(cells, order, strict=True))
         require(max(cells, default=0) <= MOST_CELLS and kept <= MOST_KEPT, "A sum is too large for the checker.")
-        spend(2.0 * sum(cells) / RATE)
-        self.buckets: list[list[Table]] = [[] for _ in order]
-        self.slot = [-1] * len(order)  # which table of the parent's bucket came from here
-        for scope, log in zip(factors.scopes, factors.tables, strict=True):
+        proof.spend(2.0 * sum(cells) / RATE)
+        self.buckets, self._down = [list[Table]() for _ in order], dict[int, list[Table]]()
+        for scope, log in factors.pairs:
             top = float(log.max())
             span = float(np.max(top - log, where=np.isfinite(log), initial=0.0))
             with np.errstate(under="ignore"):
@@ -63,14 +60,10 @@ class Sums:
             self.buckets[min(self.place[v] for v in scope)].append(table)
         for k, up in enumerate(self.parent):
             if self.buckets[k]:
-                message = self._contract(self.buckets[k], self._rest(k))  # at a root: some state is allowed
+                message = self._contract(self.buckets[k], self.rests[k])  # at a root: some state is allowed
                 if up >= 0:
                     self.slot[k] = len(self.buckets[up])
                     self.buckets[up].append(message)
-        self._down: dict[int, list[Table]] = {}
-
-    def _rest(self, k: int) -> tuple[int, ...]:
-        return tuple(v for v in self.cliques[k] if v != self.order[k])
 
     def _contract(self, tables: list[Table], kept: tuple[int, ...]) -> Table:
         """The product of tables, summed over all variables but some: at once over a few, then one after the other."""
@@ -95,22 +88,20 @@ class Sums:
         roundings = len(tables) + at_once + sum(states[v] for v in later)
         relative = math.prod(1.0 + table.relative for table in tables) * (1.0 + 2.0 * roundings * UNIT) - 1.0
         require(relative < 1e-3, "The sums are too long for the checker's arithmetic.")
-        loss = sum(table.absolute for table in tables) * 2.0
-        if sum(table.least for table in tables) < -1020.0:  # products may underflow
-            loss += len(tables) * TINY
+        may_underflow = sum(table.least for table in tables) < -1020.0
+        loss = 2.0 * sum(table.absolute for table in tables) + len(tables) * TINY * may_underflow
         return Table(kept, np.asarray(values), relative, loss * (1.0 + relative) * (cells // max(1, values.size)))
 
     def _from_above(self, k: int) -> list[Table]:
         """What the rest of the tree says to a bucket: one message, or none at a root."""
-        chain = []
-        while k not in self._down and self.parent[k] >= 0:
-            chain.append(k)
-            k = self.parent[k]
-        above = self._down.setdefault(k, [])
-        for child in reversed(chain):
+        path = [k]
+        while path[-1] not in self._down and self.parent[path[-1]] >= 0:
+            path.append(self.parent[path[-1]])
+        above = self._down.setdefault(path.pop(), [])
+        for child in reversed(path):
             siblings = enumerate(self.buckets[self.parent[child]])
             others = [table for slot, table in siblings if slot != self.slot[child]]
-            self._down[child] = above = [self._contract([*others, *above], self._rest(child))]
+            self._down[child] = above = [self._contract([*others, *above], self.rests[child])]
         return above
 
     def law(self, group: tuple[int, ...]) -> Law:
@@ -131,7 +122,6 @@ def _check_law(part: checks.Part, k: int, law: Law, bias: float) -> None:
     error = error + (chances + bias) * proof.off
     low, high = (chances - error).ravel(), (chances + error).ravel()
     if not question.is_law:
-        require(question.kind == "linear", "Sums do not tell a distance.")
         values = question.value(np.indices(chances.shape).reshape(chances.ndim, -1))
         mean = float(chances.ravel() @ values)
         off = float(error.ravel() @ np.abs(values)) + chances.size * 2.0**-50 * float(np.abs(values).max())
@@ -151,7 +141,7 @@ def check_summed(part: checks.Part) -> float:
     sweep, sweeps = proof.array(plan["sweep"], "i", -1).tolist(), plan["sweeps"]
     inside, near = set(order), proof.factors.near(order)
     proof.closed |= inside
-    outside = set[int]().union(*near.scopes) - inside
+    outside = {v for scope, _ in near.pairs for v in scope} - inside
     members = sorted(inside | outside)
     state = dict(zip(members, proof.array(plan["border"], "i", len(members)).tolist(), strict=True))
     require(all(0 <= d < proof.states[v] for v, d in state.items()), "The border of a region has no such state.")
@@ -159,20 +149,19 @@ def check_summed(part: checks.Part) -> float:
     borders += [{v: 1 - state[v] for v in outside}] if outside and not sweeps else []
     groups = {k: tuple(question.variables) for k, question in part.questions.items()}
     require(inside.issuperset(v for group in groups.values() for v in group), "A region does not hold its target.")
-    sums = [Sums(near.fix(border), order, groups.values(), proof.spend) for border in borders]
+    sums = [Sums(near.fix(border), order, groups.values(), proof) for border in borders]
     if sweeps:
         fits = sweep and set(sweep) <= inside and sweeps >= 1 and len(sweep) * sweeps <= 10**7
         require(fits, "Sweeps leave the region, or are too many.")
         proof.spend(len(sweep) * sweeps / checks.BOUNDS + len(sweep) / checks.ROWS)
-        disagreement = forward({v: Row(near, v) for v in set(sweep)}, sweep * sweeps, {})
+        disagreement = forward(influence(near, sweep), sweep * sweeps, {}, {})
     for k, question in part.questions.items():
         laws = [own.law(groups[k]) for own in sums]
         law = (np.mean([chances for chances, _ in laws], axis=0), np.mean([error for _, error in laws], axis=0))
         bias = _half_gap(question, near, state, laws, proof.off) if len(laws) > 1 else 0.0
         _check_law(part, k, law, question.bias(disagreement) if sweeps else bias)
-    around = "what is outside of it" if outside else "nothing is outside of it"
-    proof.note(f"sums over a region of {len(order)} variables, and {around}")
-    proof.assume(checks.SOME_STATE)
+    proof.checked.append(f"sums over a region of {len(order)} variables, and what {len(outside)} outside can do to it")
+    proof.assumptions.append(checks.SOME_STATE)
     return 0.0
 
 
@@ -181,7 +170,7 @@ def _half_gap(question: Question, factors: Factors, upper: dict[int, int], laws:
 
     Where pairs like both to be high, or both low, chances of higher states are between those beside these borders.
     """
-    for scope, table in zip(factors.scopes, factors.tables, strict=True):
+    for scope, table in factors.pairs:
         require(len(scope) <= 2 and set(table.shape) == {2}, "Extremes are for at most two variables, of two states.")
         if len(scope) == 2:
             (a, b), (c, d) = table[:: 1 if upper[scope[0]] else -1, :: 1 if upper[scope[1]] else -1].tolist()
@@ -199,40 +188,40 @@ def _half_gap(question: Question, factors: Factors, upper: dict[int, int], laws:
 def check_variation(part: checks.Part) -> float:
     """A bound on the distance of laws after a scan, from the factors or from a matrix that was given."""
     proof, plan, order, ((k, question),) = part.proof, part.plan, part.scan(), part.questions.items()
-    require(question.kind == "distance", "A bound on a scan tells a distance.")
-    count = len(proof.states)
-    error, initial = (proof.array(plan[name], "f", count) for name in ("error", "initial"))
+    error, initial = (proof.array(plan[name], "f", len(proof.states)) for name in ("error", "initial"))
     require(all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)), "A bound is no probability.")
-    rows = {v: Row(proof.factors, v) for v in set(order)}
+    rows = influence(proof.factors, order)
     if plan["matrix"]:
-        triples = proof.array(plan["matrix"], "f", -1, 3)
+        triples, rows = proof.array(plan["matrix"], "f", -1, 3), {v: ([], 1.0) for v in rows}
         require(np.isfinite(triples).all() and np.all(triples[:, 2] >= 0.0), "An influence is below 0, or infinite.")
-        for row in rows.values():
-            row.pairs, row.cap = [], 1.0
         for i, j, value in triples.tolist():
-            require(i in rows and 0 <= j < count and j == int(j), "The matrix has rows that nothing uses.")
+            require(i in rows and 0 <= j < len(error) and j == int(j), "The matrix has rows that nothing uses.")
             if i == j:  # nobody moves himself: there stands what all can do together
-                rows[int(i)].cap = min(1.0, value)
+                rows[int(i)] = (rows[int(i)][0], min(1.0, value))
             else:
-                rows[int(i)].pairs.append((int(j), value))
-        proof.assume("the matrix bounds what each variable does to each other one, its diagonal what all do")
+                rows[int(i)][0].append((int(j), value))
+        proof.assumptions.append(checks.GIVEN)
     if (initial < 1.0).any():
-        proof.assume("start and model disagree at most as the file says, under one joint coupling")
+        proof.assumptions.append("start and model disagree at most as the file says, under one joint coupling")
     if error.any():
-        proof.assume("a draw errs at most as the file says")
+        proof.assumptions.append("a draw errs at most as the file says")
     bounds = forward(rows, order, dict(enumerate(error.tolist())), dict(enumerate(initial.tolist())))
     proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))
-    proof.note(f"the bias of {len(order)} steps by Dobrushin's bound")
-    proof.assume(checks.SOME_STATE)
+    proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound")
+    proof.assumptions.append(checks.SOME_STATE)
     return 0.0
 
 
-_SCAN = {"scan": str, "steps": int}
-_DRAWN = {"kernel": str, "places": str, "start": str, "chains": int, "trials": int, "aim": float, "confidence": float}
-_OUTCOME = {"run": int, "drawn": int, "early": bool, "block": int, "counts": str, "means": list}
+_SCAN, _LAWS = {"scan": str, "steps": int, "confidence": float, "chains": int}, {"law", "linear"}
+_DRAWN = {**_SCAN, "kernel": str, "places": str, "start": str, "trials": int, "aim": float}
+_OUTCOME = {"run": int, "drawn": int, "block": int, "counts": str, "means": list}
+_BOUND = {"scan": str, "steps": int, "error": str, "initial": str, "matrix": str}
+_SETS, _TRIED = {**_DRAWN, "words": int}, {**_OUTCOME, "attempt": int}
+_FIELD = {**_SCAN, "sites": str, "levels": dict, "slip": float}
 METHODS: dict[str, checks.Method] = {
-    "dobrushin": (checks.check_drawn, {**_SCAN, **_DRAWN}, _OUTCOME),
-    "coalescence": (checks.check_drawn, {**_SCAN, **_DRAWN, "words": int}, {**_OUTCOME, "attempt": int}),
-    "sums": (check_summed, {"order": str, "border": str, "sweep": str, "sweeps": int}, {}),
-    "variation": (check_variation, {**_SCAN, "error": str, "initial": str, "matrix": str}, {}),
+    "dobrushin": (checks.check_drawn, _LAWS, _DRAWN, _OUTCOME),
+    "coalescence": (checks.check_drawn, {*_LAWS, "distance"}, _SETS, _TRIED),
+    "sums": (check_summed, _LAWS, {"order": str, "border": str, "sweep": str, "sweeps": int}, {}),
+    "variation": (check_variation, {"distance"}, _BOUND, {}),
+    "field": (check_field, {"joint", "bias", *NUMBERS}, _FIELD, {"numbers": list}),
 }

@@ -1,0 +1,222 @@
+"""Proofs about fields: the field around a scan, its start, and what the chains gave, for the checker."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dobrushin._estimate.answer import Estimate
+from dobrushin._fields.anchor import Anchor, space_of
+from dobrushin._fields.certificate import FieldVariation, certify
+from dobrushin._fields.model import GaussianField
+from dobrushin._fields.query import KIND
+from dobrushin._fields.questions import EventTally, FieldQuestion, PlannedMean, QuantileTally, ranks
+from dobrushin._fields.sampling import Sampling
+from dobrushin._fields.targets import Exceeds
+from dobrushin._models.near import Numbering
+from dobrushin._proof.answers import KINDS
+from dobrushin._proof.archive import Arrays, write_archive
+from dobrushin._proof.chains import cycle_of
+from dobrushin._proof.words import claim_in_words
+from dobrushin._scan import Scan
+from dobrushin.errors import ArgumentError
+
+# Bounds on the start and on scans are rounded up by these shares.
+_ROOM, _SHARE = 1e-10, 1e-6
+# Ends of intervals are rounded outwards to this part of their width.
+_PART = 1e-6
+
+
+class PartOfField:
+    """What a claim about a scan rests on: the updated variables, all that bounds their start, and what these touch.
+
+    How far an unbounded variable is from its start depends on its neighbours; that of a bounded one on its box alone.
+    """
+
+    def __init__(
+        self, field: GaussianField, evidence: Mapping[Hashable, float], scan: Scan, asked: NDArray[np.int64],
+        anchor: Anchor, drift: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        """The scan, what is asked, the anchor and the drift are of the field given the evidence."""
+        form = self.form = field._form
+        self.field, n = field, form.n_variables
+        known = np.array([field.index(label) for label in evidence], dtype=np.int64)
+        self.given = Numbering(n, np.setdiff1d(np.arange(n), known))
+        value, far, off = (np.zeros(n) for _ in range(3))
+        value[known], value[self.given.positions] = list(evidence.values()), anchor.point
+        far[self.given.positions], off[self.given.positions] = anchor.unit * (1.0 + _ROOM), drift
+        lower, upper = form.lower.copy(), form.upper.copy()
+        lower[known] = upper[known] = value[known]
+        is_bounded = np.isfinite(upper - lower)
+        scanned = self.given.positions[scan.updates(self.given.size)]
+        self.positions = self._reached(np.union1d(scanned, self.given.positions[asked]), scanned, is_bounded)
+        far[is_bounded] = 0.0
+        own = (form.diagonal, form.linear, form.exposure, form.trials, lower, upper, value, far, off)
+        self.sites = np.stack(own)[:, self.positions]
+        chosen = sparse.coo_array(sparse.triu(form.couplings[self.positions][:, self.positions], k=1))
+        self.scopes, self.couplings = np.stack(chosen.coords, axis=1), chosen.data
+        fixed = set(known.tolist())
+        points = {k: form.values_of(i) for k, i in enumerate(self.positions.tolist()) if i not in fixed}
+        self.levels = {str(k): values.tolist() for k, values in points.items() if len(values)}
+
+    def _reached(
+        self, inside: NDArray[np.int64], scanned: NDArray[np.int64], is_bounded: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """The variables, those beside updated and unbounded ones, and so on."""
+        matrix = self.form.couplings
+        seen, shell = inside, np.union1d(scanned, inside[~is_bounded[inside]])
+        while len(shell):
+            beside = np.setdiff1d(matrix[shell].indices, seen)
+            seen, shell = np.union1d(seen, beside), beside[~is_bounded[beside]]
+        return seen.astype(np.int64)
+
+    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers in the proof of variables of the field given the evidence."""
+        return np.searchsorted(self.positions, self.given.positions[positions])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variables, each its own."""
+        labels = [self.field.labels[i] for i in self.positions.tolist()]
+        names = [str(label) for label in labels]
+        return names if len(set(names)) == len(names) else [repr(label) for label in labels]
+
+    def write(
+        self, path: str | os.PathLike[str], scan: Scan, questions: list[dict[str, Any]], part: dict[str, Any],
+        numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]], assumptions: list[str],
+    ) -> None:  # fmt: skip
+        """The file."""
+        arrays = Arrays()
+        arrays.add("positions", self.positions)
+        arrays.add("states", np.full(len(self.positions), 2))
+        arrays.add("arity", np.full(len(self.couplings), 2))
+        arrays.add("scope", self.scopes.ravel())
+        tables = np.zeros((len(self.couplings), 4))
+        tables[:, 3] = -self.couplings
+        arrays.add("tables", tables.ravel())
+        plan: dict[str, Any] = {
+            "variables": self.form.n_variables, "names": self.names, "states": {}, "evidence": [], "dropped": [],
+            "questions": questions, "fingerprint": self.field.fingerprint or "", "confidence": part["confidence"],
+        }  # fmt: skip
+        plan["parts"] = [
+            {
+                "method": "field",
+                "questions": list(range(len(questions))),
+                "scan": arrays.add("scan", self.numbers(cycle_of(scan))),
+                "steps": len(scan),
+                "sites": arrays.add("sites", self.sites),
+                "levels": self.levels,
+                **part,
+            }
+        ]
+        pairs = zip(plan["names"], self.positions.tolist(), strict=True)
+        shown = [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
+        words = claim_in_words(plan, shown, *ends, None)
+        known = np.flatnonzero(self.sites[4] == self.sites[5])
+        words[-1:-1] = [f"given {shown[v]} = {float(self.sites[4, v])!r}" for v in known.tolist()]
+        claim = {"lower": ends[0], "upper": ends[1], "words": words, "assumptions": assumptions}
+        outcomes = {"seed": [], "parts": [{"numbers": numbers}]}
+        write_archive(path, plan, outcomes, claim, arrays.arrays)
+
+
+def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
+    """See `FieldVariation.write_proof`."""
+    scan, objective, start = certificate._scan, certificate._objective, certificate._start
+    if scan.is_random:
+        requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
+        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+    if start is None:
+        requirement = "made in this process, of a field without evidence"
+        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+    space, point = start
+    field = space.form.to_plain().to_model(space.labels)
+    anchor = space_of(field).anchor_at(point)
+    plain = certify(space_of(field), scan, objective, anchor)
+    part = PartOfField(field, {}, scan, objective.positions, anchor, np.zeros(len(point)))
+    kind = {"kind": "joint"} if objective.is_set else {"kind": "bias", "weights": [float(w) for w in objective.weights]}
+    question = {**kind, "variables": part.numbers(objective.positions).tolist()}
+    upper = plain.value * (1.0 + _SHARE)
+    ends = [[0.0]], [[min(upper, 1.0) if objective.is_set else upper]]
+    part.write(path, scan, [question], {"chains": 1, "slip": 0.0, "confidence": 1.0}, [[]], ends, [])
+
+
+def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
+    """See `Estimate.write_proof`."""
+    origin: Any = estimate._origin
+    method, run = origin.method, origin.run
+    if not isinstance(method, Sampling) or not method.query.proof:
+        requirement = (
+            "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
+            "with bounds that the checker can make again"
+        )
+        raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
+    if run.trouble is not None:
+        raise ArgumentError("Estimate.write_proof", "estimate", "one that ran to its end", estimate.headline)
+    query, scan, drift = method.query, method.design.scan, method.drift
+    model: Any = origin.asked.model
+    part = PartOfField(model, origin.asked.evidence, scan, query.positions, query.anchor, drift.each)
+    questions = [_describe(question, part) for question in query.questions]
+    numbers = [_numbers(tally) for tally in run.tallies]
+    ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]
+    assumptions = [
+        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan, from the start in "
+        "the file",
+        f"such a chain is within the drift in the file of one with exact draws, but for a chance of {drift.chance!r}",
+    ]
+    if any(question.name is not None for question in query.questions):
+        assumptions.append("functions have slopes as the file says")
+    plan = {"chains": int(method.plan.chains), "slip": float(drift.chance), "confidence": float(query.confidence)}
+    part.write(
+        path, scan, questions, plan, numbers, ([low for low, _ in ends], [high for _, high in ends]), assumptions
+    )
+
+
+def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
+    variables = part.numbers(question.positions).tolist()
+    if question.interval == "order statistics":
+        return {"kind": "quantile", "variables": variables, "level": float(question.target.level)}
+    if question.is_counted:
+        event = question.event
+        if isinstance(event, Exceeds):
+            return {"kind": "above", "variables": variables, "threshold": float(event.threshold)}
+        return {"kind": "between", "variables": variables, "low": float(event.low), "high": float(event.high)}
+    if question.name is None:
+        return {"kind": "mean", "variables": variables}
+    weights = [float(weight) for weight in question.weights]
+    return {"kind": "statistic", "variables": variables, "name": question.name, "weights": weights}
+
+
+def _numbers(tally: Any) -> list[float]:
+    """What the chains gave for a question."""
+    if isinstance(tally, PlannedMean):
+        return [tally.mean]
+    if isinstance(tally, EventTally):
+        return [float(tally.surely), float(tally.perhaps)]
+    assert isinstance(tally, QuantileTally)
+    x = np.sort(np.concatenate(tally.blocks))
+    level, bias = tally.question.target.level, tally.terms.bias
+    low, high = ranks(len(x), level - bias, level + bias, tally.terms.error, False)
+    low, high = max(low, 1), min(high, len(x))
+    return [float(low), float(high), float(x[low - 1]), float(x[high - 1])]
+
+
+def _ends(tally: Any, question: FieldQuestion) -> tuple[list[float], list[float]]:
+    """The interval, rounded outwards."""
+    value, low, high = tally.limits(False)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ArgumentError("Estimate.write_proof", "estimate", "one whose intervals are all finite", (low, high))
+    size = max(abs(low), abs(high), abs(value))
+    unit = max(10.0 ** math.floor(math.log10(max(high - low, 1e-300))) * _PART, 8.0 * float(np.spacing(size)))
+    least, most = question.bounds if question.name is None else (-math.inf, math.inf)
+    room = 2e-12 * size
+    below, above = (math.floor((low - room) / unit) - 1) * unit, (math.ceil((high + room) / unit) + 1) * unit
+    return [max(below, least)], [min(above, most)]
+
+
+KINDS[KIND] = write_field_answer
