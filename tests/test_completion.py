@@ -1,5 +1,11 @@
 """What the shell offers behind options."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import typer
@@ -8,6 +14,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._influence.rows import METHODS as INFLUENCES
+from dobrushin._shared import progress
 from dobrushin.cli import completion
 from dobrushin.cli.app import app
 from dobrushin.experiments.catalog import EXPERIMENTS
@@ -50,7 +57,8 @@ def test_variables_and_states_of_the_file_on_the_line(tmp_path):
     line = {"model": path}
     assert offer(completion.complete_target, line, "r") == ["rain", "roof"]
     assert offer(completion.complete_target, line, "rain,ro") == ["rain,roof"]
-    assert offer(completion.complete_evidence, line, "ra") == ["rain="]
+    assert offer(completion.complete_evidence, line, "ra") == ["rain=yes", "rain=no"]
+    assert offer(completion.complete_evidence, line, "r") == ["rain=", "roof="]
     assert offer(completion.complete_evidence, line, "rain=") == ["rain=yes", "rain=no"]
     assert offer(completion.complete_evidence, line, "rain=yes,roof=w") == ["rain=yes,roof=wet"]
     assert offer(completion.complete_evidence, line, "snow=") == []
@@ -110,3 +118,42 @@ def test_the_shell_gets_them(tmp_path, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
     result = CliRunner().invoke(app, [], prog_name="dobrushin")
     assert "rain=yes" in result.output
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("--evidence rain=", ["yes", "no"]),
+        ("--evidence rain=y", ["yes"]),
+        ("--evidence rain=yes,roof=w", ["wet"]),
+        ("--evidence=rain=n", ["no"]),
+        ("--evidence ra", ["rain=yes", "rain=no"]),
+        ("--evid", ["--evidence"]),
+        ("--method co", ["coalescence"]),
+    ],
+)
+def test_bash_cuts_words_and_gets_what_comes_behind_the_cut(typed, offered, tmp_path):
+    (tmp_path / "wet.bif").write_text(NETWORK)
+    # The words as bash makes them from the line, up to the cursor.
+    words = ["dobrushin", "estimate", "wet.bif"]
+    for word in typed.split():
+        words += word.replace("=", " = ").split()
+    command = f"{Path(sys.executable).parent}/dobrushin"
+    script = f"""
+        eval "$({command} --show-completion bash)"
+        COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}
+        _dobrushin_completion {command}; printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    environ = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == offered, done.stderr
+
+
+def test_nothing_is_written_over_the_line_that_is_typed(tmp_path, monkeypatch):
+    path = tmp_path / "wet.bif"
+    path.write_text(NETWORK)
+    seen = []
+    monkeypatch.setattr(progress, "_place", lambda wanted: seen.append(wanted))
+    assert offer(completion.complete_target, {"model": path}, "ra") == ["rain"]
+    assert seen == [False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -10,6 +11,10 @@ def main() -> None:
     try:
         from dobrushin.cli.app import app
 
+        if os.environ.get("_DOBRUSHIN_COMPLETE") == "complete_bash":
+            from dobrushin.cli.completion import answer_bash
+
+            answer_bash(app, os.environ)
         app()
     except KeyboardInterrupt:  # before the verb began, or while it ended
         print("Interrupted.", file=sys.stderr)

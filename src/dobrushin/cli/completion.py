@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import io
+import sys
+from collections.abc import Callable, MutableMapping
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import typer
 
 from dobrushin._shared.options import EstimateMethod, InfluenceMethod
+from dobrushin._shared.progress import watch
 
 # As the registries have them, which would take long to load; a test compares them.
 METHODS = get_args(EstimateMethod)
@@ -64,7 +68,10 @@ def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
     done, comma, last = incomplete.rpartition(",")
     name, equals, state = last.rpartition("=")
     if not equals:
-        return [f"{done}{comma}{label}=" for label in _begin(_labels(model), last)]
+        names = _begin(_labels(model), last)
+        if len(names) != 1:
+            return [f"{done}{comma}{label}=" for label in names]
+        name, state = names[0], ""  # with its states, so that the shell puts no space behind the =
     label = next((label for label in model.labels if str(label) == name), None) if model is not None else None
     if label is None:
         return []
@@ -72,9 +79,48 @@ def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{done}{comma}{name}={known}" for known in states]
 
 
+def answer_bash(app: Callable[[], object], environ: MutableMapping[str, str]) -> None:
+    """Complete for bash, which cuts words at = and : and wants only what comes behind the last cut."""
+    words, position = environ["COMP_WORDS"].split("\n"), int(environ["COMP_CWORD"])
+    joined, behind = join_words(words[: position + 1])
+    environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
+    typed = joined[-1]
+    if typed.startswith("--") and "=" in typed:  # --evidence=smoke=y
+        typed = typed.partition("=")[2]
+    held = len(typed) - len(behind)
+    offered = io.StringIO()
+    try:
+        with redirect_stdout(offered):
+            app()
+    finally:
+        lines = offered.getvalue().splitlines()
+        sys.stdout.write("".join(f"{line[held:]}\n" for line in lines))
+
+
+def join_words(words: list[str]) -> tuple[list[str], str]:
+    """Words as they were typed, and what stands behind the last cut of the last one.
+
+    Examples
+    --------
+    >>> join_words(["estimate", "--evidence", "rain", "=", "yes,roof", "=", "w"])
+    (['estimate', '--evidence', 'rain=yes,roof=w'], 'w')
+    """
+    joined: list[str] = []
+    behind, was_cut = "", False
+    for word in words:
+        is_cut = bool(word) and not word.strip("=:")
+        if joined and (is_cut or was_cut):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        behind = "" if is_cut else word
+        was_cut = is_cut
+    return joined, behind
+
+
 def _model(ctx: typer.Context) -> Any:
     """The model whose file is on the line; None if there is none that can be read."""
-    with suppress(Exception):  # a shell that completes must not be written into
+    with suppress(Exception), watch(False):  # a shell that completes must not be written into
         import dobrushin as db
 
         # Behind an option that has no value yet, arguments are not told apart.
