@@ -253,6 +253,13 @@ def test_many_marginals_are_sorted_and_thinned_and_the_axis_says_so():
     assert small.get_xlabel() == "16 rows sorted by probability"
 
 
+def test_chances_of_a_field_are_called_so_once():
+    field = db.GaussianField.grid(3, 20, rho=0.3)
+    few, many = (db.estimate(field, [db.Exceeds(i, 0.0) for i in range(n)]) for n in (5, 60))
+    assert db.plots.marginals(few).get_xlabel() == "probability"
+    assert db.plots.marginals(many).get_ylabel() == "probability"
+
+
 def test_what_is_not_certified_cannot_be_missed():
     answer = db.estimate(MODEL, [0, 1], tolerance=0.05, method="uncertified", seed=1)
     for ax in (db.plots.marginals(answer), db.plots.against_exact(answer, db.exact.marginals(MODEL))):

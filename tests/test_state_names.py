@@ -234,6 +234,21 @@ def test_unknown_names_meet_the_nearest_ones(network, evidence, message):
             ask()
 
 
+@pytest.mark.parametrize("target", ["grasss", ["grasss"], db.Joint("grasss", "rain")])
+def test_a_misspelt_target_meets_the_nearest_one(network, target):
+    field = db.GaussianField([[1.0, 0.2], [0.2, 1.0]], labels=["grass", "rain"])
+    for model in (network, field):
+        if model is network or not isinstance(target, db.Joint):
+            with pytest.raises(db.ArgumentError, match=r"labels of the model \(the nearest: 'grass'\)\. Got 'grasss'"):
+                db.estimate(model, target)
+
+
+def test_without_targets_all_variables_are_meant(network, path):
+    for model in (network, path):
+        assert db.estimate(model).targets == db.estimate(network, "all").targets
+        assert str(db.plan(model, evidence={"rain": "yes"})) == str(db.plan(network, "all", evidence={"rain": "yes"}))
+
+
 def test_of_many_states_only_the_nearest_are_listed():
     names = tuple(f"state {k:02d}" for k in range(30))
     model = db.Potts({(0, 1): 0.1}, states=30, state_names=names)

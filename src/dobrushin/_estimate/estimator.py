@@ -57,7 +57,7 @@ _SHARE, _VAGUE = 0.8, 0.25
 @guard_memory
 def estimate(
     model: Model | Any,
-    targets: Any,
+    targets: Any = "all",
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
@@ -84,7 +84,7 @@ def estimate(
         A path is read (`read`, `open_model`), and so are models of dimod, pgmpy, pyAgrum and networkx (see `adapters`).
         Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
-        Labels ask for the marginal of each variable by itself.
+        Labels ask for the marginal of each variable by itself. Default all variables that are not observed.
     tolerance : float
         Half the width of every interval is at most this.
     confidence : float
@@ -175,7 +175,7 @@ def estimate(
 @guard_memory
 def plan(
     model: Model | Any,
-    targets: Any,
+    targets: Any = "all",
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,

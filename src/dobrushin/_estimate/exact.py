@@ -55,7 +55,7 @@ class Exact(Method):
         if not choice.by_name and search > 2.0 * current().work_left:
             # Half of the time is for work that is expected. The next method can use it better.
             raise cls.refuse(f"to find an order of summing would take {search:.2g} s, longer than planning may take.")
-        reason = "no dearer than sampling" if best is not None else "Dobrushin's bound says nothing"
+        reason = "no more work than sampling" if best is not None else "Dobrushin's bound says nothing"
         try:
             plans = [_plan_for(query, question) for question in query.questions]
         except BudgetError as refusal:
@@ -67,7 +67,7 @@ class Exact(Method):
         most = max(distinct, key=lambda plan: plan.bytes)
         why = "asked for" if choice.by_name else reason
         entries = sum(plan.entries for plan in distinct)
-        words = f"{why}: sums of {entries:.2g} entries, width {max(plan.width for plan in distinct)}"
+        words = f"{why}: sums of {_number(entries)} entries, width {max(plan.width for plan in distinct)}"
         words += ", on the GPU" if any(plan.on_device(query.backend) for plan in distinct) else ""
         draft = cls.draft(query, f"{words}, take {bytes_text(most.bytes)}", 0.0, seconds=seconds)
         return cls(query, draft, plans) if best is None or seconds < worth else best
@@ -127,6 +127,10 @@ def _relative_error(sums: Sums, rounding: float) -> float:
     if not (sums.relative < math.inf and 2.0 * rounding < 0.5):
         return math.inf
     return sums.relative + (1.0 + sums.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
+
+
+def _number(entries: float) -> str:
+    return f"{entries:.0f}" if entries < 1e4 else f"{entries:.2g}"
 
 
 def _too_large(refusal: BudgetError) -> str:

@@ -175,7 +175,7 @@ def _read_items(model: Model, targets: Any) -> list[Any]:
     if isinstance(targets, Target) or _is_label(model, targets):
         return [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
-        known = check.expected_labels(model.labels)
+        known = check.expected_labels(model.labels, targets)
         raise ArgumentError("estimate", "targets", f"'all', Joint, Statistic or {known}", targets)
     items = list(targets)
     if not items:

@@ -108,7 +108,7 @@ def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
     if isinstance(targets, Target) or _is_label(model, targets):
         targets = [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
-        known = check.expected_labels(model.labels)
+        known = check.expected_labels(model.labels, targets)
         raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Quantile, Statistic or {known}", targets)
     items = list(targets)
     if not items:

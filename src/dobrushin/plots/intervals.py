@@ -59,8 +59,7 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
         elif is_named := len(part) <= min(_MOST_NAMES, max(3, inches(panel)[1] / _ROW)):
             state = common_state(estimate, part)
             draw_rows(panel, estimate, part, colours, states=state is None)
-            # Of events of a field the state is called "probability" itself.
-            panel.set_xlabel("probability" if state in (None, "probability") else f"probability of {state}")
+            panel.set_xlabel(_probability(state))
             panel.set_ylabel("variable: state" if state is None else "variable")
         else:
             _draw_sorted(panel, estimate, part, colours)
@@ -99,8 +98,12 @@ def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Loo
     ax.plot(place, estimate.mean[kept], "o", markersize=2.5, **_marker(estimate, look), label="estimate")
     thinned = f", {len(kept)} of them drawn" if len(kept) < len(rows) else ""
     ax.set_xlabel(f"{len(rows)} rows sorted by probability{thinned}")
-    state = common_state(estimate, rows)
-    ax.set_ylabel("probability" if state is None else f"probability of {state}")
+    ax.set_ylabel(_probability(common_state(estimate, rows)))
+
+
+def _probability(state: str | None) -> str:
+    """What is drawn; of events of a field the state is called "probability" itself."""
+    return "probability" if state in (None, "probability") else f"probability of {state}"
 
 
 def _marker(estimate: Estimate, look: Look) -> dict[str, Any]:
