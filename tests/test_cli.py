@@ -121,6 +121,7 @@ def test_names_of_variables_and_states(network, tmp_path):
         (("--evidence", "snow=yes"), "Got 'snow'"),
         (("--evidence", "rain=yes,rain=no"), "once"),
         (("--evidence", "rain"), "label=state"),
+        (("--evidence", "rain=yes:0.7,no:0.3"), "or label=state:likelihood/state:likelihood. Got 'no:0.3'"),
         (("--target", "gras"), "(the nearest: 'grass'). Got 'gras'"),
     ):
         code, _, error = call("estimate", network, *words)
@@ -253,6 +254,7 @@ def test_every_verb_has_help_with_an_example(verb):
     code, out, _ = call(verb, "--help")
     assert code == 0
     assert f"Example: dobrushin {verb}" in " ".join(out.split())
+    assert not re.search(r"list\[|TEXT|TYPE|{[a-z]", out)  # values are named in words
 
 
 def test_help_names_all_formats_and_waits_for_no_library():

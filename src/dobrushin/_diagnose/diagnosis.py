@@ -114,7 +114,7 @@ class Diagnosis:
             exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
         shares = "; ".join(f"{sweeps} sweeps {_percent(share)}" for sweeps, share in self.dobrushin.items())
         settled = "; ".join(
-            f"{sweeps} sweeps {_percent(share)} ({self.seconds[sweeps]:.2g} s)"
+            f"{sweeps} sweeps {_percent(share)} ({_seconds(self.seconds[sweeps])})"
             for sweeps, share in self.coalescence.items()
         )
         most = f"{self.largest_cardinality} states and {self.largest_degree} neighbours"
@@ -247,6 +247,17 @@ def _percent(share: float) -> str:
     if 0.995 <= share < 1.0:
         return "over 99%"
     return "below 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
+
+
+def _seconds(time: float) -> str:
+    """Seconds, with two digits or in full.
+
+    Examples
+    --------
+    >>> _seconds(0.0141), _seconds(214.0)
+    ('0.014 s', '214 s')
+    """
+    return f"{time:.0f} s" if time >= 100 else f"{time:.2g} s"
 
 
 def _plan_words(plan: tuple[str, str, float]) -> str:

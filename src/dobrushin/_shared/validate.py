@@ -137,7 +137,8 @@ def count(value: object, function: str, argument: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if is_whole(value) and least <= int(value) <= 2**60:
         return int(value)
-    raise ArgumentError(function, argument, f"a whole number, at least {least}", value)
+    most = " and at most 2**60" if is_whole(value) and int(value) > 2**60 else ""
+    raise ArgumentError(function, argument, f"a whole number, at least {least}{most}", value)
 
 
 def positive(value: object, function: str, argument: str) -> float:

@@ -6,7 +6,7 @@ import functools
 import inspect as inspection
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -40,7 +40,8 @@ Target = Annotated[
 Evidence = Annotated[
     list[str] | None,
     typer.Option(
-        help="Observed variables, as in smoke=yes or 5=1, or a UAI evidence file.",
+        help="Observed variables, as in smoke=yes,xray=no or 5=1; likelihoods, as in xray=yes:0.7/no:0.2; or a UAI "
+        "evidence file.",
         autocompletion=completion.complete_evidence,
     ),
 ]
@@ -97,6 +98,7 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         signature = inspection.signature(function, eval_str=True)
         for parameter in signature.parameters.values():
             numbers.read_by_us(parameter.annotation)
+            _name_value(parameter)
         kind = inspection.Parameter.KEYWORD_ONLY
         verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
         own: Any = command
@@ -106,6 +108,16 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         return function
 
     return register
+
+
+def _name_value(parameter: inspection.Parameter) -> None:
+    """Say in help what stands behind an option, in words and not as a type of Python: MODEL, PATH, EVIDENCE."""
+    kind, *details = get_args(parameter.annotation) or (None,)
+    kinds = {kind, *get_args(kind)}
+    for detail in details:
+        if detail.metavar is None and bool not in kinds:
+            is_path = Path in kinds and isinstance(detail, typer.models.OptionInfo)
+            detail.metavar = "PATH" if is_path else parameter.name.upper()
 
 
 def _progress(verb: str, verbose: bool, options: dict[str, Any]) -> bool | None:

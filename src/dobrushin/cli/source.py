@@ -42,7 +42,9 @@ class Source:
         """The model in a folder."""
         assert self.path is not None
         if not (self.path / "manifest.json").exists():
-            raise Usage(f"MODEL must be a file, or a folder that convert wrote. {self.path} is another directory.")
+            raise Usage(
+                f"MODEL must be a file, or a folder that convert wrote. Got {str(self.path)!r}, another directory."
+            )
         if self.beta is not None:
             raise Usage(f"--beta is for files of energies, and {self.path} is a folder.")
         return db.open_model(self.path)
@@ -64,7 +66,8 @@ class Source:
             for part in text.split(","):
                 name, _, state = part.rpartition("=")
                 if not name:
-                    raise Usage(f"--evidence must be label=state, as in 5=1. Got {part!r}.")
+                    likely = ", or label=state:likelihood/state:likelihood" if ":" in part else ""
+                    raise Usage(f"--evidence must be label=state, as in 5=1{likely}. Got {part!r}.")
                 label = _label(model, name.strip(), "--evidence")
                 if label in given:
                     raise Usage(f"--evidence must name each variable once. Got {name.strip()!r} twice.")
