@@ -127,6 +127,16 @@ def test_pages_say_what_matters():
     assert "deviation" in read_html(VALUES["field samples"])
 
 
+def test_bounds_are_rounded_up_and_said_in_their_own_distance():
+    model = db.Ising.grid(5, 5, couplings=0.2)
+    found = db.shortest_scan(model, [0], tolerance=0.01).variation
+    said = float(re.search(r"at most ([0-9.e-]+)", found._repr_html_()).group(1))
+    assert found.target_bounds.max() <= said <= 1.001 * found.target_bounds.max()
+    field = db.GaussianField.grid(3, 3)
+    assert "in Wasserstein distance" in db.variation(field, db.Scan.systematic(9, 90))._repr_html_()
+    assert ">probability<" not in db.estimate(field)._repr_html_()  # no empty column for bars
+
+
 def test_bars_show_the_value_and_its_interval():
     page = card("x", (), ("bar",), [[Bar(0.25, 0.2, 0.4)]])
     assert "width: 25.00%" in page

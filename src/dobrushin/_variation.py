@@ -28,6 +28,7 @@ from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._shared.progress import watched
+from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53
@@ -281,10 +282,15 @@ class Variation:
     def __float__(self) -> float:
         return self.value
 
+    @property
+    def _kind_of_bounds(self) -> str:
+        """What `target_bounds` are, in a few words."""
+        return "each target"
+
     def _repr_html_(self) -> str:
         """For notebooks."""
-        largest = float(self.target_bounds.max())
-        return card(f"Certificate: {self._describe()}", [("each target", f"at most {largest:.4g}")])
+        largest = rounded_up(float(self.target_bounds.max()), 4)
+        return card(f"Certificate: {self._describe()}", [(self._kind_of_bounds, f"at most {largest}")])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._describe()})"

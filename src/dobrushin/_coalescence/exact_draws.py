@@ -28,7 +28,7 @@ from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory, require_memory
 from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
-from dobrushin._shared.text import rounded_up
+from dobrushin._shared.text import counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
 
@@ -96,7 +96,8 @@ class ExactSamples:
             rows.append((str(label), ", ".join(shares[:_SHOWN]) + (", ..." if len(shares) > _SHOWN else "")))
         more = len(self.variables) - len(rows)
         note = "Independent draws without bias." + (f" {more:,} more variables." if more else "")
-        return card(f"Exact draws of {len(self.variables):,} variables", facts, ("variable", "shares"), rows, note)
+        what = counted(len(self.variables), "variable")
+        return card(f"Exact draws of {what}", facts, ("variable", "shares"), rows, note)
 
     def __repr__(self) -> str:
         draws, size = self.states.shape

@@ -33,7 +33,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.deadline import LateError, current
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import PLAIN, Running
-from dobrushin._shared.text import percent
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import BudgetError, CertificateError
 
 # Seconds that a simulation may be expected to take when no budget is given.
@@ -213,7 +213,8 @@ class _SetRun(Run):
         nothing = [np.zeros(len(question)) for question in self.query.questions]  # the sets hold the bias
         words = [
             "the scan was run on sets of states that contain those of every trajectory, from all allowed starts",
-            f"rounding touches a run (kernel {self.plan.kernel}) with probability at most {self.wrong:.2g} (included)",
+            f"rounding touches a run (kernel {self.plan.kernel}) with probability at most "
+            f"{rounded_up(self.wrong, 2)} (included)",
             INDEPENDENT_BITS,
             "a pilot with other random bits chose the scan and the number of runs",
             f"all intervals and bias bounds hold at once with confidence {self.query.confidence:g}",

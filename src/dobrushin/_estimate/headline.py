@@ -139,6 +139,9 @@ def estimate_card(answer: Estimate, picture: str = "") -> str:
         rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence
     facts = [("given", given_words(evidence))] if evidence else []
-    columns = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
+    columns: tuple[str, ...] = ("target", "state", "probability", "mean", "lower", "upper", "bias bound")
+    if not any(isinstance(row[2], Bar) for row in rows):  # nothing to draw: means of a field
+        columns = (*columns[:2], *columns[3:])
+        rows = [[*row[:2], *row[3:]] for row in rows]
     why = ("what it rests on", answer.assumptions)
     return card(headline(answer), facts, columns, rows, answer.footer, why, picture)

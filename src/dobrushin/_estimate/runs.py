@@ -25,6 +25,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME
 from dobrushin._shared.running import Running
+from dobrushin._shared.text import rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
 
@@ -282,8 +283,8 @@ class ChainRun(Run):
             zeros.append("single moves may not reach all that is allowed from there: see diagnose")
         return (
             about_bias,
-            f"an update as it is drawn (kernel {samples.kernel}) errs by at most {error:.2g} in total variation "
-            f"({included})",
+            f"an update as it is drawn (kernel {samples.kernel}) errs by at most {rounded_up(error, 2)} in total "
+            f"variation ({included})",
             INDEPENDENT_BITS,
             f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {plan.confidence:g}",
             *zeros,

@@ -77,6 +77,10 @@ class FieldVariation(Variation):
         return super().target_bounds * self._unit[self._objective.positions] * (1.0 + 4 * UNIT)
 
     @property
+    def _kind_of_bounds(self) -> str:
+        return "each target, in Wasserstein distance"
+
+    @property
     def tv_per_variable(self) -> NDArray[np.float64]:
         """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
         return np.minimum(1.0, (self.per_variable * self._tilt + self._missed) * (1.0 + 4 * UNIT))

@@ -30,6 +30,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME, PLANNED, trials_needed
 from dobrushin._shared.running import Running
+from dobrushin._shared.text import rounded_up
 from dobrushin._variation import Objective, weighted_sum
 from dobrushin.errors import BudgetError
 
@@ -310,8 +311,8 @@ class FieldRun:
         words = [
             "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "
             f"{names}), from one fixed start, rounded upwards",
-            f"an update as it is drawn (kernel {self.method.kernel.name}) is off by at most {error:.2g} in Wasserstein "
-            "distance (included)",
+            f"an update as it is drawn (kernel {self.method.kernel.name}) is off by at most {rounded_up(error, 2)} in "
+            "Wasserstein distance (included)",
             INDEPENDENT_BITS,
             f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {plan.confidence:g}",
         ]

@@ -17,6 +17,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin._shared.html import card
 from dobrushin._shared.progress import watch
+from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.
@@ -214,7 +215,7 @@ class Influence:
             norms = f"rows {self.norm(np.inf):.4g}, columns {self.norm(1):.4g}"
             facts.append(("norms", f"{norms}, spectral radius {self.spectral_radius():.4g}"))
             facts.append(("Dobrushin's condition", "holds" if self.satisfies_dobrushin else "fails"))
-        return card(f"Influence of {self.n_variables:,} variables", facts)
+        return card(f"Influence of {counted(self.n_variables, 'variable')}", facts)
 
     def __repr__(self) -> str:
         sources = ", ".join(f"{count} by {name}" for name, count in self.theorems.items())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dobrushin._models import Model
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
+from dobrushin._shared.text import rounded_up
 
 if TYPE_CHECKING:
     import pandas
@@ -113,7 +114,7 @@ class Fit:
         count = len(self.history)
         about = "exact gradients" if self.method == "exact" else f"{self.method} scans"
         if self.is_certified:
-            words = f"every gradient biased by at most {self.bias_bound:.3g}"
+            words = f"every gradient biased by at most {rounded_up(self.bias_bound)}"
         elif count:
             words = "NOT CERTIFIED: the bias of the gradients is unknown"
         else:

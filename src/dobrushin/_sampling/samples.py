@@ -21,6 +21,7 @@ from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
+from dobrushin._shared.text import counted
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 
@@ -253,7 +254,7 @@ class Samples:
         note = f"{what}, without any bound on their error: see estimate."
         note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
         column = "shares" if self.point is None else "mean (deviation)"
-        return card(f"Samples of {len(self.variables):,} variables", facts, ("variable", column), rows, note)
+        return card(f"Samples of {counted(len(self.variables), 'variable')}", facts, ("variable", column), rows, note)
 
     def _shares(self) -> list[str]:
         """Shares of the states of the first variables, for people."""

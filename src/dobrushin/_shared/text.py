@@ -41,7 +41,7 @@ def rounded_up(value: float, digits: int = 3) -> str:
     ('0.00145', '0.5', '0')
     """
     text = f"{value:.{digits}g}"
-    if float(text) >= value:
+    if not float(text) < value:
         return text
     unit: float = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return f"{value + unit:.{digits}g}"
