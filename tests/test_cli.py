@@ -129,6 +129,18 @@ def test_names_of_variables_and_states(network, tmp_path):
         assert message in error
 
 
+def test_proofs_with_likelihoods_and_files_that_cannot_be_compared(network, tmp_path):
+    proof, given = tmp_path / "soft.proof", tmp_path / "given.npz"
+    ask = ("estimate", network, "--target", "grass", "--proof", proof, "--evidence")
+    assert "likelihoods are factors" not in call(*ask, "rain=yes")[1]
+    assert "likelihoods are factors" in call(*ask, "rain=yes:0.7/no:0.2")[1]
+    db.write(db.read(network).condition({"rain": {"yes": 0.7, "no": 0.2}}), given)
+    assert call("verify", proof, given)[0] == 0
+    code, _, error = call("verify", proof, network)
+    assert code == 2
+    assert "MODEL must be a .uai or .npz file or a folder" in error
+
+
 def test_what_was_reached_has_its_proof_too(strong, tmp_path):
     proof = tmp_path / "a.proof"
     words = ("--target", "0", "--evidence", "1=1", "--method", "local", "--tolerance", "1e-4", "--proof", proof)

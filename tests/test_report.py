@@ -170,6 +170,14 @@ def test_the_page_says_what_was_asked_and_how_to_repeat_it(made, tmp_path):
     assert eval(seed, {"np": np}).generate_state(1) == keyed.seed.generate_state(1)
 
 
+def test_likelihoods_are_said_in_words(tmp_path):
+    model = db.Ising({("a", "b"): 0.4}, state_names=("no", "yes"))
+    answer = db.estimate(model, "b", evidence={"a": {"yes": 0.7, "no": 0.2}})
+    page = tmp_path / "page.html"
+    db.report.write(answer, page, model=model, evidence={"a": {"yes": 0.7, "no": 0.2}})
+    assert '"a: yes 0.7 / no 0.2"' in page.read_text(encoding="utf-8")
+
+
 def test_the_diagnosis_is_shown_line_by_line(tmp_path):
     model = hostile_model()
     estimate = db.estimate(model, [HOSTILE[0]])

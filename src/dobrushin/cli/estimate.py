@@ -95,6 +95,8 @@ def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out:
             out.warn(f"No proof was written. {about}")
             return
     out.note(f"Wrote {proof}. To check it: dobrushin verify {proof}")
+    if answer.asked is not None and any(isinstance(state, Mapping) for state in answer.asked.evidence.values()):
+        out.note("The likelihoods are factors of the model in the proof; its claim does not list them.")
 
 
 def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
+from dobrushin._estimate.headline import given_words
 from dobrushin._estimate.method import Curve, method_of
 from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
@@ -66,7 +67,7 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
     targets = distinct_targets(estimate)[0]
     hard = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
     named = evidence if model is None else {**evidence, **shown_evidence(model, hard)}
-    observed = [f"{label} = {state}" for label, state in list(named.items())[:_MOST_NAMES]]
+    observed = [given_words({label: state}) for label, state in list(named.items())[:_MOST_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
