@@ -42,7 +42,7 @@ class Source:
         """The model in a folder."""
         assert self.path is not None
         if not (self.path / "manifest.json").exists():
-            raise Usage(f"MODEL must be a file, or a folder that convert wrote. Got the folder {str(self.path)!r}.")
+            raise Usage(f"MODEL must be a file, or a folder that convert wrote. Got the directory {str(self.path)!r}.")
         if self.beta is not None:
             raise Usage(f"--beta is for files of energies, and {self.path} is a folder.")
         return db.open_model(self.path)

@@ -196,7 +196,7 @@ def verify(proof: Path, model: Path | None, replay: str | None, out: Output) -> 
 
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
-    if model is not None and not model.is_dir() and model.suffix.lower() not in (".uai", ".npz"):
+    if model is not None and not model.is_dir() and not str(model).endswith((".uai", ".uai.gz", ".npz")):
         raise Usage(f"MODEL must be a .uai or .npz file or a folder: dobrushin convert makes them. Got {str(model)!r}.")
     with stage("checking the proof"):
         verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
