@@ -86,6 +86,12 @@ def test_npz_keeps_every_model_exactly(folder, family, seed, zeros, labels):
     assert (folder / "a.npz").read_bytes() == (folder / "b.npz").read_bytes()
 
 
+def test_comments_in_uai_files_are_passed_over(folder):
+    text = "MARKOV 2  2 3  1  2 0 1  6  1 2 3  0 1 1"
+    noted = "# made by hand\nMARKOV # a pair\n2\n2 3\n1\n2 0 1   # a, b 7\n6  1 2 3  0 1 1 # end"
+    assert read(saved(folder, "a.uai", noted)) == read(saved(folder, "b.uai", text))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @given(seed=SEEDS, zeros=st.booleans())
 def test_uai_keeps_the_distribution_and_what_was_read_exactly(folder, family, seed, zeros):
@@ -363,6 +369,8 @@ V = "network n { }\nvariable a { type discrete [ 2 ] { x, y }; }\n"
 # Name: extension, content, line, words of the message.
 BROKEN = {
     "empty": (".uai", " \n", None, "content, found an empty file"),
+    "nothing but a comment": (".uai", "# MARKOV", 1, "MARKOV or BAYES"),
+    "a mistake behind a comment": (".uai", "MARKOV # two\n1 # x\n2.0 0", 3, "found '2.0'"),
     "another preamble": (".uai", "\nMARKOW 2", 2, "MARKOV or BAYES, found 'MARKOW'"),
     "no variables": (".uai", "MARKOV 0 0", 1, "the number of variables, 1 or more, found '0'"),
     "a negative size": (".uai", "MARKOV\n2\n2 -2\n0", 3, "each 1 or more, found '-2'"),

@@ -37,7 +37,7 @@ potential ( grass | rain sprinkler ) {
   data = ((( 0.8 0.2 )( 0.9 0.1 )( 0.99 0.01 ))(( 0.0 1.0 )( 0.6 0.4 )( 0.9 0.1 )));
 }
 """
-TEXTS = {"wet.bif": SPRINKLER, "wet.xmlbif": XML, "wet.xml": XML, "wet.net": HUGIN}
+TEXTS = {"wet.bif": SPRINKLER, "wet.xmlbif": XML, "wet.bifxml": XML, "wet.xml": XML, "wet.net": HUGIN}
 
 
 def write_file(folder, name, text):

@@ -7,6 +7,7 @@ each), then the tables, each after its size: weights, the last variable of the s
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -90,11 +91,16 @@ def write(model: Model) -> bytes:
 
 
 def _open(source: Source) -> tuple[bytes, Numbers]:
-    kind = source.data.split(None, 1)[0]
+    # Blanked out rather than cut off, so that offsets stay what they are in the file. pyAgrum writes comments.
+    data = re.sub(rb"#[^\n]*", _blank, source.data) if b"#" in source.data else source.data
+    kind = next(iter(data.split(None, 1)), b"")
     if kind not in (b"MARKOV", b"BAYES"):
-        raise source.error("MARKOV or BAYES", quote(kind), source.data.index(kind))
-    # Blanked out rather than cut off, so that offsets stay what they are in the file.
-    return kind, Numbers(source, source.data.replace(kind, b" " * len(kind), 1))
+        raise source.error("MARKOV or BAYES", quote(kind), data.index(kind))
+    return kind, Numbers(source, data.replace(kind, b" " * len(kind), 1))
+
+
+def _blank(comment: re.Match[bytes]) -> bytes:
+    return b" " * len(comment[0])
 
 
 def _read_sizes(numbers: Numbers) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Bayesian networks in XML: ``.xmlbif``, ``.xml`` (XMLBIF 0.3).
+"""Bayesian networks in XML: ``.xmlbif``, ``.bifxml``, ``.xml`` (XMLBIF 0.3).
 
 ``VARIABLE`` has a ``NAME`` and an ``OUTCOME`` for each state; ``DEFINITION`` says ``FOR`` which variable, ``GIVEN``
 which parents, and has a ``TABLE`` in which the states of the variable are fastest and those of the first parent
