@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._shared.text import counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
+
+if TYPE_CHECKING:
+    import pandas
 
 _MOST_STEPS = 10**7
 # Variables and states that a notebook shows.
@@ -70,7 +73,7 @@ class ExactSamples:
         """The states of the variable number `k` in all draws, by their names where they have some."""
         return call_states(self.states[:, k], self.state_names[k] if self.state_names else None, self.spins)
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
 
         Examples

@@ -282,6 +282,6 @@ def _draw_settling(data: Arrays) -> Any:
         ax.axvline(where, color="#8A8A8A", linewidth=0.8, linestyle=":")
         ax.text(where, 1.5, words, fontsize=8, ha="center", va="bottom")
     finish(ax, "", "coupling θ", f"bound on the total variation (confidence {CONFIDENCE})")
-    ax.set_ylim(1e-5, 1.4)
+    ax.set_ylim(top=1.4)
     ax.set_title(f"40 × 40 torus, one target, T = {STEPS}", fontsize=10, pad=18)
     return figure
