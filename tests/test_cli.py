@@ -76,7 +76,7 @@ def test_estimate_answers_in_words_json_and_files(grid, tmp_path):
     code, out, _ = call("estimate", grid, "--target", "3,7", "--tolerance", "0.05", "--seed", 1)
     assert code == 0
     assert out.startswith("4 probabilities, exactly")
-    assert "It rests on this" in out
+    assert "This rests on:" in out
     for suffix in ("json", "csv", "mar"):
         output = tmp_path / f"answer.{suffix}"
         code, out, _ = call("estimate", grid, "--tolerance", 0.05, "--output", output, "--quiet")

@@ -46,7 +46,7 @@ Evidence = Annotated[
     ),
 ]
 Beta = Annotated[float | None, typer.Option(help="Inverse temperature of files that hold energies.")]
-Seed = Annotated[int | None, typer.Option(help="Repeats a run.", min=0)]
+Seed = Annotated[int | None, typer.Option(help="Seed of the random draws, to repeat a run.", min=0)]
 Steps = Annotated[int | None, typer.Option(help="Length of the scan. Default: 100 sweeps.", min=1)]
 ScanName = Annotated[
     str,
@@ -54,11 +54,13 @@ ScanName = Annotated[
         help="systematic, uniform, greedy, dogs, or a file with a scan.", autocompletion=completion.complete_scan
     ),
 ]
-Confidence = Annotated[float, typer.Option(help="Probability with which all bounds hold at once.")]
-Time = Annotated[float | None, typer.Option(help="Seconds after which to print what was reached. Ctrl-C does too.")]
-Checkpoint = Annotated[Path | None, typer.Option(help="Write the state here, and go on from it.")]
+Confidence = Annotated[float, typer.Option(help="Probability that all bounds hold at once.")]
+Time = Annotated[
+    float | None, typer.Option(help="Stop after so many seconds and print what was reached; Ctrl-C does too.")
+]
+Checkpoint = Annotated[Path | None, typer.Option(help="Save the state here, and resume from it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say on the error stream what is decided.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions to the error stream.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
@@ -70,7 +72,7 @@ def _say_version(is_asked: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", help="Say which release this is.", callback=_say_version, is_eager=True)
+    bool, typer.Option("--version", help="Show the version and exit.", callback=_say_version, is_eager=True)
 ]
 
 
@@ -138,7 +140,7 @@ def _options(verb: str) -> dict[str, str]:
 def estimate(
     model: MaybeModel = None,
     target: Target = None,
-    tolerance: Annotated[float, typer.Option(help="Half the width of every interval is at most this.")] = 0.01,
+    tolerance: Annotated[float, typer.Option(help="Largest allowed half-width of an interval.")] = 0.01,
     confidence: Confidence = 0.99,
     evidence: Evidence = None,
     method: Annotated[
@@ -149,11 +151,11 @@ def estimate(
         ),
     ] = "auto",
     seed: Seed = None,
-    budget: Annotated[float | None, typer.Option(help="Most Gibbs updates to spend.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Largest number of Gibbs updates to spend.")] = None,
     time: Time = None,
     checkpoint: Checkpoint = None,
     memory: Annotated[
-        str | None, typer.Option(help="Most memory for exact sums, as in 2GiB. Default: what is free.")
+        str | None, typer.Option(help="Memory limit for exact sums, as in 2GiB. Default: what is free.")
     ] = None,
     beta: Beta = None,
     report: Annotated[Path | None, typer.Option(help="Write an interactive page (.html).")] = None,
@@ -163,7 +165,7 @@ def estimate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Estimate marginals with intervals that are guaranteed. Without a model: a built-in example."""
+    """Estimate marginals with guaranteed intervals. Without a model: a built-in example."""
     from dobrushin.cli.estimate import run, show_plan
     from dobrushin.experiments.models import paper_ising
 
@@ -304,7 +306,7 @@ def fit(
     scan: Annotated[
         str, typer.Option(help="certified, systematic or uniform.", autocompletion=completion.complete_gradient_scan)
     ] = "certified",
-    tolerance: Annotated[float, typer.Option(help="Most bias of every coordinate of the gradient.")] = 0.02,
+    tolerance: Annotated[float, typer.Option(help="Largest allowed bias of each coordinate of the gradient.")] = 0.02,
     iterations: Annotated[int, typer.Option(help="Gradient steps.", min=1)] = 100,
     chains: Annotated[int, typer.Option(help="Chains for each gradient.", min=1)] = 1000,
     ridge: Annotated[float, typer.Option(help="Strength of the penalty on squares.")] = 0.0,
@@ -340,7 +342,7 @@ def convert(
 
 @_verb("warmup")
 def warmup(quiet: Quiet = False) -> int:
-    """Compile everything once, so that later commands start at once; check the sampler on this machine."""
+    """Compile everything once, so that later commands start quickly; check the sampler on this machine."""
     from dobrushin.cli import verbs
 
     return verbs.warmup(Output(False, quiet))
@@ -351,7 +353,7 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An experiment, or all. Without it: which there are.",
+            help="An experiment, or all. Without it: list them.",
             show_default=False,
             autocompletion=completion.complete_experiment,
         ),
@@ -359,12 +361,12 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer replicates: a minute each at most.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with the data, for those that need some.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for data, tables and figures.")] = Path("reproduced"),
-    seed: Annotated[int, typer.Option(help="Repeats a run, all but its times.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed, to repeat a run (all but its times).", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Processes for replicates that do not measure time.", min=1)] = 1,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run the paper's experiments again. An interrupted run goes on where it was.
+    """Repeat the paper's experiments. An interrupted run resumes where it stopped.
 
     Exit codes: 0 everything came out as it should, 1 something did not.
     """

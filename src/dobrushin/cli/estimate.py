@@ -128,7 +128,7 @@ def _page(answer: db.Estimate) -> Group:
     columns = ("target", "state", "mean", "lower", "upper", "bias bound")
     reasons = [f"- {assumption}" for assumption in answer.assumptions]
     heading = table(answer.headline, columns, rows)
-    return Group(heading, escape(answer.footer), "It rests on this:", *map(escape, reasons))
+    return Group(heading, escape(answer.footer), "This rests on:", *map(escape, reasons))
 
 
 def _write(
