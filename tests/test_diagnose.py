@@ -38,6 +38,15 @@ def test_weak_couplings_stay_apart_and_strong_ones_go_together():
         db.suggest_groups([1])
 
 
+def test_a_method_for_some_variables_is_not_advised_where_all_are_summed():
+    hard = np.where(np.arange(8).reshape(2, 2, 2) % 3 == 0, 0.0, -np.inf)
+    model = db.FactorGraph([2] * 4, [((0, 1, 2), hard), ((3,), [0.0, 1.0])])
+    seen = db.diagnose(model)
+    assert 0 < max(seen.coalescence.values()) < 1
+    assert seen.plans[0][:2] == ("all variables", "exact")
+    assert not any("for some targets" in words for words in seen.advice)
+
+
 def test_blocks_let_variables_move_that_cannot_move_alone():
     model = db.FactorGraph([2] * 4, [((0, 1), EQUAL), ((2, 3), EQUAL), ((1, 2), 0.3 * np.eye(2))])
     seen = db.diagnose(model)

@@ -349,6 +349,11 @@ def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | Non
     return influence(blocks).spectral_radius() if blocks._form.table.size < _MOST_ENTRIES else None
 
 
+def _all_by_sums(diagnosis: Diagnosis) -> bool:
+    """Whether `estimate` sums all variables: a method for some of them then helps nobody."""
+    return any(what == "all variables" and method == "exact" for what, method, _ in diagnosis.plans)
+
+
 def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     advice = []
     if diagnosis.exact_memory is not None and diagnosis.exact_memory < 2**28:
@@ -360,7 +365,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
     if whole:
         advice.append(f'method "coalescence": all variables settle within {whole[0]} sweeps')
-    elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0:
+    elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0 and not _all_by_sums(diagnosis):
         best = max(diagnosis.coalescence.values())
         advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables settle')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]

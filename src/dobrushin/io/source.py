@@ -17,6 +17,7 @@ from dobrushin.errors import FormatError
 LIMIT = 2**30
 # Read in pieces: asking for `limit` bytes at once would allocate them all.
 _PIECE = 2**20
+_PACKED = b"\x1f\x8b"  # how gzip files begin
 _ALLOW_MORE = "Allow more with limit=."
 
 Path = str | os.PathLike[str]
@@ -67,6 +68,8 @@ def load(path: Path, limit: int, function: str) -> Source:
                 raise FormatError(name, "a gzip file", f"a damaged one ({error})") from None
         else:
             data = _read_up_to(file, limit, name)
+            if data.startswith(_PACKED):
+                raise FormatError(name, "a file that is not packed, or a name that ends in .gz", "a gzip file")
     if not data.strip():
         raise FormatError(name, "content", "an empty file")
     return Source(name, data, limit)
