@@ -21,7 +21,7 @@ from dobrushin._fields.sampling import Sampling
 from dobrushin._fields.targets import Exceeds
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import KINDS
-from dobrushin._proof.archive import Arrays, write_archive
+from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
 from dobrushin._proof.words import claim_in_words
 from dobrushin._scan import Scan
@@ -122,7 +122,7 @@ class PartOfField:
         words[-1:-1] = [f"given {shown[v]} = {float(self.sites[4, v])!r}" for v in known.tolist()]
         claim = {"lower": ends[0], "upper": ends[1], "words": words, "assumptions": assumptions}
         outcomes = {"seed": [], "parts": [{"numbers": numbers}]}
-        write_archive(path, plan, outcomes, claim, arrays.arrays)
+        write_archive(path, text_of(plan), outcomes, claim, arrays.arrays)
 
 
 def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
