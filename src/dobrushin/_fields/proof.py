@@ -165,9 +165,10 @@ def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None
     numbers = [_numbers(tally) for tally in run.tallies]
     ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]
     assumptions = [
-        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan, from the start in "
-        "the file",
-        f"such a chain is within the drift in the file of one with exact draws, but for a chance of {drift.chance!r}",
+        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan and start, "
+        "whatever they gave",
+        f"such a chain is within the drift in the file (at most {float(part.sites[8].max())!r}) of one with exact "
+        f"draws, but for a chance of {float(drift.chance)!r}",
     ]
     if any(question.name is not None for question in query.questions):
         assumptions.append("functions have slopes as the file says")
