@@ -450,6 +450,20 @@ def test_ranks_and_levels_that_are_none(level, numbers, path):
     assert "quantile" in false.verdict(path).reason
 
 
+@pytest.mark.parametrize(
+    ("about", "low", "high", "numbers"),
+    [({"kind": "above", "threshold": -9.0}, 0.9, 1.0, [1000.0, 1000.0]), ({"kind": "mean"}, 5.0, 1e300, [0.0])],
+)
+def test_what_is_of_one_variable_asked_of_several(about, low, high, numbers, path):
+    """The first variable is updated, or has a lower end; the second is far from its start."""
+    sites = [{"lower": 5.0, "point": 5.0, "far": 9.0}, {"far": 1e9, "point": -1e8, "linear": -1e8}]
+    assert (
+        counterfeit(sites, {}, about | {"variables": [0]}, low, high, numbers, chains=1000).verdict(path).exit_code == 3
+    )
+    false = counterfeit(sites, {}, about | {"variables": [0, 1]}, low, high, numbers, chains=1000)
+    assert "asked of several" in false.verdict(path).reason
+
+
 def test_couplings_count_as_often_as_they_stand(path):
     """Two factors over a pair are added up; one over a variable with itself is none."""
     sites = [{"far": 2.1}, {"lower": 0.0, "upper": 1.0}]
