@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
-from counterfeit import Counterfeit
+from counterfeit import of_field
 from dobrushin._fields import influence as finder
 from dobrushin._fields.anchor import find_start
 from dobrushin.cli.app import app
@@ -403,73 +403,54 @@ def test_forgeries_that_are_assumptions(name, path):
     assert after.assumptions != before.assumptions
 
 
-# -- files from nothing ----------------------------------------------------------------------------
+def random_gaussian(rng):
+    """Precision, linear term, start and what a file may say of its distance: enough, or not."""
+    n = int(rng.integers(1, 4))
+    size = 10.0 ** rng.uniform(-6, 6, n)
+    couplings = np.triu(rng.normal(size=(n, n)) * rng.choice([0.1, 0.4, 1.0]), 1)
+    precision = (np.eye(n) + couplings + couplings.T) * np.sqrt(np.outer(size, size))
+    linear = rng.normal(size=n) * np.sqrt(size) * 10.0 ** rng.uniform(-2, 3)
+    start = rng.normal(size=n) / np.sqrt(size) * 10.0 ** rng.uniform(-2, 3)
+    influence = np.abs(precision) / size[:, None]
+    rest = np.abs(precision @ start - linear) / size + size**-0.5
+    far = np.abs(np.linalg.solve(2.0 * np.eye(n) - influence, rest)) * rng.choice([0.5, 1 - 1e-6, 1 + 1e-6, 1.5])
+    return precision, linear, start, far
 
 
-def counterfeit(sites, couplings, question, low, high, numbers=(), **part):
-    """A file about a field whose variables are standard normal but for what is said."""
-    usual = {"m": 1.0, "linear": 0.0, "exposure": 0.0, "trials": 0.0, "lower": -math.inf, "upper": math.inf,
-             "point": 0.0, "far": 1.01, "drift": 0.0}  # fmt: skip
-    rows = np.array([[(usual | own)[name] for own in sites] for name in usual])
-    plan = {"method": "field", "questions": [0], "scan": "scan", "steps": 1, "sites": "sites", "levels": {},
-            "chains": 1, "slip": 0.0, "confidence": 0.9} | part  # fmt: skip
-    factors = [(pair, [[0.0, 0.0], [0.0, -q]]) for pair, q in couplings.items()]
-    return Counterfeit([2] * len(sites), factors, [question], [[low]], [[high]], plan, {"numbers": [list(numbers)]},
-                       scan=np.array([0]), sites=rows)  # fmt: skip
-
-
-BIAS = {"kind": "bias", "variables": [0], "weights": [1.0]}
-WIDE = {"m": 1e-30, "lower": -1e13, "upper": 1e13, "point": 1e13}
-
-
-def test_a_counterfeit_of_a_true_bound_holds(path):
-    assert counterfeit([{}], {}, BIAS, 0.0, 1e-290).verdict(path).holds
-    assert counterfeit([{"far": 31.5}, WIDE], {(0, 1): 1e-12}, BIAS, 0.0, 20.01).verdict(path).holds
-
-
-def test_a_coupling_that_is_left_out(path):
-    """It sums to a constant on 0 and 1, to 1e-11, and moves the mean by 10 where the other variable is 1e13."""
-    false = counterfeit([{}, WIDE], {(0, 1): 1e-12}, BIAS, 0.0, 1e-290)
-    false.plan["dropped"] = [1]
-    assert "no chains of a field" in false.verdict(path).reason
-
-
-def test_the_square_of_a_small_number(path):
-    """A slope of 1e-170 of a variable of size 1e50: its square is no number, and the random error is one."""
-    about = {"kind": "statistic", "variables": [0], "name": "f", "weights": [1e-170]}
-    false = counterfeit([{"m": 1e-100, "far": 1.1e50}], {}, about, -1e-130, 1e-130, [0.0])
-    assert "does not follow" in false.verdict(path).reason
-    assert counterfeit([{"m": 1e-100, "far": 1.1e50}], {}, about, -1e-119, 1e-119, [0.0]).verdict(path).exit_code == 3
-
-
-@pytest.mark.parametrize(("level", "numbers"), [(0.5, [0.0, 900.0, 1e9, 2e9]), (-5.0, [1.0, 1.0, 0.0, 2e9])])
-def test_ranks_and_levels_that_are_none(level, numbers, path):
-    about = {"kind": "quantile", "variables": [0], "level": level}
-    lowest = 1e9 if level > 0 else 0.0
-    false = counterfeit([{"lower": 0.0 if level < 0 else -math.inf}], {}, about, lowest, 2e9, numbers, chains=1000)
-    assert "quantile" in false.verdict(path).reason
-
-
-@pytest.mark.parametrize(
-    ("about", "low", "high", "numbers"),
-    [({"kind": "above", "threshold": -9.0}, 0.9, 1.0, [1000.0, 1000.0]), ({"kind": "mean"}, 5.0, 1e300, [0.0])],
-)
-def test_what_is_of_one_variable_asked_of_several(about, low, high, numbers, path):
-    """The first variable is updated, or has a lower end; the second is far from its start."""
-    sites = [{"lower": 5.0, "point": 5.0, "far": 9.0}, {"far": 1e9, "point": -1e8, "linear": -1e8}]
-    assert (
-        counterfeit(sites, {}, about | {"variables": [0]}, low, high, numbers, chains=1000).verdict(path).exit_code == 3
-    )
-    false = counterfeit(sites, {}, about | {"variables": [0, 1]}, low, high, numbers, chains=1000)
-    assert "asked of several" in false.verdict(path).reason
-
-
-def test_couplings_count_as_often_as_they_stand(path):
-    """Two factors over a pair are added up; one over a variable with itself is none."""
-    sites = [{"far": 2.1}, {"lower": 0.0, "upper": 1.0}]
-    twice = counterfeit(sites, {(0, 1): 0.4, (1, 0): 0.4}, BIAS, 0.0, 0.5)
-    assert "does not follow" in twice.verdict(path).reason
-    assert "twice" in counterfeit([{}], {(0, 0): 0.4}, BIAS, 0.0, 1e-290).verdict(path).reason
+def test_random_files_about_gaussian_fields(path):
+    """Whatever a file says of the distance of its start: what passes is about a field, and its bounds are true."""
+    rng, accepted, nearest, widest = np.random.default_rng(1), 0, 0.0, 0.0
+    for _ in range(250):
+        precision, linear, start, far = random_gaussian(rng)
+        n, m, order = len(far), np.diag(precision), rng.integers(len(far), size=rng.integers(1, 7))
+        rows = zip(m, linear, start, far, strict=True)
+        sites = [dict(zip(("m", "linear", "point", "far"), row, strict=True)) for row in rows]
+        couplings = {(i, j): precision[i, j] for i in range(n) for j in range(i)}
+        weights = 10.0 ** rng.uniform(-3, 3, n)
+        about = {"kind": "bias", "variables": list(range(n)), "weights": weights.tolist()}
+        file = of_field(sites, couplings, about, 0.0, 1e300, steps=len(order))
+        file.arrays["scan"] = order
+        if file.verdict(path).exit_code == 1:
+            continue
+        accepted += 1
+        assert np.linalg.eigvalsh(precision)[0] > 0.0
+        field, steps, question = opened(path)
+        bounds = fields.forward(field.rows, steps, {}, field.far, math.inf)
+        mean, spread = start.copy(), np.zeros((n, n))
+        for i in order:
+            update = np.eye(n)
+            update[i] -= precision[i] / m[i]
+            mean, spread = update @ mean, update @ spread @ update.T
+            mean[i], spread[i, i] = mean[i] + linear[i] / m[i], spread[i, i] + 1.0 / m[i]
+        real = np.linalg.solve(precision, linear)
+        off = np.abs(mean - real) / (np.array([bounds[i] for i in range(n)]) + 1e-9 * np.abs(real))
+        share = weights @ spread @ weights / field.spread(question, steps)
+        assert (off <= 1.0 + 1e-6).all()
+        assert share <= 1.0 + 1e-9
+        nearest, widest = max(nearest, off.max()), max(widest, share)
+    assert accepted > 60
+    assert nearest > 0.9
+    assert widest > 0.9
 
 
 # -- model files -----------------------------------------------------------------------------------
