@@ -399,6 +399,17 @@ def test_intervals_cover_and_fail_without_their_bias_or_their_width():
     assert max(widths) <= 0.08
 
 
+def test_a_statistic_may_be_bounded_on_one_side():
+    """E|x| of a normal law is known; the interval stops at the bound that is there."""
+    field = db.GaussianField([[4.0]])
+    answer = db.estimate(field, UNBOUNDED, tolerance=0.05, seed=1)
+    assert answer.lower[0] <= math.sqrt(0.5 / math.pi) <= answer.upper[0]
+    near = db.Statistic(lambda x: np.abs(x[:, 0]), {0: 1}, (0.39, math.inf))
+    with pytest.raises(db.ArgumentError, match=r"within the bounds 0\.39 to inf"):
+        db.estimate(field, near, tolerance=0.05, seed=1)
+    assert db.estimate(field, UNBOUNDED, tolerance=2.0, seed=1).lower[0] >= 0.0
+
+
 def test_plans_and_data_frames():
     field = db.GaussianField.car(nx.cycle_graph(5), rho=0.8, labels=list("abcde")).poisson([1, 0, 2, 4, 1], 2.0)
     plan = db.plan(field, ["a", db.Exceeds("b", 0.5)], tolerance=0.1)
@@ -415,6 +426,13 @@ def test_plans_and_data_frames():
 
 
 # -- input -----------------------------------------------------------------------------------
+
+UNBOUNDED = db.Statistic(lambda x: np.abs(x[:, 0]), {0: 1}, (0.0, math.inf), "size")
+
+
+def _by_function(linear):
+    return db.GaussianField.grid(9, 9, linear=linear, linear_bound=1.0)
+
 
 BAD = [
     (lambda: db.GaussianField([[1, 0.2], [0.3, 1]]), "symmetric"),
@@ -456,6 +474,23 @@ BAD = [
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
     (lambda: db.influence(db.GaussianField(TWO), method="paper"), "'best' for a field"),
     (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "but for a field"),
+    (lambda: db.GaussianField.leroux([[0, 0.5], [1, 0]], rho=0.5), r"by rows.*\(0\.5, 1\.0\) at indices \(0, 1\)"),
+    (lambda: db.GaussianField.car(nx.DiGraph([(0, 1)]), rho=0.5), "undirected simple graph. Got DiGraph"),
+    (lambda: db.GaussianField.car(nx.Graph([(0, 1, {"weight": "x"})]), rho=0.5), r"numbers. Got 'x' at edge \(0, 1\)"),
+    (lambda: db.GaussianField.car([[0, -1], [-1, 0]], rho=0.5), r"Got -1.0 at index \(0, 1\)"),
+    (lambda: db.GaussianField.car(None, rho=0.5), "libpysal weights or a matrix. Got None"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: [1, 2]}), r"Got \[1, 2\] at label 1"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: "x"}), "Got 'x' at label 1"),
+    (lambda: db.estimate(db.GaussianField(TWO), [1], evidence={1: 0.0}), "not in the evidence. Got 1"),
+    (lambda: db.plan(db.GaussianField(TWO), db.Exceeds(1, 0.0), evidence={1: 0.0}), "not in the evidence. Got 1"),
+    (lambda: db.GaussianField.grid(9, 9, linear=1.0, linear_bound=1.0), "None unless 'linear' is a function"),
+    (lambda: db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0, lower=0.0), "left out where 'linear'"),
+    (lambda: db.estimate(_by_function(lambda _: np.ones(3)), [40]), r"for each of \d+ sites. Got shape \(3,\)"),
+    (lambda: db.estimate(_by_function(lambda i: np.where(i == 41, 2.0, 0.0)), [40]), "Got 2.0 at site 41"),
+    (lambda: db.estimate(_by_function(np.sin), "all"), "not all of them"),
+    (lambda: db.estimate(_by_function(np.sin), UNBOUNDED), "means, Exceeds, Between or Quantile"),
+    (lambda: db.estimate(db.Ising({(0, 1): 0.1}), UNBOUNDED), "statistics with finite bounds"),
+    (lambda: db.Statistic(np.sum, {0: 1}, (math.inf, math.inf)), "the smaller one first"),
 ]
 
 
@@ -525,6 +560,7 @@ def test_grids_by_a_function_are_solved_around_targets():
         db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
     with pytest.raises(db.ArgumentError, match="made as a whole"):
         db.sample(lazy, db.Scan([0]))
+    assert "unbounded" in lazy._repr_html_()
 
 
 def test_graphs_of_all_kinds_give_the_same_prior():
@@ -535,7 +571,13 @@ def test_graphs_of_all_kinds_give_the_same_prior():
         sparse = adjacency
         id_order = (0, 1, 2, 3)
 
-    fields = [db.GaussianField.leroux(g, rho=0.7) for g in (graph, adjacency, adjacency.toarray(), Weights())]
+    class Graph:  # and of its graphs
+        sparse = adjacency
+        unique_ids = np.arange(4)
+
+    graphs = (graph, adjacency, adjacency.toarray(), Weights(), Graph())
+    fields = [db.GaussianField.leroux(g, rho=0.7) for g in graphs]
+    assert fields[-1].labels == fields[0].labels
     assert all((f.precision != fields[0].precision).nnz == 0 for f in fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,9 @@ class GaussianField(Model):
 
         Parameters
         ----------
-        graph : networkx graph, libpysal weights or matrix
-            W, the weights of its edges (1 where they have none); D is the diagonal matrix of their sums.
+        graph : networkx graph, libpysal weights or graph, or matrix
+            W, the weights of its edges (1 where they have none); D is the diagonal matrix of their sums. Self-loops do
+            not count.
         rho : float
             Between -1 and 1. For these all fields satisfy Dobrushin's condition.
         precision : float
@@ -187,6 +189,8 @@ class GaussianField(Model):
             from dobrushin._fields.lazy import LazyGrid
 
             return LazyGrid(rows, cols, rho, precision, periodic, **options)
+        if options.pop("linear_bound", None) is not None:
+            raise ArgumentError(function, "linear_bound", "None unless 'linear' is a function", options.get("linear"))
         if not check.is_real(rho) or not -1 < float(rho) < 1:
             raise ArgumentError(function, "rho", "between -1 and 1, both excluded", rho)
         scale = check.positive(precision, function, "precision")
@@ -316,7 +320,10 @@ class GaussianField(Model):
         >>> db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).condition({0: 3.0}).linear
         array([3.])
         """
-        where = "GaussianField.condition"
+        return self._condition(evidence, "GaussianField.condition")
+
+    def _condition(self, evidence: Mapping[Any, float], where: str) -> GaussianField:
+        """`condition` for the function `where`."""
         check.evidence(evidence, where)
         if not evidence:
             return self
@@ -324,16 +331,18 @@ class GaussianField(Model):
         if len(known) == self.n_variables:
             raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
         state, fixed = np.zeros(self.n_variables), np.zeros(self.n_variables, dtype=np.bool_)
-        state[known], fixed[known] = check.real_array(list(evidence.values()), where, "evidence"), True
-        for label, i in zip(evidence, known.tolist(), strict=True):
-            self._require_value(i, float(state[i]), where, "evidence", f"label {label!r}")
+        fixed[known] = True
+        for (label, value), i in zip(evidence.items(), known.tolist(), strict=True):
+            self._require_value(i, value, where, "evidence", f"label {label!r}")
+            state[i] = float(value)
         return self._form.condition(fixed, state).to_model(self._labels_at(np.flatnonzero(~fixed)))
 
-    def _require_value(self, i: int, value: float, function: str, argument: str, where: str) -> None:
+    def _require_value(self, i: int, value: Any, function: str, argument: str, where: str) -> None:
         """A value that variable `i` can have."""
         form = self._form
         low, high = max(form.lower[i], -check.LARGEST), min(form.upper[i], check.LARGEST)
-        if not low <= value <= high or (form.is_finite[i] and value not in form.values_of(i)):
+        number = value if np.ndim(value) == 0 and isinstance(value, Real | np.ndarray | np.bool_) else np.nan
+        if not low <= number <= high or (form.is_finite[i] and number not in form.values_of(i)):
             requirement = f"from {low:g} to {high:g}"
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"
