@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
-from dobrushin._fields.certificate import proxy
-from dobrushin._fields.questions import ranks
+from dobrushin._fields.certificate import float_drift, proxy
+from dobrushin._fields.questions import SHARES, Clip, most_drifted, ranks
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
 from dobrushin._variation import Objective
@@ -399,6 +399,33 @@ def test_intervals_cover_and_fail_without_their_bias_or_their_width():
     assert max(widths) <= 0.08
 
 
+def test_chains_that_drift_are_counted():
+    """How many of them there can be, from binomial laws; and intervals hold although some chains went astray."""
+    for chains, chance, error in [(1000, 1e-9, 1e-3), (10**6, 1e-6, 1e-4), (10**5, 1e-3, 1e-5), (50, 0.2, 1e-3)]:
+        k = most_drifted(chains * chance, error)
+        assert stats.binom.sf(k, chains, chance) <= error
+    assert stats.binom.sf(10, 10**4, 1e-3) > 1e-4  # the expected number alone is exceeded
+    assert most_drifted(1e4, 1e-3) == math.inf
+    clip = Clip(0.0, 1.0, 1e-6, 0.0, 1e-3, SHARES[1])
+    rng, chains = np.random.default_rng(1), 10**4
+    moved = abs((rng.normal(size=chains) * 1e-3 + (rng.random(chains) < clip.chance)).mean())
+    assert moved <= clip.half_width(chains, 0.2)
+    assert moved > clip._replace(chance=0.0).half_width(chains, 0.2)  # as if all of them were near
+    assert clip._replace(span=math.inf).half_width(chains, 0.2) == math.inf  # unclipped, one may be anywhere
+    assert clip.half_width(clip.most_chains(0.05, 0.2), 0.2) <= 0.05
+
+
+def test_narrow_intervals_of_many_means_have_a_plan():
+    """So many chains that some may have drifted: once, no chain was allowed to."""
+    field = db.GaussianField.car(nx.grid_2d_graph(4, 4), rho=0.9, precision=2.0, lower=-3.0).poisson(np.arange(16) % 5)
+    plan = db.plan(field, "all", tolerance=0.003)
+    drift = float_drift(
+        space_of(field), plan.scan, space_of(field).anchor, Objective(np.arange(16), np.ones(16), False)
+    )
+    assert plan.chains * drift.chance > 0.01 / 16 * 1e-3
+    assert plan.chains < 10**7
+
+
 def test_a_statistic_may_be_bounded_on_one_side():
     """E|x| of a normal law is known; the interval stops at the bound that is there."""
     field = db.GaussianField([[4.0]])
@@ -699,6 +726,9 @@ def test_verbs_take_fields(tmp_path):
     assert "empty file" in call("estimate", tmp_path / "empty.npz")[1]
     for other in ("model.uai", "model.bif", "model.coo"):
         assert call("convert", path, tmp_path / other)[0] == 2
+    db.write(db.GaussianField(0.4 * np.eye(3) + 0.6), strong := tmp_path / "strong.npz")
+    code, text = call("estimate", strong)
+    assert (code, "a box for the variables" in text, "uncertified" in text) == (3, True, False)
 
 
 def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
