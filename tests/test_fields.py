@@ -166,7 +166,7 @@ def test_random_scans_and_given_starts_are_certified():
     x = np.array([50.0, -50.0])
     for i in (0, 1, 0):
         x[i] = ([1.0, 0.0][i] + x[1 - i]) / 2
-    assert abs(x[0] - grid_mean) <= far.value
+    assert 1.0 < abs(x[0] - grid_mean) <= far.value  # a look-alike: distances that are capped at 1
     random = db.variation(field, db.Scan.uniform(2, 200), targets=[0])
     assert random.tv_bound < 1e-6
 
@@ -501,6 +501,8 @@ BAD = [
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
     (lambda: db.influence(db.GaussianField(TWO), method="paper"), "'best' for a field"),
     (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "but for a field"),
+    (lambda: db.variation(db.GaussianField(TWO), db.Scan([0]), initial=np.zeros((5, 2))), "for a fixed start"),
+    (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), chains=5, initial=np.zeros((5, 2))), "for a fixed start"),
     (lambda: db.GaussianField.leroux([[0, 0.5], [1, 0]], rho=0.5), r"by rows.*\(0\.5, 1\.0\) at indices \(0, 1\)"),
     (lambda: db.GaussianField.car(nx.DiGraph([(0, 1)]), rho=0.5), "undirected simple graph. Got DiGraph"),
     (lambda: db.GaussianField.car(nx.Graph([(0, 1, {"weight": "x"})]), rho=0.5), r"numbers. Got 'x' at edge \(0, 1\)"),

@@ -1,9 +1,14 @@
-"""Fields: claims that were false once."""
+"""Fields: claims that were false once, and look-alikes of true ones."""
+
+import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dobrushin as db
+from dobrushin._fields.anchor import space_of
+from dobrushin._fields.questions import FIXED, SHARES, FieldReader
 
 
 def test_unbounded_variable_next_to_one_that_crosses_its_interval():
@@ -62,3 +67,42 @@ def test_widths_whose_square_underflows_are_refused():
         db.GaussianField(precision, levels={0: [0.0, 1e-165]})
     with pytest.raises(db.ArgumentError, match="1e-100 or more above"):
         db.GaussianField(precision, lower={0: 0.0}, upper={0: 1e-165})
+
+
+def test_a_sample_variance_proves_nothing_of_an_unbounded_mean():
+    """A look-alike: the normal interval. Most runs never see where the mean comes from."""
+    field = db.GaussianField([[1.0]])
+    rare = db.Statistic(lambda x: np.maximum(x[:, 0] - 3.0, 0.0), {0: 1.0}, (0.0, math.inf), "excess")
+    true = math.exp(-4.5) / math.sqrt(2 * math.pi) - 3.0 * stats.norm.sf(3.0)
+    held = by_variance = 0
+    for seed in range(40):
+        answer = db.estimate(field, rare, tolerance=0.15, confidence=0.9, seed=seed)
+        held += bool(answer.lower[0] <= true <= answer.upper[0])
+        values = np.maximum(answer.samples.states[:200, 0] - 3.0, 0.0)
+        by_variance += bool(abs(values.mean() - true) <= 1.645 * values.std(ddof=1) / math.sqrt(200))
+    assert held == 40
+    assert by_variance < 20
+
+
+def test_draws_are_doubles_and_thresholds_are_bracketed():
+    """A look-alike: counting draws above a threshold as they are. A draw may stand for what is a little below it."""
+    field = db.GaussianField([[1.0]])
+    space = space_of(field)
+    errors = space.errors(space.anchor)
+    x = db.sample(field, db.Scan([0]), chains=50, seed=1).states[:, 0]
+    event = FieldReader(field).read_interval(db.Exceeds(0, float(x[7])))
+    above = int((x > x[7]).sum())
+    assert event.count(x, errors) == (above, above + 1)
+    assert event.count(x + 0.5 * errors.place[0], errors) == (above, above + 1)
+
+
+def test_a_random_scan_may_miss_a_variable():
+    """A look-alike: the distance times kappa alone. With chance 1/8 the first variable still is at its start."""
+    field = db.GaussianField(np.diag([1.0, 1.0]))
+    assert db.variation(field, db.Scan.uniform(2, 3), targets=[0]).tv_bound >= 1 / 8
+    assert db.variation(field, db.Scan([0]) + db.Scan.uniform(2, 3), targets=[0]).tv_bound < 1e-9
+
+
+def test_the_error_probability_is_split_beforehand():
+    """A look-alike: the narrower of two intervals that each hold with the whole confidence."""
+    assert all(sum(shares) <= 1.0 for shares in (*SHARES, FIXED))
