@@ -3,6 +3,7 @@
 import itertools
 import math
 import warnings
+from fractions import Fraction
 
 import networkx as nx
 import numpy as np
@@ -314,6 +315,16 @@ def test_exact_answers_of_gaussian_fields():
         assert answer.half_width.max() < 1e-9
         assert answer.confidence == 1
     assert db.estimate(field, targets).plan.method == "exact"
+
+
+def test_what_rounding_leaves_is_held_against_the_tolerance():
+    field = db.GaussianField.grid(9, 9, rho=1 - 1e-10, periodic=True, linear=1.0)
+    answer = db.estimate(field, [5], tolerance=1e7)
+    true = 1 / sum(Fraction(float(number)) for number in field.precision[[5]].data)  # all means are the same
+    assert answer.lower[0] <= true <= answer.upper[0]
+    assert 0.01 < answer.half_width[0] <= 1e7
+    with pytest.raises(db.CertificateError, match=r"exact: rounding leaves .* more than 0\.01"):
+        db.estimate(field, [5], tolerance=0.01, method="exact")
 
 
 def test_local_answers_hold_and_a_region_without_its_border_is_caught():
