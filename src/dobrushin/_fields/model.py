@@ -17,6 +17,7 @@ from dobrushin._fields.reading import (
     read_graph,
     read_levels,
     read_precision,
+    require_all,
     require_continuous,
     require_definite,
 )
@@ -76,7 +77,8 @@ class GaussianField(Model):
         function = "GaussianField"
         couplings, diagonal = read_precision(precision, function)
         names = check.read_labels(labels, len(diagonal), function)
-        slope = check.finite(per_variable(linear, names, 0.0, function, "linear"), function, "linear")
+        slope = per_variable(linear, names, 0.0, function, "linear")
+        require_all(np.abs(slope) <= check.LARGEST, slope, names, function, "linear", check.FINITE)
         low, high = read_box(lower, upper, names, function)
         finite, sets = read_levels(levels, names, function)
         sizes = np.zeros(len(diagonal), dtype=np.int64)
@@ -226,9 +228,8 @@ class GaussianField(Model):
         seen = ~np.isnan(values)
         require_continuous(form, seen, self._labels, function)
         rates = per_variable(exposure, self._labels, np.nan, function, "exposure")
-        check.all_entries(
-            ~seen | (rates > 0) & (rates <= 1e15), rates, function, "exposure", "positive and at most 1e15"
-        )
+        fine = ~seen | (rates > 0) & (rates <= 1e15)
+        require_all(fine, rates, self._labels, function, "exposure", "positive and at most 1e15")
         linear = form.linear + np.where(seen, values, 0.0)
         return self._with(linear=linear, exposure=form.exposure + np.where(seen, rates, 0.0))
 
@@ -277,11 +278,12 @@ class GaussianField(Model):
         function, form = "GaussianField.normal", self._form
         measured = per_variable(values, self._labels, np.nan, function, "values")
         seen = ~np.isnan(measured)
-        check.all_entries(~seen | (np.abs(measured) <= check.LARGEST), measured, function, "values", check.FINITE)
+        fine = ~seen | (np.abs(measured) <= check.LARGEST)
+        require_all(fine, measured, self._labels, function, "values", check.FINITE)
         require_continuous(form, seen, self._labels, function)
         weight = per_variable(precision, self._labels, np.nan, function, "precision")
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
-        check.all_entries(fine, weight, function, "precision", "positive and finite")
+        require_all(fine, weight, self._labels, function, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
         return self._with(diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0))
 

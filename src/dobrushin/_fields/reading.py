@@ -21,6 +21,8 @@ _DENSE = 500
 _NARROWEST = 1e-100
 # Nor must what is divided by a precision overflow.
 LEAST_PRECISION = 1e-100
+# Entries that differ by less, relatively, were meant to be the same.
+_ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 
 
@@ -112,8 +114,10 @@ def _require_symmetric(matrix: Any, function: str, argument: str, requirement: s
     if (uneven := difference.data != 0).any():
         k = int(np.argmax(uneven))
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
-        pair = (float(matrix[i, j]), float(matrix[j, i]))
-        raise ArgumentError(function, argument, requirement, pair, f"indices {(i, j)} and {(j, i)}")
+        one, other = float(matrix[i, j]), float(matrix[j, i])
+        if abs(one - other) <= _ROUNDED * abs(one):
+            requirement += " to the last bit, as (P + P.T) / 2 is"
+        raise ArgumentError(function, argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
 
 
 def per_variable(
@@ -139,6 +143,16 @@ def per_variable(
     return np.array(np.broadcast_to(array, (n,)))
 
 
+def require_all(
+    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], function: str, argument: str,
+    requirement: str,
+) -> None:  # fmt: skip
+    """Fail at the first variable where `fine` is false."""
+    if not fine.all():
+        i = int(np.argmin(fine))
+        raise ArgumentError(function, argument, requirement, float(array[i]), f"variable {labels[i]!r}")
+
+
 def read_box(
     lower: Any, upper: Any, labels: Sequence[Hashable], function: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -147,7 +161,7 @@ def read_box(
     high = per_variable(upper, labels, np.inf, function, "upper")
     for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
         fine = (np.abs(end) <= check.LARGEST) | (end == limit)
-        check.all_entries(fine, end, function, argument, f"{check.FINITE}, or {limit}")
+        require_all(fine, end, labels, function, argument, f"{check.FINITE}, or {limit}")
     if (empty := ~(high - low >= _NARROWEST)).any():
         i = int(np.argmax(empty))
         got = f"the interval from {low[i]:g} to {high[i]:g}"
@@ -204,9 +218,9 @@ def read_counts(
     counts = per_variable(value, labels, np.nan, function, argument)
     seen = ~np.isnan(counts)
     fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
-    check.all_entries(fine, counts, function, argument, "whole numbers that are not negative")
+    require_all(fine, counts, labels, function, argument, "whole numbers that are not negative, at most 2^53")
     if most is not None:
-        check.all_entries(~seen | (counts <= most), counts, function, argument, "at most the number of trials")
+        require_all(~seen | (counts <= most), counts, labels, function, argument, "at most the number of trials")
     return counts
 
 
