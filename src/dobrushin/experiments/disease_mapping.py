@@ -271,6 +271,8 @@ def _inside(values: Any, errors: Any, parts: dict[str, Any], name: str) -> NDArr
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
     """Intervals of all counties, sorted, and a map-like picture of the graph of borders."""
+    from matplotlib.patheffects import withStroke
+
     counties, parts = data["counties"], data["intervals"]
     figure, axes = panels(1, 3, width=5.6, height=5.0)
     order = np.argsort(parts["risk, mean"])
@@ -298,11 +300,12 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     for a, b in zip(i, j, strict=True):
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
     dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, mean"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
+    halo = [withStroke(linewidth=2, foreground="white")]  # names are read on top of dots
     named = {counties.names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.9).tolist()}
     figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
     for name, place in zip(counties.names, where, strict=True):
         if name in named:
-            right.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=7)
+            right.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=7, path_effects=halo)
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
     return {"disease-mapping": figure}
