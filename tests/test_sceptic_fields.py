@@ -9,6 +9,7 @@ from scipy import stats
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.questions import FIXED, SHARES, FieldReader
+from field_reference import KINDS, Grid, random_field
 
 
 def test_unbounded_variable_next_to_one_that_crosses_its_interval():
@@ -101,6 +102,39 @@ def test_a_random_scan_may_miss_a_variable():
     field = db.GaussianField(np.diag([1.0, 1.0]))
     assert db.variation(field, db.Scan.uniform(2, 3), targets=[0]).tv_bound >= 1 / 8
     assert db.variation(field, db.Scan([0]) + db.Scan.uniform(2, 3), targets=[0]).tv_bound < 1e-9
+
+
+def random_scan_faults(seed, share=1.0):
+    """Which bounds on a scan with random parts are violated, against quadrature; `share` makes them too small."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    field = random_field(rng, KINDS[seed % len(KINDS)], n)
+    space = space_of(field)
+    grid = Grid(field, space.anchor.point)
+    start = grid.nearest(space.anchor.point + rng.normal(size=n) / np.sqrt(field._form.diagonal))
+    x0 = np.array([grid.points[i][start[i]] for i in range(n)])
+    order, chances, steps = rng.integers(0, n, size=3), rng.dirichlet(np.ones(n)), int(rng.integers(1, 4 * n))
+    law = grid.run(order[:2], start)
+    for _ in range(steps):
+        law = sum(chances[i] * law.sum(axis=i, keepdims=True) * grid.conditional(i) for i in range(n))
+    law = law.sum(axis=int(order[2]), keepdims=True) * grid.conditional(int(order[2]))
+    scan = db.Scan(order[:2]) + db.Scan.random(chances, steps) + db.Scan(order[2:])
+    weights = rng.random(n) + 0.1
+    bound = db.variation(field, scan, weights=weights, initial=x0)
+    mesh = np.meshgrid(*grid.points, indexing="ij")
+    f = np.maximum.reduce([w * np.abs(x - c) for w, x, c in zip(weights, mesh, x0, strict=True)])
+    checks = {
+        "bias": (abs(float((f * (law - grid.law)).sum())), bound.value, 1e-6 * float(weights @ bound._unit)),
+        "joint": (0.5 * float(np.abs(law - grid.law).sum()), db.variation(field, scan, initial=x0).tv_bound, 1e-6),
+    }
+    return [what for what, (true, most, close) in checks.items() if true > share * most + close]
+
+
+@pytest.mark.filterwarnings("ignore::dobrushin.VacuousBoundWarning")
+def test_random_scans_hold_against_quadrature():
+    assert [random_scan_faults(seed) for seed in range(36)] == [[]] * 36
+    caught = {fault for seed in range(36) for fault in random_scan_faults(seed, 0.2)}
+    assert caught == {"bias", "joint"}
 
 
 def test_the_error_probability_is_split_beforehand():
