@@ -12,7 +12,7 @@ from scipy import sparse, special, stats
 from typer.testing import CliRunner
 
 import dobrushin as db
-from dobrushin._fields.anchor import space_of
+from dobrushin._fields.anchor import _is_supersolution, space_of
 from dobrushin._fields.certificate import float_drift, proxy
 from dobrushin._fields.questions import SHARES, Clip, most_drifted, ranks
 from dobrushin._kernels import field_draws
@@ -154,6 +154,8 @@ def test_a_supersolution_must_not_be_negative():
     matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
     a = np.array([-1.0, -1.0])
     assert (a >= matrix @ a + 0.5).all()  # and yet it bounds nothing
+    assert not _is_supersolution(sparse.csr_array(matrix), a, np.full(2, 0.5), 1.0)
+    assert _is_supersolution(sparse.csr_array(0.1 * matrix), -a, np.full(2, 0.5), 1.0)
     with pytest.raises(db.CertificateError, match="spectral radius of 1 or more"):
         db.variation(db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]]), db.Scan([0]))
 
