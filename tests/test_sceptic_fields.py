@@ -8,7 +8,8 @@ from scipy import stats
 
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
-from dobrushin._fields.questions import FIXED, SHARES, FieldReader
+from dobrushin._fields.influence import conditional_variances
+from dobrushin._fields.questions import FIXED, SHARES, FieldReader, Terms
 from field_reference import KINDS, Grid, random_field
 
 
@@ -140,3 +141,43 @@ def test_random_scans_hold_against_quadrature():
 def test_the_error_probability_is_split_beforehand():
     """A look-alike: the narrower of two intervals that each hold with the whole confidence."""
     assert all(sum(shares) <= 1.0 for shares in (*SHARES, FIXED))
+
+
+def test_many_intervals_share_the_error_probability():
+    field = db.GaussianField(np.eye(10), lower=0.0)
+    events = [db.Exceeds(i, 0.5) for i in range(10)]
+    for targets in (events, list(range(10))):
+        all_at_once = db.plan(field, targets, tolerance=0.05, confidence=0.9).chains
+        assert all_at_once > 1.3 * db.plan(field, targets[:1], tolerance=0.05, confidence=0.9).chains
+
+
+def test_quantiles_are_widened_by_the_bias():
+    """The law of the chains may have the quantile at any level that is off by the bias."""
+    field = db.GaussianField([[1.0]])
+    question, space = FieldReader(field).read_quantile(db.Quantile(0, 0.5)), space_of(field)
+    x = np.sort(np.random.default_rng(1).normal(size=1000))
+    widths = []
+    for bias in (0.0, 0.1):
+        tally = question.tally(Terms(0.1, 0.05, space.errors(space.anchor), bias, None))
+        tally.add(x)
+        limits = tally.limits(False)
+        assert limits.low < stats.norm.ppf(0.5 - bias)
+        assert stats.norm.ppf(0.5 + bias) < limits.high
+        widths.append(limits.high - limits.low)
+    assert widths[0] < 0.2
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "bernoulli"])
+def test_curvature_of_a_likelihood_in_a_box_is_that_at_its_flat_end(likelihood):
+    """The variance of a site on its box, over all linear terms, stays below the bound; four times the curvature not."""
+    field = db.GaussianField([[1.0]], lower=0.0, upper=3.0)
+    field = field.poisson([0], 2.0) if likelihood == "poisson" else field.bernoulli([0], trials=40)
+    form, x = field._form, np.linspace(0.0, 3.0, 3001)
+    log = form.log_density(x[:, None]) + np.outer(np.linspace(-60, 60, 601), x)
+    weights = np.exp(log - log.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    true = float((weights @ x**2 - (weights @ x) ** 2).max())
+    assert true <= conditional_variances(form, np.array([0])).values[0]
+    excess = form.curvature - form.diagonal
+    steep = form.with_parts(diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
+    assert true > conditional_variances(steep, np.array([0])).values[0]
