@@ -1,8 +1,10 @@
 """Fields: theorems against quadrature, with the unsound look-alikes as negative controls."""
 
+import dataclasses
 import itertools
 import math
 import warnings
+from fractions import Fraction
 
 import networkx as nx
 import numpy as np
@@ -11,9 +13,9 @@ from scipy import sparse, special, stats
 from typer.testing import CliRunner
 
 import dobrushin as db
-from dobrushin._fields.anchor import space_of
-from dobrushin._fields.certificate import proxy
-from dobrushin._fields.questions import ranks
+from dobrushin._fields.anchor import _is_supersolution, space_of
+from dobrushin._fields.certificate import float_drift, proxy
+from dobrushin._fields.questions import SHARES, Clip, most_drifted, ranks
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
 from dobrushin._variation import Objective
@@ -153,6 +155,8 @@ def test_a_supersolution_must_not_be_negative():
     matrix = np.array([[0.0, 2.0], [2.0, 0.0]])
     a = np.array([-1.0, -1.0])
     assert (a >= matrix @ a + 0.5).all()  # and yet it bounds nothing
+    assert not _is_supersolution(sparse.csr_array(matrix), a, np.full(2, 0.5), 1.0)
+    assert _is_supersolution(sparse.csr_array(0.1 * matrix), -a, np.full(2, 0.5), 1.0)
     with pytest.raises(db.CertificateError, match="spectral radius of 1 or more"):
         db.variation(db.GaussianField([[1.0, 0.6, 0.6], [0.6, 1.0, 0.6], [0.6, 0.6, 1.0]]), db.Scan([0]))
 
@@ -166,7 +170,7 @@ def test_random_scans_and_given_starts_are_certified():
     x = np.array([50.0, -50.0])
     for i in (0, 1, 0):
         x[i] = ([1.0, 0.0][i] + x[1 - i]) / 2
-    assert abs(x[0] - grid_mean) <= far.value
+    assert 1.0 < abs(x[0] - grid_mean) <= far.value  # a look-alike: distances that are capped at 1
     random = db.variation(field, db.Scan.uniform(2, 200), targets=[0])
     assert random.tv_bound < 1e-6
 
@@ -316,6 +320,16 @@ def test_exact_answers_of_gaussian_fields():
     assert db.estimate(field, targets).plan.method == "exact"
 
 
+def test_what_rounding_leaves_is_held_against_the_tolerance():
+    field = db.GaussianField.grid(9, 9, rho=1 - 1e-10, periodic=True, linear=1.0)
+    answer = db.estimate(field, [5], tolerance=1e7)
+    true = 1 / sum(Fraction(float(number)) for number in field.precision[[5]].data)  # all means are the same
+    assert answer.lower[0] <= true <= answer.upper[0]
+    assert 0.01 < answer.half_width[0] <= 1e7
+    with pytest.raises(db.CertificateError, match=r"exact: rounding leaves .* more than 0\.01"):
+        db.estimate(field, [5], tolerance=0.01, method="exact")
+
+
 def test_local_answers_hold_and_a_region_without_its_border_is_caught():
     rng = np.random.default_rng(2)
     field = db.GaussianField.grid(40, 40, rho=0.95, linear=rng.normal(size=1600) + 1.0)
@@ -399,6 +413,44 @@ def test_intervals_cover_and_fail_without_their_bias_or_their_width():
     assert max(widths) <= 0.08
 
 
+def test_chains_that_drift_are_counted():
+    """How many of them there can be, from binomial laws; and intervals hold although some chains went astray."""
+    for chains, chance, error in [(1000, 1e-9, 1e-3), (10**6, 1e-6, 1e-4), (10**5, 1e-3, 1e-5), (50, 0.2, 1e-3)]:
+        k = most_drifted(chains * chance, error)
+        assert stats.binom.sf(k, chains, chance) <= error
+    assert stats.binom.sf(10, 10**4, 1e-3) > 1e-4  # the expected number alone is exceeded
+    assert most_drifted(1e4, 1e-3) == math.inf
+    clip = Clip(0.0, 1.0, 1e-6, 0.0, 1e-3, SHARES[1])
+    rng, chains = np.random.default_rng(1), 10**4
+    moved = abs((rng.normal(size=chains) * 1e-3 + (rng.random(chains) < clip.chance)).mean())
+    assert moved <= clip.half_width(chains, 0.2)
+    assert moved > clip._replace(chance=0.0).half_width(chains, 0.2)  # as if all of them were near
+    assert clip._replace(span=math.inf).half_width(chains, 0.2) == math.inf  # unclipped, one may be anywhere
+    assert clip.half_width(clip.most_chains(0.05, 0.2), 0.2) <= 0.05
+
+
+def test_narrow_intervals_of_many_means_have_a_plan():
+    """So many chains that some may have drifted: once, no chain was allowed to."""
+    field = db.GaussianField.car(nx.grid_2d_graph(4, 4), rho=0.9, precision=2.0, lower=-3.0).poisson(np.arange(16) % 5)
+    plan = db.plan(field, "all", tolerance=0.003)
+    drift = float_drift(
+        space_of(field), plan.scan, space_of(field).anchor, Objective(np.arange(16), np.ones(16), False)
+    )
+    assert plan.chains * drift.chance > 0.01 / 16 * 1e-3
+    assert plan.chains < 10**7
+
+
+def test_a_statistic_may_be_bounded_on_one_side():
+    """E|x| of a normal law is known; the interval stops at the bound that is there."""
+    field = db.GaussianField([[4.0]])
+    answer = db.estimate(field, UNBOUNDED, tolerance=0.05, seed=1)
+    assert answer.lower[0] <= math.sqrt(0.5 / math.pi) <= answer.upper[0]
+    near = db.Statistic(lambda x: np.abs(x[:, 0]), {0: 1}, (0.39, math.inf))
+    with pytest.raises(db.ArgumentError, match=r"within the bounds 0\.39 to inf"):
+        db.estimate(field, near, tolerance=0.05, seed=1)
+    assert db.estimate(field, UNBOUNDED, tolerance=2.0, seed=1).lower[0] >= 0.0
+
+
 def test_plans_and_data_frames():
     field = db.GaussianField.car(nx.cycle_graph(5), rho=0.8, labels=list("abcde")).poisson([1, 0, 2, 4, 1], 2.0)
     plan = db.plan(field, ["a", db.Exceeds("b", 0.5)], tolerance=0.1)
@@ -416,6 +468,13 @@ def test_plans_and_data_frames():
 
 # -- input -----------------------------------------------------------------------------------
 
+UNBOUNDED = db.Statistic(lambda x: np.abs(x[:, 0]), {0: 1}, (0.0, math.inf), "size")
+
+
+def _by_function(linear):
+    return db.GaussianField.grid(9, 9, linear=linear, linear_bound=1.0)
+
+
 BAD = [
     (lambda: db.GaussianField([[1, 0.2], [0.3, 1]]), "symmetric"),
     (lambda: db.GaussianField([[1, 0.0], [0.0, 0]]), "positive on the diagonal"),
@@ -426,13 +485,19 @@ BAD = [
     (lambda: db.GaussianField(TWO, lower=1.0, upper=1.0), "above 'lower'"),
     (lambda: db.GaussianField(TWO, lower=[0.0, 2.0], upper=1.0), "interval from 2 to 1 at variable 1"),
     (lambda: db.GaussianField(TWO, lower=[0.0, math.nan]), "'lower'"),
-    (lambda: db.sample(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[0.0, -1.0]), "inside the box.*index 1"),
+    (
+        lambda: db.sample(db.GaussianField(TWO, lower=0.0), db.Scan([0]), initial=[0.0, -1.0]),
+        "inside the box.*variable 1",
+    ),
     (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), record="counts"), "are not counted"),
     (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={0: math.inf}), r"from -1e\+100 to"),
     (lambda: db.estimate(db.GaussianField(TWO), [0], method="exact", verify=True), "'dobrushin' for a proof"),
     (lambda: db.GaussianField(TWO, levels={0: [1.0]}), "two or more different"),
     (lambda: db.GaussianField(TWO, levels={0: [0, 1]}, lower={0: 0.0}), "infinite for variables with levels"),
     (lambda: db.GaussianField(TWO).poisson([1, -2]), "whole numbers"),
+    (lambda: db.GaussianField(TWO, labels=["a", "b"]).poisson({"b": -2}), "Got -2.0 at variable 'b'"),
+    (lambda: db.GaussianField(TWO).poisson([1, 1e17]), r"at most 2\^53. Got 1e\+17 at variable 1"),
+    (lambda: db.GaussianField([[1, 0.3], [0.3 + 1e-16, 1]]), r"to the last bit, as \(P \+ P.T\) / 2 is"),
     (lambda: db.GaussianField(TWO).poisson([1, 2.5]), "whole numbers"),
     (lambda: db.GaussianField(TWO).poisson([1, 2], exposure=0.0), "'exposure'"),
     (lambda: db.GaussianField(TWO).bernoulli([1, 2]), "number of trials"),
@@ -456,6 +521,25 @@ BAD = [
     (lambda: db.coalescence(db.GaussianField(TWO), db.Scan([0])), "discrete variables"),
     (lambda: db.influence(db.GaussianField(TWO), method="paper"), "'best' for a field"),
     (lambda: db.variation(db.Ising({(0, 1): 0.1}), db.Scan([0]), initial=[1, 1]), "but for a field"),
+    (lambda: db.variation(db.GaussianField(TWO), db.Scan([0]), initial=np.zeros((5, 2))), "for a fixed start"),
+    (lambda: db.sample(db.GaussianField(TWO), db.Scan([0]), chains=5, initial=np.zeros((5, 2))), "for a fixed start"),
+    (lambda: db.GaussianField.leroux([[0, 0.5], [1, 0]], rho=0.5), r"by rows.*\(0\.5, 1\.0\) at indices \(0, 1\)"),
+    (lambda: db.GaussianField.car(nx.DiGraph([(0, 1)]), rho=0.5), "undirected simple graph. Got DiGraph"),
+    (lambda: db.GaussianField.car(nx.Graph([(0, 1, {"weight": "x"})]), rho=0.5), r"numbers. Got 'x' at edge \(0, 1\)"),
+    (lambda: db.GaussianField.car([[0, -1], [-1, 0]], rho=0.5), r"Got -1.0 at index \(0, 1\)"),
+    (lambda: db.GaussianField.car(None, rho=0.5), "libpysal weights or a matrix. Got None"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: [1, 2]}), r"Got \[1, 2\] at label 1"),
+    (lambda: db.estimate(db.GaussianField(TWO), [0], evidence={1: "x"}), "Got 'x' at label 1"),
+    (lambda: db.estimate(db.GaussianField(TWO), [1], evidence={1: 0.0}), "not in the evidence. Got 1"),
+    (lambda: db.plan(db.GaussianField(TWO), db.Exceeds(1, 0.0), evidence={1: 0.0}), "not in the evidence. Got 1"),
+    (lambda: db.GaussianField.grid(9, 9, linear=1.0, linear_bound=1.0), "None unless 'linear' is a function"),
+    (lambda: db.GaussianField.grid(9, 9, linear=np.sin, linear_bound=1.0, lower=0.0), "left out where 'linear'"),
+    (lambda: db.estimate(_by_function(lambda _: np.ones(3)), [40]), r"for each of \d+ sites. Got shape \(3,\)"),
+    (lambda: db.estimate(_by_function(lambda i: np.where(i == 41, 2.0, 0.0)), [40]), "Got 2.0 at site 41"),
+    (lambda: db.estimate(_by_function(np.sin), "all"), "not all of them"),
+    (lambda: db.estimate(_by_function(np.sin), UNBOUNDED), "means, Exceeds, Between or Quantile"),
+    (lambda: db.estimate(db.Ising({(0, 1): 0.1}), UNBOUNDED), "statistics with finite bounds"),
+    (lambda: db.Statistic(np.sum, {0: 1}, (math.inf, math.inf)), "the smaller one first"),
 ]
 
 
@@ -525,6 +609,7 @@ def test_grids_by_a_function_are_solved_around_targets():
         db.estimate(db.GaussianField.grid(30, 40, linear=linear, linear_bound=0.1), [620])
     with pytest.raises(db.ArgumentError, match="made as a whole"):
         db.sample(lazy, db.Scan([0]))
+    assert "unbounded" in lazy._repr_html_()
 
 
 def test_graphs_of_all_kinds_give_the_same_prior():
@@ -535,7 +620,13 @@ def test_graphs_of_all_kinds_give_the_same_prior():
         sparse = adjacency
         id_order = (0, 1, 2, 3)
 
-    fields = [db.GaussianField.leroux(g, rho=0.7) for g in (graph, adjacency, adjacency.toarray(), Weights())]
+    class Graph:  # and of its graphs
+        sparse = adjacency
+        unique_ids = np.arange(4)
+
+    graphs = (graph, adjacency, adjacency.toarray(), Weights(), Graph())
+    fields = [db.GaussianField.leroux(g, rho=0.7) for g in graphs]
+    assert fields[-1].labels == fields[0].labels
     assert all((f.precision != fields[0].precision).nnz == 0 for f in fields)
 
 
@@ -568,7 +659,8 @@ def test_kept_variables_are_those_that_were_asked_for():
 def test_evidence_is_the_conditioned_field():
     field = db.GaussianField.car(nx.path_graph(list("abcd")), rho=0.8, precision=2.0)
     given = field.condition({"b": 1.5})
-    exact = np.linalg.solve(given.precision.toarray(), given.linear)
+    rest, precision = [0, 2, 3], field.precision.toarray()
+    exact = np.linalg.solve(precision[np.ix_(rest, rest)], -1.5 * precision[rest, 1])
     for method in ("exact", "local", "dobrushin"):
         answer = db.estimate(field, ["a", "d"], evidence={"b": 1.5}, tolerance=0.1, method=method, seed=1)
         assert (answer.lower <= exact[[0, 2]]).all()
@@ -657,6 +749,9 @@ def test_verbs_take_fields(tmp_path):
     assert "empty file" in call("estimate", tmp_path / "empty.npz")[1]
     for other in ("model.uai", "model.bif", "model.coo"):
         assert call("convert", path, tmp_path / other)[0] == 2
+    db.write(db.GaussianField(0.4 * np.eye(3) + 0.6), strong := tmp_path / "strong.npz")
+    code, text = call("estimate", strong)
+    assert (code, "a box for the variables" in text, "uncertified" in text) == (3, True, False)
 
 
 def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
@@ -671,3 +766,11 @@ def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
         assert result.exit_code != 0
         assert isinstance(result.exception, SystemExit), name
         assert "Error" in result.stderr
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan])
+def test_the_headline_of_an_interval_without_ends(value):
+    """A run that is ended early may know nothing of an unbounded variable."""
+    answer = db.estimate(db.GaussianField([[1.0]]), [0], tolerance=0.5, method="dobrushin", seed=1)
+    ends = {"mean": np.array([value]), "lower": np.array([-np.inf]), "upper": np.array([np.inf])}
+    assert "+- inf" in dataclasses.replace(answer, **ends).headline

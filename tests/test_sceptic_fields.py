@@ -1,9 +1,16 @@
-"""Fields: claims that were false once."""
+"""Fields: claims that were false once, and look-alikes of true ones."""
+
+import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dobrushin as db
+from dobrushin._fields.anchor import space_of
+from dobrushin._fields.influence import conditional_variances
+from dobrushin._fields.questions import FIXED, SHARES, FieldReader, Terms
+from field_reference import KINDS, Grid, random_field
 
 
 def test_unbounded_variable_next_to_one_that_crosses_its_interval():
@@ -62,3 +69,115 @@ def test_widths_whose_square_underflows_are_refused():
         db.GaussianField(precision, levels={0: [0.0, 1e-165]})
     with pytest.raises(db.ArgumentError, match="1e-100 or more above"):
         db.GaussianField(precision, lower={0: 0.0}, upper={0: 1e-165})
+
+
+def test_a_sample_variance_proves_nothing_of_an_unbounded_mean():
+    """A look-alike: the normal interval. Most runs never see where the mean comes from."""
+    field = db.GaussianField([[1.0]])
+    rare = db.Statistic(lambda x: np.maximum(x[:, 0] - 3.0, 0.0), {0: 1.0}, (0.0, math.inf), "excess")
+    true = math.exp(-4.5) / math.sqrt(2 * math.pi) - 3.0 * stats.norm.sf(3.0)
+    held = by_variance = 0
+    for seed in range(40):
+        answer = db.estimate(field, rare, tolerance=0.15, confidence=0.9, seed=seed)
+        held += bool(answer.lower[0] <= true <= answer.upper[0])
+        values = np.maximum(answer.samples.states[:200, 0] - 3.0, 0.0)
+        by_variance += bool(abs(values.mean() - true) <= 1.645 * values.std(ddof=1) / math.sqrt(200))
+    assert held == 40
+    assert by_variance < 20
+
+
+def test_draws_are_doubles_and_thresholds_are_bracketed():
+    """A look-alike: counting draws above a threshold as they are. A draw may stand for what is a little below it."""
+    field = db.GaussianField([[1.0]])
+    space = space_of(field)
+    errors = space.errors(space.anchor)
+    x = db.sample(field, db.Scan([0]), chains=50, seed=1).states[:, 0]
+    event = FieldReader(field).read_interval(db.Exceeds(0, float(x[7])))
+    above = int((x > x[7]).sum())
+    assert event.count(x, errors) == (above, above + 1)
+    assert event.count(x + 0.5 * errors.place[0], errors) == (above, above + 1)
+
+
+def test_a_random_scan_may_miss_a_variable():
+    """A look-alike: the distance times kappa alone. With chance 1/8 the first variable still is at its start."""
+    field = db.GaussianField(np.diag([1.0, 1.0]))
+    assert db.variation(field, db.Scan.uniform(2, 3), targets=[0]).tv_bound >= 1 / 8
+    assert db.variation(field, db.Scan([0]) + db.Scan.uniform(2, 3), targets=[0]).tv_bound < 1e-9
+
+
+def random_scan_faults(seed, share=1.0):
+    """Which bounds on a scan with random parts are violated, against quadrature; `share` makes them too small."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    field = random_field(rng, KINDS[seed % len(KINDS)], n)
+    space = space_of(field)
+    grid = Grid(field, space.anchor.point)
+    start = grid.nearest(space.anchor.point + rng.normal(size=n) / np.sqrt(field._form.diagonal))
+    x0 = np.array([grid.points[i][start[i]] for i in range(n)])
+    order, chances, steps = rng.integers(0, n, size=3), rng.dirichlet(np.ones(n)), int(rng.integers(1, 4 * n))
+    law = grid.run(order[:2], start)
+    for _ in range(steps):
+        law = sum(chances[i] * law.sum(axis=i, keepdims=True) * grid.conditional(i) for i in range(n))
+    law = law.sum(axis=int(order[2]), keepdims=True) * grid.conditional(int(order[2]))
+    scan = db.Scan(order[:2]) + db.Scan.random(chances, steps) + db.Scan(order[2:])
+    weights = rng.random(n) + 0.1
+    bound = db.variation(field, scan, weights=weights, initial=x0)
+    mesh = np.meshgrid(*grid.points, indexing="ij")
+    f = np.maximum.reduce([w * np.abs(x - c) for w, x, c in zip(weights, mesh, x0, strict=True)])
+    checks = {
+        "bias": (abs(float((f * (law - grid.law)).sum())), bound.value, 1e-6 * float(weights @ bound._unit)),
+        "joint": (0.5 * float(np.abs(law - grid.law).sum()), db.variation(field, scan, initial=x0).tv_bound, 1e-6),
+    }
+    return [what for what, (true, most, close) in checks.items() if true > share * most + close]
+
+
+@pytest.mark.filterwarnings("ignore::dobrushin.VacuousBoundWarning")
+def test_random_scans_hold_against_quadrature():
+    assert [random_scan_faults(seed) for seed in range(36)] == [[]] * 36
+    caught = {fault for seed in range(36) for fault in random_scan_faults(seed, 0.2)}
+    assert caught == {"bias", "joint"}
+
+
+def test_the_error_probability_is_split_beforehand():
+    """A look-alike: the narrower of two intervals that each hold with the whole confidence."""
+    assert all(sum(shares) <= 1.0 for shares in (*SHARES, FIXED))
+
+
+def test_many_intervals_share_the_error_probability():
+    field = db.GaussianField(np.eye(10), lower=0.0)
+    events = [db.Exceeds(i, 0.5) for i in range(10)]
+    for targets in (events, list(range(10))):
+        all_at_once = db.plan(field, targets, tolerance=0.05, confidence=0.9).chains
+        assert all_at_once > 1.3 * db.plan(field, targets[:1], tolerance=0.05, confidence=0.9).chains
+
+
+def test_quantiles_are_widened_by_the_bias():
+    """The law of the chains may have the quantile at any level that is off by the bias."""
+    field = db.GaussianField([[1.0]])
+    question, space = FieldReader(field).read_quantile(db.Quantile(0, 0.5)), space_of(field)
+    x = np.sort(np.random.default_rng(1).normal(size=1000))
+    widths = []
+    for bias in (0.0, 0.1):
+        tally = question.tally(Terms(0.1, 0.05, space.errors(space.anchor), bias, None))
+        tally.add(x)
+        limits = tally.limits(False)
+        assert limits.low < stats.norm.ppf(0.5 - bias)
+        assert stats.norm.ppf(0.5 + bias) < limits.high
+        widths.append(limits.high - limits.low)
+    assert widths[0] < 0.2
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "bernoulli"])
+def test_curvature_of_a_likelihood_in_a_box_is_that_at_its_flat_end(likelihood):
+    """The variance of a site on its box, over all linear terms, stays below the bound; four times the curvature not."""
+    field = db.GaussianField([[1.0]], lower=0.0, upper=3.0)
+    field = field.poisson([0], 2.0) if likelihood == "poisson" else field.bernoulli([0], trials=40)
+    form, x = field._form, np.linspace(0.0, 3.0, 3001)
+    log = form.log_density(x[:, None]) + np.outer(np.linspace(-60, 60, 601), x)
+    weights = np.exp(log - log.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    true = float((weights @ x**2 - (weights @ x) ** 2).max())
+    assert true <= conditional_variances(form, np.array([0])).values[0]
+    excess = form.curvature - form.diagonal
+    steep = form.with_parts(diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
+    assert true > conditional_variances(steep, np.array([0])).values[0]

@@ -130,13 +130,15 @@ class CertificateError(_Told, RuntimeError):
     ----------
     reasons : dict from method to str
         Why each method that was tried has none.
+    remedy : str
+        What may help.
     estimate : Estimate or None
         Of an estimate: what was reached, intervals that hold, some of them wider than the tolerance. At worst they say
         nothing.
     """
 
     def __init__(self, reasons: dict[str, str], remedy: str, estimate: Estimate | None = None) -> None:
-        self.reasons = reasons
+        self.reasons, self.remedy = reasons, remedy
         self.estimate = estimate
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
         self._tell((reasons, remedy, estimate), f"No certificate is available. {tried}", remedy + _reached(estimate))

@@ -130,7 +130,7 @@ class Statistic(Target):
         **The error bounds rely on them, and they cannot be checked.**
     bounds : pair of numbers
         The least and the largest value of f. These are checked on every value that is seen. For fields, where weights
-        are Lipschitz constants, ``(-math.inf, math.inf)`` says that there are none.
+        are Lipschitz constants, infinite ones say that there are none, on one side or both.
     name : str
         How the result calls it.
 
@@ -166,9 +166,11 @@ class Statistic(Target):
             raise ArgumentError("Statistic", "weights", "positive for at least one variable", dict(self.weights))
         fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
         fine = fine and all(isinstance(bound, Real) for bound in self.bounds)
-        fine = fine and (0 < float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
+        fine = fine and float(self.bounds[0]) < float(self.bounds[1])
+        fine = fine and (float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
         if not fine:
-            raise ArgumentError("Statistic", "bounds", "two finite numbers, the smaller one first", self.bounds)
+            requirement = "two numbers, the smaller one first, finite but for fields"
+            raise ArgumentError("Statistic", "bounds", requirement, self.bounds)
 
     @property
     def noun(self) -> str:
@@ -194,8 +196,8 @@ class Statistic(Target):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its values have bounds."""
-        return tuple(map(float, self.bounds)) != (-np.inf, np.inf)
+        """Whether its values have bounds on both sides."""
+        return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
     @property
     def is_event(self) -> bool:

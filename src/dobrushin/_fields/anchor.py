@@ -18,6 +18,7 @@ from scipy.sparse import linalg
 
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.model import GaussianField
+from dobrushin._fields.reading import require_all
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
@@ -293,7 +294,8 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
     near, excess = point.copy(), np.empty(form.n_variables)
     if form.is_plain:  # the slope at the start, over the least curvature
         with np.errstate(over="ignore"):
-            likelihood = form.exposure * np.exp(point) + form.trials * special.expit(point)
+            counts = form.exposure * np.exp(np.where(form.exposure > 0, point, 0.0))
+        likelihood = counts + form.trials * special.expit(point)
         excess = np.abs(form.diagonal * point - c + likelihood) / form.diagonal
     else:
         find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)
@@ -344,9 +346,8 @@ def read_point(field: GaussianField, initial: Any, function: str) -> NDArray[np.
     fine = (point >= form.lower) & (point <= form.upper) & (np.abs(point) <= check.LARGEST)
     for i in np.flatnonzero(form.is_finite & fine):
         fine[i] = point[i] in form.values_of(int(i))
-    check.all_entries(
-        fine, point, function, "initial", "inside the box, at most 1e100 in size, at a value that the variable can have"
-    )
+    requirement = "inside the box, at most 1e100 in size, at a value that the variable can have"
+    require_all(fine, point, field.labels, function, "initial", requirement)
     return point.copy()
 
 

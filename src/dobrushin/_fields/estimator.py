@@ -17,7 +17,7 @@ from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
 from dobrushin._fields.anchor import REMEDY
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.query import KIND, FieldQuery, read_field_query
+from dobrushin._fields.query import KIND, FieldQuery, read_field_query, refuse_observed
 from dobrushin._fields.sampling import Sampling
 from dobrushin._fields.solve import Exact, Local
 from dobrushin._models.near import Numbering
@@ -45,7 +45,7 @@ def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
 @version_of("plan_query", GaussianField)
 def plan_field_query(model: GaussianField, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan_query` of a field."""
-    given, part = _condition(model, evidence)
+    given, part = _condition(model, targets, evidence)
     plan = _choose(given, targets, settings, None).plan
     return plan if part is None else plan.lift(part)
 
@@ -57,7 +57,7 @@ def answer_field_query(
 ) -> Estimate:  # fmt: skip
     """`answer_query` of a field: labels ask for means."""
     del from_plan
-    given, part = _condition(model, evidence)
+    given, part = _condition(model, targets, evidence)
     asked = Asked(model, dict(evidence or {}))
 
     def adapt(estimate: Estimate) -> Estimate:
@@ -70,11 +70,14 @@ def answer_field_query(
         return adapt(methods.answer(_choose(given, targets, settings, running), sequence, running))
 
 
-def _condition(model: GaussianField, evidence: Mapping[Any, float] | None) -> tuple[GaussianField, Numbering | None]:
+def _condition(
+    model: GaussianField, targets: Any, evidence: Mapping[Any, float] | None
+) -> tuple[GaussianField, Numbering | None]:
     """The field given values of some variables, and where the others are; None for all of them."""
     if not evidence:
         return model, None
-    given = model.condition(evidence)
+    given = model._condition(evidence, "estimate")
+    refuse_observed(model, targets, evidence)
     known = [model.index(label) for label in evidence]
     return given, Numbering(model.n_variables, np.setdiff1d(np.arange(model.n_variables), known))
 

@@ -58,7 +58,7 @@ class FieldKernel(ArrayKernel):
         start = np.concatenate([[0], np.cumsum(sizes)])
         sets = [form.values_of(int(i)) for i in place[sizes > 0]]
         values = (frozen(start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
-        likelihood = (form.exposure[place] > 0) * 25.0 + (form.trials[place] > 0) * 130.0
+        likelihood = (form.exposure[place] > 0) * 60.0 + (form.trials[place] > 0) * 65.0
         work = 1.0 + likelihood + 4.0 * sizes
         return cls(
             region, sites, values, frozen(form.couplings.data[region.entry]), frozen(point[place]),

@@ -16,10 +16,10 @@ from dobrushin._estimate.method import Method, Plan
 from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import check_settings
+from dobrushin._estimate.targets import Target
 from dobrushin._fields.query import FieldQuery
 from dobrushin._fields.questions import FieldEvent, FieldMean, FieldQuantile, FieldReader
 from dobrushin._fields.solve import Local, System, beyond
-from dobrushin._fields.targets import OfOneVariable
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
@@ -39,8 +39,11 @@ class LazyGrid(Model):
 
     def __init__(
         self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
-        linear: Callable[[NDArray[np.int64]], Any], linear_bound: Any = None,
+        linear: Callable[[NDArray[np.int64]], Any], linear_bound: Any = None, **options: Any,
     ) -> None:  # fmt: skip
+        if options:
+            name, value = next(iter(options.items()))
+            raise ArgumentError(_FUNCTION, name, "left out where 'linear' is a function", value)
         self.rows, self.cols = check.count(rows, _FUNCTION, "rows"), check.count(cols, _FUNCTION, "cols")
         if not check.is_real(rho) or not -1 < float(rho) < 1:
             raise ArgumentError(_FUNCTION, "rho", "between -1 and 1, both excluded", rho)
@@ -83,12 +86,21 @@ class LazyGrid(Model):
         weights = np.full(2 * len(a), -0.25 * self.strength * self.own)
         matrix = sparse.coo_array((weights, (np.append(a, b), np.append(b, a))), shape=(n, n)).tocsr()
         matrix.sort_indices()
-        linear = np.broadcast_to(check.real_array(self.linear(positions), _FUNCTION, "linear"), (n,))
-        fine = np.abs(linear) <= self.bound
-        check.all_entries(fine, linear, _FUNCTION, "linear", f"at most linear_bound = {self.bound:g} in size")
+        linear = check.real_array(self.linear(positions), _FUNCTION, "linear")
+        if linear.shape not in ((), (n,)):
+            requirement = f"a function that returns a number for each of {n} sites"
+            raise ArgumentError(_FUNCTION, "linear", requirement, got=f"shape {linear.shape}")
+        linear = np.broadcast_to(linear, (n,))
+        if not (fine := np.abs(linear) <= self.bound).all():
+            k = int(np.argmin(fine))
+            requirement = f"at most linear_bound = {self.bound:g} in size"
+            raise ArgumentError(_FUNCTION, "linear", requirement, float(linear[k]), f"site {positions[k]}")
         none, free = np.zeros(n), np.full(n, np.inf)
         start = np.zeros(n + 1, dtype=np.int64)
         return FieldTerms(matrix, np.full(n, self.own), linear.copy(), -free, free, none, none, start, np.empty(0))
+
+    def _describe_states(self) -> tuple[str, str]:
+        return "values", "unbounded; their linear terms are a function"
 
     def __repr__(self) -> str:
         return f"LazyGrid(n_variables={self.n_variables}, rho={self.strength:g})"
@@ -152,15 +164,15 @@ def plan_lazy_query(model: LazyGrid, targets: Any, evidence: Any, settings: Sett
 def _choose(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Method:
     if evidence:
         raise ArgumentError("estimate", "evidence", "None for a field by a function", evidence)
+    if check.is_text(targets, "all"):
+        raise ArgumentError("estimate", "targets", "some sites of a field by a function, not all of them", targets)
     reader = _LazyReader(model)  # type: ignore[arg-type]
     items = list(targets) if check.is_several(targets) else [targets]
-    plain = [item for item in items if not isinstance(item, OfOneVariable)]
+    plain = [item for item in items if not isinstance(item, Target)]
     positions = iter(())
     if plain:
         positions = iter(check.positions(plain, model.labels, None, "estimate", "targets").tolist())
-    asked = [
-        item.ask(reader) if isinstance(item, OfOneVariable) else reader.read_label(next(positions)) for item in items
-    ]
+    asked = [item.ask(reader) if isinstance(item, Target) else reader.read_label(next(positions)) for item in items]
     query = FieldQuery.make(model, asked, settings)
     with methods.carry_estimate(query):  # type: ignore[arg-type]
         return Local.propose_around(query, model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dobrushin._fields.reading import (
     read_graph,
     read_levels,
     read_precision,
+    require_all,
     require_continuous,
     require_definite,
 )
@@ -75,7 +77,8 @@ class GaussianField(Model):
         function = "GaussianField"
         couplings, diagonal = read_precision(precision, function)
         names = check.read_labels(labels, len(diagonal), function)
-        slope = check.finite(per_variable(linear, names, 0.0, function, "linear"), function, "linear")
+        slope = per_variable(linear, names, 0.0, function, "linear")
+        require_all(np.abs(slope) <= check.LARGEST, slope, names, function, "linear", check.FINITE)
         low, high = read_box(lower, upper, names, function)
         finite, sets = read_levels(levels, names, function)
         sizes = np.zeros(len(diagonal), dtype=np.int64)
@@ -100,8 +103,9 @@ class GaussianField(Model):
 
         Parameters
         ----------
-        graph : networkx graph, libpysal weights or matrix
-            W, the weights of its edges (1 where they have none); D is the diagonal matrix of their sums.
+        graph : networkx graph, libpysal weights or graph, or matrix
+            W, the weights of its edges (1 where they have none); D is the diagonal matrix of their sums. Self-loops do
+            not count.
         rho : float
             Between -1 and 1. For these all fields satisfy Dobrushin's condition.
         precision : float
@@ -187,6 +191,8 @@ class GaussianField(Model):
             from dobrushin._fields.lazy import LazyGrid
 
             return LazyGrid(rows, cols, rho, precision, periodic, **options)
+        if options.pop("linear_bound", None) is not None:
+            raise ArgumentError(function, "linear_bound", "None unless 'linear' is a function", options.get("linear"))
         if not check.is_real(rho) or not -1 < float(rho) < 1:
             raise ArgumentError(function, "rho", "between -1 and 1, both excluded", rho)
         scale = check.positive(precision, function, "precision")
@@ -222,9 +228,8 @@ class GaussianField(Model):
         seen = ~np.isnan(values)
         require_continuous(form, seen, self._labels, function)
         rates = per_variable(exposure, self._labels, np.nan, function, "exposure")
-        check.all_entries(
-            ~seen | (rates > 0) & (rates <= 1e15), rates, function, "exposure", "positive and at most 1e15"
-        )
+        fine = ~seen | (rates > 0) & (rates <= 1e15)
+        require_all(fine, rates, self._labels, function, "exposure", "positive and at most 1e15")
         linear = form.linear + np.where(seen, values, 0.0)
         return self._with(linear=linear, exposure=form.exposure + np.where(seen, rates, 0.0))
 
@@ -273,11 +278,12 @@ class GaussianField(Model):
         function, form = "GaussianField.normal", self._form
         measured = per_variable(values, self._labels, np.nan, function, "values")
         seen = ~np.isnan(measured)
-        check.all_entries(~seen | (np.abs(measured) <= check.LARGEST), measured, function, "values", check.FINITE)
+        fine = ~seen | (np.abs(measured) <= check.LARGEST)
+        require_all(fine, measured, self._labels, function, "values", check.FINITE)
         require_continuous(form, seen, self._labels, function)
         weight = per_variable(precision, self._labels, np.nan, function, "precision")
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
-        check.all_entries(fine, weight, function, "precision", "positive and finite")
+        require_all(fine, weight, self._labels, function, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
         return self._with(diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0))
 
@@ -316,7 +322,10 @@ class GaussianField(Model):
         >>> db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).condition({0: 3.0}).linear
         array([3.])
         """
-        where = "GaussianField.condition"
+        return self._condition(evidence, "GaussianField.condition")
+
+    def _condition(self, evidence: Mapping[Any, float], where: str) -> GaussianField:
+        """`condition` for the function `where`."""
         check.evidence(evidence, where)
         if not evidence:
             return self
@@ -324,16 +333,18 @@ class GaussianField(Model):
         if len(known) == self.n_variables:
             raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
         state, fixed = np.zeros(self.n_variables), np.zeros(self.n_variables, dtype=np.bool_)
-        state[known], fixed[known] = check.real_array(list(evidence.values()), where, "evidence"), True
-        for label, i in zip(evidence, known.tolist(), strict=True):
-            self._require_value(i, float(state[i]), where, "evidence", f"label {label!r}")
+        fixed[known] = True
+        for (label, value), i in zip(evidence.items(), known.tolist(), strict=True):
+            self._require_value(i, value, where, "evidence", f"label {label!r}")
+            state[i] = float(value)
         return self._form.condition(fixed, state).to_model(self._labels_at(np.flatnonzero(~fixed)))
 
-    def _require_value(self, i: int, value: float, function: str, argument: str, where: str) -> None:
+    def _require_value(self, i: int, value: Any, function: str, argument: str, where: str) -> None:
         """A value that variable `i` can have."""
         form = self._form
         low, high = max(form.lower[i], -check.LARGEST), min(form.upper[i], check.LARGEST)
-        if not low <= value <= high or (form.is_finite[i] and value not in form.values_of(i)):
+        number = value if np.ndim(value) == 0 and isinstance(value, Real | np.ndarray | np.bool_) else np.nan
+        if not low <= number <= high or (form.is_finite[i] and number not in form.values_of(i)):
             requirement = f"from {low:g} to {high:g}"
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"

@@ -21,7 +21,7 @@ from dobrushin._fields.sampling import Sampling
 from dobrushin._fields.targets import Exceeds
 from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import KINDS
-from dobrushin._proof.archive import Arrays, write_archive
+from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
 from dobrushin._proof.words import claim_in_words
 from dobrushin._scan import Scan
@@ -122,7 +122,7 @@ class PartOfField:
         words[-1:-1] = [f"given {shown[v]} = {float(self.sites[4, v])!r}" for v in known.tolist()]
         claim = {"lower": ends[0], "upper": ends[1], "words": words, "assumptions": assumptions}
         outcomes = {"seed": [], "parts": [{"numbers": numbers}]}
-        write_archive(path, plan, outcomes, claim, arrays.arrays)
+        write_archive(path, text_of(plan), outcomes, claim, arrays.arrays)
 
 
 def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[str]) -> None:
@@ -165,9 +165,10 @@ def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None
     numbers = [_numbers(tally) for tally in run.tallies]
     ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]
     assumptions = [
-        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan, from the start in "
-        "the file",
-        f"such a chain is within the drift in the file of one with exact draws, but for a chance of {drift.chance!r}",
+        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan and start, "
+        "whatever they gave",
+        f"such a chain is within the drift in the file (at most {float(part.sites[8].max())!r}) of one with exact "
+        f"draws, but for a chance of {float(drift.chance)!r}",
     ]
     if any(question.name is not None for question in query.questions):
         assumptions.append("functions have slopes as the file says")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -119,6 +119,16 @@ def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
         positions = check.positions(plain, model.labels, model._lookup, "estimate", "targets").tolist()
     left = iter(positions)
     return [item.ask(reader) if isinstance(item, Target) else reader.read_label(next(left)) for item in items]
+
+
+def refuse_observed(model: Model, targets: Any, evidence: Mapping[Any, float]) -> None:
+    """Refuse targets that look at variables whose values are given."""
+    known = {model.index(label) for label in evidence}
+    items = list(targets) if check.is_several(targets) and not _is_label(model, targets) else [targets]
+    for item in items:
+        for label in item.variables if isinstance(item, Target) else [item]:
+            if check.label_position(label, model.labels, model._lookup) in known:
+                raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
 
 
 def _is_label(model: Model, value: Any) -> bool:

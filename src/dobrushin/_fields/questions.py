@@ -28,6 +28,8 @@ _CLIP = 8.0
 SHARES = ((0.75, 0.25), (0.01, 0.99))
 # The same where a proof is wanted: it states one mean of a number of chains that was fixed.
 FIXED = (0.0, 1.0)
+# Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
+_SPARED = 1e-3
 
 
 class Limits(NamedTuple):
@@ -204,23 +206,50 @@ class Clip(NamedTuple):
 
     def most_chains(self, aim: float, error: float) -> int:
         """The number of chains after which the interval is surely narrow; 0 where none is."""
-        chains = 1
-        for _ in range(60):  # what is left for the interval falls with their number
-            left = self.shares[1] * error - chains * self.chance
+        left, moved, chains = self.shares[1] * error, 0.0, 0
+        for _ in range(200):  # what is left for the interval falls with their number
             if left <= 0 or aim <= 0:
                 return 0
-            needed = 2.0 * self.proxy * math.log(2.0 / left) / aim**2
-            if not needed < 2.0**52:
+            more = 2.0 * chains
+            if aim > moved:
+                more = max(2.0 * self.proxy * math.log(2.0 / left) / (aim - moved) ** 2 * (1.0 + 1e-8), chains + 1.0)
+            if not more < 2.0**52:
                 return 0
-            chains = max(1, math.ceil(needed * (1.0 + 1e-8)))
+            chains = math.ceil(more)
             if self.half_width(chains, error) <= aim:
                 return chains
+            left, moved = self._terms(chains, error)
         return 0
 
     def half_width(self, chains: int, error: float) -> float:
         """Half the width of the interval from so many chains, a number that was fixed."""
-        left = self.shares[1] * error - chains * self.chance
-        return math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) * (1.0 + 1e-9) if left > 0 else math.inf
+        left, moved = self._terms(chains, error)
+        if left <= 0:
+            return math.inf
+        return (math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) + moved) * (1.0 + 1e-9)
+
+    def _terms(self, chains: int, error: float) -> tuple[float, float]:
+        """What is left of the error probability, and how far the chains that drift can move the mean.
+
+        All but k of the chains are near exact ones, but for a probability that is taken away. One that is not moves the
+        mean by span / chains; where values are not clipped there must be none.
+        """
+        left, drifted = self.shares[1] * error, chains * self.chance
+        if math.isinf(self.span) or drifted <= _SPARED * left:
+            return left - drifted, 0.0
+        k = most_drifted(drifted, _SPARED * left)
+        return (1.0 - _SPARED) * left, k * self.span / chains
+
+
+def most_drifted(expected: float, error: float) -> float:
+    """So many or fewer of independent events happen, but for a probability of `error`; `expected` bounds their mean.
+
+    k + 1 given ones all happen with a probability whose sum over all choices is at most expected^(k+1) / (k+1)!.
+    """
+    for k in range(1000):
+        if (k + 1) * math.log(expected) - math.lgamma(k + 2) <= math.log(error) - 1e-6:
+            return k
+    return math.inf
 
 
 def make_clip(question: FieldMean, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any) -> Clip:

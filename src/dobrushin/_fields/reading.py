@@ -21,6 +21,8 @@ _DENSE = 500
 _NARROWEST = 1e-100
 # Nor must what is divided by a precision overflow.
 LEAST_PRECISION = 1e-100
+# Entries that differ by less, relatively, were meant to be the same.
+_ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 
 
@@ -41,12 +43,7 @@ def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]
         k = int(np.argmax(bad))
         where = f"index {(int(rows[k]), int(matrix.indices[k]))}"
         raise ArgumentError(function, "precision", check.FINITE, matrix.data[k], where)
-    difference = sparse.coo_array(matrix - matrix.T)
-    if (uneven := difference.data != 0).any():
-        k = int(np.argmax(uneven))
-        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
-        pair = (float(matrix[i, j]), float(matrix[j, i]))
-        raise ArgumentError(function, "precision", "symmetric", pair, f"indices {(i, j)} and {(j, i)}")
+    _require_symmetric(matrix, function, "precision", "symmetric")
     diagonal = matrix.diagonal()
     check.all_entries(
         diagonal >= LEAST_PRECISION, diagonal, function, "precision", "positive on the diagonal, 1e-100 or more"
@@ -60,37 +57,67 @@ def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]
 
 
 def read_graph(graph: Any, function: str) -> tuple[Any, Sequence[Hashable] | None]:
-    """The symmetric matrix of weights of a graph (1 where edges have none), and its labels.
+    """The symmetric matrix of weights of a graph (1 where edges have none), and its labels; self-loops do not count.
 
-    Graphs are networkx graphs, libpysal weights (anything with `sparse` and `id_order`), or matrices.
+    Graphs are networkx graphs, libpysal weights and graphs (anything with `sparse` and `id_order` or `unique_ids`), or
+    matrices.
     """
     labels: Sequence[Hashable] | None = None
+    names = getattr(graph, "id_order", getattr(graph, "unique_ids", None))
     if is_graph(graph):
         labels = list(graph.nodes)
-        position = {label: i for i, label in enumerate(labels)}
-        ends = [(position[a], position[b], data.get("weight", 1.0)) for a, b, data in graph.edges(data=True) if a != b]
-        table = np.array(ends, dtype=np.float64).reshape(-1, 3)
-        i, j, w = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
-        shape = (len(labels), len(labels))
-        matrix = sparse.coo_array((np.tile(w, 2), (np.append(i, j), np.append(j, i))), shape=shape).tocsr()
-    elif hasattr(graph, "id_order") and sparse.issparse(getattr(graph, "sparse", None)):
-        labels, matrix = list(graph.id_order), check.sparse_matrix(graph.sparse, function, "graph")
+        matrix = _edge_weights(graph, {label: i for i, label in enumerate(labels)}, function)
+    elif names is not None and sparse.issparse(getattr(graph, "sparse", None)):
+        labels = names.tolist() if hasattr(names, "tolist") else list(names)
+        matrix = check.sparse_matrix(graph.sparse, function, "graph")
     elif sparse.issparse(graph):
         matrix = check.sparse_matrix(graph, function, "graph")
     else:
-        dense = check.real_array(graph, function, "graph")
+        dense = np.empty(0) if graph is None or isinstance(graph, str) else check.real_array(graph, function, "graph")
         if dense.ndim != 2:
             raise ArgumentError(function, "graph", "a networkx graph, libpysal weights or a matrix", graph)
         matrix = sparse.csr_array(dense)
     if matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
         raise ArgumentError(function, "graph", "of one or more nodes", got=f"shape {matrix.shape}")
-    fine = (matrix.data >= 0) & (matrix.data <= check.LARGEST)
-    check.all_entries(fine, matrix.data, function, "graph", "of weights that are finite and not negative")
-    if (matrix - matrix.T).count_nonzero():
-        raise ArgumentError(function, "graph", "undirected (a symmetric matrix)", graph)
+    entries = matrix.tocoo()
+    fine = (entries.data >= 0) & (entries.data <= check.LARGEST)
+    if not fine.all():
+        k = int(np.argmin(fine))
+        where = f"index {(int(entries.coords[0][k]), int(entries.coords[1][k]))}"
+        raise ArgumentError(function, "graph", "of weights that are finite and not negative", entries.data[k], where)
+    requirement = "undirected: a symmetric matrix (weights that are standardised by rows are not)"
+    _require_symmetric(matrix, function, "graph", requirement)
     matrix.setdiag(0.0)
     matrix.eliminate_zeros()
     return matrix, labels
+
+
+def _edge_weights(graph: Any, position: Mapping[Hashable, int], function: str) -> Any:
+    """The weights of a networkx graph as a matrix."""
+    if graph.is_directed() or graph.is_multigraph():
+        raise ArgumentError(function, "graph", "an undirected simple graph", got=type(graph).__name__)
+    ends, weights = [], []
+    for a, b, data in graph.edges(data=True):
+        weight = data.get("weight", 1.0)
+        if not check.is_real(weight):
+            raise ArgumentError(function, "graph", "of weights that are numbers", weight, f"edge {(a, b)!r}")
+        if a != b:
+            ends.append((position[a], position[b]))
+            weights.append(float(weight))
+    i, j = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+    shape = (len(position), len(position))
+    return sparse.coo_array((np.tile(weights, 2), (np.append(i, j), np.append(j, i))), shape=shape).tocsr()
+
+
+def _require_symmetric(matrix: Any, function: str, argument: str, requirement: str) -> None:
+    difference = sparse.coo_array(matrix - matrix.T)
+    if (uneven := difference.data != 0).any():
+        k = int(np.argmax(uneven))
+        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        one, other = float(matrix[i, j]), float(matrix[j, i])
+        if abs(one - other) <= _ROUNDED * abs(one):
+            requirement += " to the last bit, as (P + P.T) / 2 is"
+        raise ArgumentError(function, argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
 
 
 def per_variable(
@@ -116,6 +143,16 @@ def per_variable(
     return np.array(np.broadcast_to(array, (n,)))
 
 
+def require_all(
+    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], function: str, argument: str,
+    requirement: str,
+) -> None:  # fmt: skip
+    """Fail at the first variable where `fine` is false."""
+    if not fine.all():
+        i = int(np.argmin(fine))
+        raise ArgumentError(function, argument, requirement, float(array[i]), f"variable {labels[i]!r}")
+
+
 def read_box(
     lower: Any, upper: Any, labels: Sequence[Hashable], function: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -124,7 +161,7 @@ def read_box(
     high = per_variable(upper, labels, np.inf, function, "upper")
     for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
         fine = (np.abs(end) <= check.LARGEST) | (end == limit)
-        check.all_entries(fine, end, function, argument, f"{check.FINITE}, or {limit}")
+        require_all(fine, end, labels, function, argument, f"{check.FINITE}, or {limit}")
     if (empty := ~(high - low >= _NARROWEST)).any():
         i = int(np.argmax(empty))
         got = f"the interval from {low[i]:g} to {high[i]:g}"
@@ -181,9 +218,9 @@ def read_counts(
     counts = per_variable(value, labels, np.nan, function, argument)
     seen = ~np.isnan(counts)
     fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
-    check.all_entries(fine, counts, function, argument, "whole numbers that are not negative")
+    require_all(fine, counts, labels, function, argument, "whole numbers that are not negative, at most 2^53")
     if most is not None:
-        check.all_entries(~seen | (counts <= most), counts, function, argument, "at most the number of trials")
+        require_all(~seen | (counts <= most), counts, labels, function, argument, "at most the number of trials")
     return counts
 
 

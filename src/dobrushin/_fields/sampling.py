@@ -77,7 +77,7 @@ class Sampling(FieldMethod):
         left = query.tolerance - bias - max((clip.slack for clip in clips if clip is not None), default=0.0)
         chains = _chains_needed(query, clips, left)
         if left <= 0 or not chains:
-            raise cls.refuse("the random error of an unbounded variable has no bound that reaches the tolerance.")
+            raise cls.refuse("the random error, and how far draws are off, have no bound that reaches the tolerance.")
         kernel = make_kernel(query.space, query.anchor, design.scan)
         seconds = kernel.seconds(float(len(design.scan)) * chains, design.scan)
         names = dict.fromkeys(question.interval for question in query.questions)

@@ -241,7 +241,10 @@ class Exact(Solving):
         with bar(len(query.questions), "solving", "targets") as report:
             for question in query.questions:
                 if (limit := answer_question(system, question, Outside(0.0, 0.0))) is None:
-                    raise query.space.refuse()
+                    short = cls.refuse("Dobrushin's condition, which would bound its error, fails.")
+                    raise query.space.refuse() if choice.by_name else short  # "dobrushin" says which rows fail
+                if not limit.off <= query.tolerance:
+                    raise cls.refuse(f"rounding leaves {limit.off:.2g}, more than {query.tolerance:g}.")
                 limits.append(limit)
                 if report:
                     report(len(limits))

@@ -125,7 +125,8 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
             if verdict.exit_code == 1:
                 reason = f"its proof does not hold: {verdict.reason}"
                 raise CertificateError({estimate.plan.method: reason}, "", estimate)
-            words = "verified" if verdict.holds else "some blocks verified"
+            about_field = estimate.plan.kind in KINDS
+            words = "verified" if verdict.holds else f"{'bounds' if about_field else 'some blocks'} verified"
     if path is not None:
         words += f" (dobrushin verify {os.fspath(path)})"
     return replace(estimate, proof=words)

@@ -111,6 +111,10 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
 
 def _explanation(error: db.CertificateError | db.ToleranceError) -> str:
     """What an error about certificates says here; its own hint is for callers from Python."""
+    from dobrushin._fields.anchor import REMEDY
+
+    if isinstance(error, db.CertificateError) and error.remedy == REMEDY:
+        return f"{error.message} {REMEDY}"
     hints = {db.UncertifiedStep: _UNCERTIFIED_STEP, db.CertificateError: _NO_ESTIMATE, db.ToleranceError: _NO_SCAN}
     return f"{error.message} {hints[type(error)]}"
 

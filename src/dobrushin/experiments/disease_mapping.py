@@ -298,14 +298,34 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     for a, b in zip(i, j, strict=True):
         right.plot(where[[a, b], 0], where[[a, b], 1], color="lightgrey", linewidth=0.6, zorder=0)
     dots = right.scatter(where[:, 0], where[:, 1], c=parts["chance, mean"], cmap="RdBu_r", vmin=0, vmax=1, s=45)
-    named = {counties.names[k] for k in np.flatnonzero(parts["chance, lower"] > 0.9).tolist()}
     figure.colorbar(dots, ax=right, shrink=0.7, label="P(risk above the state's)")
-    for name, place in zip(counties.names, where, strict=True):
-        if name in named:
-            right.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=7)
+    named = np.flatnonzero(parts["chance, lower"] > 0.9).tolist()
+    for k, offset in zip(named, _free_sides(counties.names, named, where), strict=True):
+        side = "left" if offset[0] > 0 else "right"
+        right.annotate(counties.names[k], where[k], xytext=offset, textcoords="offset points", fontsize=7, ha=side)
     right.set_title("counties, laid out by their borders", fontsize=10)
     right.axis("off")
     return {"disease-mapping": figure}
+
+
+def _free_sides(names: list[str], which: list[int], where: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """For some dots, on which side their names are farthest from other dots and names: offsets in points."""
+    points = np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # of one unit of the layout, about
+    taken, offsets = where * points, []
+    for k in which:
+        best, most, letters = (4.0, 4.0), -1.0, np.empty((0, 2))
+        for x in (4.0, -4.0):
+            along = np.linspace(x, x + np.sign(x) * 4.0 * len(names[k]), 12)
+            for y in (4.0, -9.0):
+                own = taken[k] + np.stack([along, np.full(12, y + 2.5)], axis=1)
+                nearest = float(
+                    np.abs(own[:, None] - taken).max(axis=2).min(where=np.arange(len(taken)) != k, initial=99)
+                )
+                if nearest > most:
+                    best, most, letters = (x, y), nearest, own
+        offsets.append(best)
+        taken = np.concatenate([taken, letters])
+    return offsets
 
 
 def layout(borders: Any) -> NDArray[np.float64]:

@@ -103,7 +103,7 @@ class Proof:
         self.checked = [f"{len(dropped)} variables sum to a constant and are left out"] if dropped else []
         self.given = [f"given {self.names.event([v], [digit])}" for v, digit in self.evidence.items()]
         self.blocks, self.replayed, self.seconds, self.runs, self.assumptions = 0, 0, 0.0, set[int](), list[str]()
-        self.own: list[Factor] = []  # what stands beside the factors: the terms of single variables of a field
+        self.own, self.is_believed = list[Factor](), False  # of a field: own terms, and whether it needs numbers
 
     def free(self, variables: list[int]) -> list[int]:
         """Some variables, none of which the evidence fixes."""

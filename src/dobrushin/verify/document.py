@@ -1,7 +1,4 @@
-"""Reading files. A proof is a zip of one JSON document and plain arrays, and nothing in it is believed.
-
-A model file (UAI, or the library's own .npz and folders) is compared with the factors of a proof.
-"""
+"""Reading files: proofs, which are a zip of one JSON document and plain arrays; and models to compare them with."""
 
 import gzip
 import hashlib
@@ -204,9 +201,14 @@ def compare(proof: Any, path: str) -> str:
     require(here.keys() == there.keys(), f"{path} has other factors at the variables of the proof.")
     for scope, table in here.items():
         with np.errstate(invalid="ignore"):
-            near = np.abs(table - there[scope]) <= SAME * (1.0 + np.abs(there[scope]))
+            near = np.abs(table - there[scope]) <= SAME * (1.0 + np.abs(there[scope])) * (not proof.own)
         same = np.all((table == there[scope]) | near & np.isfinite(there[scope]))
         require(same, f"{path} has another factor over the variables {scope}.")
+    if proof.own:  # boxes that nothing else is known of count as well; or a value in them is given
+        low, high = (np.load(path)[name][proof.positions] for name in TERMS[4:])
+        least, most = proof.array(proof.plan["parts"][0]["sites"], "f", -1, -1)[4:6]
+        fits = (low == least) & (high == most) | (low <= least) & (least == most) & (most <= high)
+        require(fits.all(), f"{path} has other boxes.")
     proof.checked.append(f"the factors at {len(inside)} variables are those of {path}")
     return f"the model is that of {path}"
 
@@ -256,10 +258,7 @@ def _read_npz(path: str, inside: Array) -> Known:
         values = np.split(arrays["values"], arrays["value_start"][1:-1])
         own = [((i,), np.array([*(arrays[name][i] for name in TERMS), *values[i]])) for i in inside.tolist()]
         pairs = zip(scopes, arrays["couplings"][is_near], strict=True)
-        return np.full(len(values), 2), [
-            *own,
-            *((pair, np.array([[0.0, 0.0], [0.0, -value]])) for pair, value in pairs),
-        ]
+        return np.full(len(values), 2), [*own, *((pair, np.array([[0.0, 0.0], [0.0, -q]])) for pair, q in pairs)]
     if family in ("Ising", "SpinMRF"):
         strengths = arrays["couplings"][is_near] if family == "Ising" else arrays["strengths"]
         return np.full(len(arrays["fields"]), 2), _lower(inside, arrays["fields"], scopes, strengths, 0)

@@ -1,7 +1,4 @@
-"""The part of a model that a proof is about, as log-tables; and how much a neighbour can move a variable.
-
-Bounds are upper bounds in floating point too: each is moved up by more than its own rounding.
-"""
+"""The part of a model that a proof is about; how much a neighbour can move a variable, up by more than the rounding."""
 
 import math
 from collections import defaultdict

@@ -8,13 +8,12 @@ import math
 
 import numpy as np
 
-from dobrushin.verify.checks import Part, is_below
-from dobrushin.verify.document import TERMS, Question, items, require
+from dobrushin.verify.checks import BOUNDS, Part, is_below
+from dobrushin.verify.document import Question, items, require
 from dobrushin.verify.factors import UNIT, Row, forward
 
-SITES = (*TERMS, "start", "far", "drift")
-CHAINS = "the numbers in the file are those of {} independent chains of this scan, from the start in the file"
-DRIFT = "such a chain is within the drift in the file of one with exact draws, but for a chance of {!r}"
+CHAINS = "the numbers in the file are those of {} independent chains of this scan and start, whatever they gave"
+DRIFT = "such a chain is within the drift in the file (at most {!r}) of one with exact draws, but for a chance of {!r}"
 NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}  # that chains give for a question
 
 
@@ -27,9 +26,9 @@ class Field:
 
     def __init__(self, part: Part, order: list[int]) -> None:
         proof, n = part.proof, len(part.proof.states)
-        sites = proof.array(part.plan["sites"], "f", len(SITES), n)
+        sites = proof.array(part.plan["sites"], "f", 9, n)
         m, linear, exposure, trials, self.lower, self.upper, point, far, drift = sites
-        is_finite = np.isfinite(np.delete(sites, [4, 5], axis=0)).all() and (m > 0.0).all()
+        is_finite = np.isfinite(sites[6:]).all() and (np.abs(sites[:4]) <= 1e100).all() and (m >= 1e-100).all()
         fits = (sites[[2, 3, 7, 8]] >= 0.0) & (self.lower <= point) & (point <= self.upper)
         require(is_finite and fits.all(), "A field has a strange number, an empty box, or a start outside of it.")
         levels = {int(v): items(values, float) for v, values in part.plan["levels"].items()}
@@ -73,9 +72,9 @@ class Field:
         v, total = dict(zip(question.variables, question.weights, strict=True)), 1e-300
         for i in reversed(order):
             if weight := v.pop(i, 0.0):
-                total += weight * weight * self.proxy[i]
+                total += weight * self.proxy[i] * weight  # no square of a small number
                 for j, c in self.rows[i][0]:
-                    v[j] = v.get(j, 0.0) + weight * c
+                    v[j] = v.get(j, 0.0) + weight * c + 1e-300
         total *= 1.0 + 16.0 * (max(len(pairs) for pairs, _ in self.rows.values()) + 4) * len(order) * UNIT
         return min(total, 0.25 * self.rows[question.variables[0]][1] ** 2) if question.kind == "mean" else total
 
@@ -84,26 +83,29 @@ def check_field(part: Part) -> float:
     """Bounds on a scan of a field, and intervals from what its chains gave."""
     proof, plan, order = part.proof, part.plan, part.scan()
     n, slip, lost = plan["chains"], plan["slip"], 1.0 - plan["confidence"]
-    fits = len(proof.plan["parts"]) == 1 and not proof.document.outcomes["seed"] and not proof.evidence
-    require(fits and 1 <= n <= 2**40 and slip >= 0.0 and 0.0 <= lost < 1.0, "These are no chains of a field.")
+    more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.plan["dropped"])
+    require(not any(more) and 1 <= n <= 2**40 and slip >= 0.0 and 0.0 <= lost < 1.0, "These are no chains of a field.")
     field, level = Field(part, order), lost / len(part.questions)
     far = forward(field.rows, order, {}, field.far, math.inf)
     law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}  # else 1: not updated
     kinds = {question.kind for question in part.questions.values()}
     for (k, question), given in zip(part.questions.items(), part.outcome["numbers"], strict=True):
         numbers, kind, v = items(given, float, NUMBERS.get(question.kind, 0)), question.kind, question.variables[0]
-        require(len(numbers) < 2 or all(0 <= count <= n for count in numbers[:2]), "A count is none of so many chains.")
+        fits = all(0 <= count <= n and count.is_integer() for count in numbers[:2]) and numbers[:1] <= numbers[1:2]
+        fits = (len(numbers) < 2 or fits) and (len(question.variables) == 1 or kind in ("bias", "joint", "statistic"))
+        require(fits, "A count is none of so many chains, or what is of one variable is asked of several.")
         low, high, drift, off = proof.lower[k][0], proof.upper[k][0], question.bias(field.drift), law.get(v, 1.0) + slip
         if kind in ("bias", "joint"):
             is_low, is_high = False, high >= question.bias(far if kind == "bias" else law)
         elif kind in ("mean", "statistic"):
-            left = level - n * slip
-            require(left > 0.0, "Draws err more often than the confidence allows.")
-            reach = math.sqrt(2.0 * field.spread(question, order) * math.log(2.0 / left) / n)
+            proof.spend(len(order) / BOUNDS)
+            rare = math.log(2.0 / (level - n * slip))  # no logarithm where draws err too often
+            reach = math.sqrt(2.0 * field.spread(question, order) * rare / n)
             wider = (reach + question.bias(far) + drift) * (1.0 + 1e-9) + 1e-12 * abs(numbers[0])
             is_low, is_high = low <= numbers[0] - wider, high >= numbers[0] + wider
         elif kind == "quantile":  # the ranks between which it is, and the values that have these ranks
             (first, last, least, most), q = numbers, question.about["level"]
+            require(0.0 < q < 1.0 and first >= 1 and least <= most, "Such a quantile, or rank of a value, is none.")
             is_low = low <= least - drift and is_below(1.0 - q + off, n - max(0, int(first) - 1), n, level / 2.0, False)
             is_high = high >= most + drift and is_below(q + off, int(last), n, level / 2.0, False)
         else:  # how many are surely in the interval, farther from its ends than the drift, and how many may be
@@ -113,6 +115,7 @@ def check_field(part: Part) -> float:
             is_low, is_high = is_low or low <= field.lower[v], is_high or high >= field.upper[v]
         proof.within(k, 0, is_low, is_high)
     proof.checked.append(f"influence, start and bias of {len(order)} steps on a field")
-    proof.assumptions += [CHAINS.format(n), DRIFT.format(slip)] if kinds & NUMBERS.keys() else []
+    proof.is_believed = bool(kinds & NUMBERS.keys())
+    proof.assumptions += [CHAINS.format(n), DRIFT.format(max(field.drift.values()), slip)] if proof.is_believed else []
     proof.assumptions += ["functions have slopes as the file says"] if "statistic" in kinds else []
     return lost

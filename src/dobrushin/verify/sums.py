@@ -203,8 +203,7 @@ def check_variation(part: checks.Part) -> float:
         proof.assumptions.append(checks.GIVEN)
     if (initial < 1.0).any():
         proof.assumptions.append("start and model disagree at most as the file says, under one joint coupling")
-    if error.any():
-        proof.assumptions.append("a draw errs at most as the file says")
+    proof.assumptions += ["a draw errs at most as the file says"] if error.any() else []
     bounds = forward(rows, order, dict(enumerate(error.tolist())), dict(enumerate(initial.tolist())))
     proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))
     proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound")
