@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 
 import numpy as np
@@ -106,4 +107,16 @@ class Counterfeit:
         return verify(self.write(path), model, replay)
 
 
-__all__ = ["METHODS", "Counterfeit", "bound", "chains", "exact", "marginal"]
+def of_field(sites, couplings, question, low, high, numbers=(), **part):
+    """A file about a field whose variables are standard normal but for what is said."""
+    usual = {"m": 1.0, "linear": 0.0, "exposure": 0.0, "trials": 0.0, "lower": -math.inf, "upper": math.inf,
+             "point": 0.0, "far": 1.01, "drift": 0.0}  # fmt: skip
+    rows = np.array([[(usual | own)[name] for own in sites] for name in usual])
+    plan = {"method": "field", "questions": [0], "scan": "scan", "steps": 1, "sites": "sites", "levels": {},
+            "chains": 1, "slip": 0.0, "confidence": 0.9} | part  # fmt: skip
+    factors = [(pair, [[0.0, 0.0], [0.0, -q]]) for pair, q in couplings.items()]
+    return Counterfeit([2] * len(sites), factors, [question], [[low]], [[high]], plan, {"numbers": [list(numbers)]},
+                       scan=np.array([0]), sites=rows)  # fmt: skip
+
+
+__all__ = ["METHODS", "Counterfeit", "bound", "chains", "exact", "marginal", "of_field"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 import dobrushin as db
 
 KINDS = ("gaussian", "one-sided", "two-sided", "poisson", "logit", "mixed")
 NODES = {1: 300, 2: 120, 3: 56, 4: 30}
+_nodes = cache(np.polynomial.legendre.leggauss)
 
 
 def random_field(rng, kind, n):
@@ -61,7 +64,7 @@ class Grid:
                 continue
             reach = 6.5 * spread[i]
             low, high = max(form.lower[i], point[i] - reach), min(form.upper[i], point[i] + reach)
-            x, w = np.polynomial.legendre.leggauss(NODES[self.n])
+            x, w = _nodes(NODES[self.n])
             self.points.append(0.5 * (high - low) * x + 0.5 * (high + low))
             weights.append(0.5 * (high - low) * w)
         mesh = np.meshgrid(*self.points, indexing="ij")

@@ -9,6 +9,8 @@ import zipfile
 
 import numpy as np
 
+from dobrushin.verify.fields import CHAINS, DRIFT
+
 # What a claim may not be made stronger by; other changes may leave a proof of a claim that is still true.
 STRICT = ("lower", "upper", "confidence", "drawn", "means", "block", "seed")
 
@@ -38,6 +40,7 @@ class Forgery:
         """Write it. The seed of a plan follows from it, and is not written."""
         if words:
             self.document["claim"]["words"] = self.words()
+            self.document["claim"]["assumptions"] = self.assumptions()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr("proof.json", json.dumps(self.document))
             for name, array in self.arrays.items():
@@ -57,9 +60,25 @@ class Forgery:
                 titles = Question(about, states, names).titles()
                 lines += [f"{title}: from {a!r} to {b!r}" for title, a, b in zip(titles, low, high, strict=True)]
             lines += [f"given {names.event([v], [digit])}" for v, digit in plan["evidence"]]
+            lower, upper, point = self.arrays["sites"][4:7] if self.is_field else np.empty((3, 0))
+            known = np.flatnonzero(lower == upper).tolist()
+            lines += [f"given {names.variables[v]} = {float(point[v])!r}" for v in known]
         except Exception:
             return claim["words"]
         return [*lines, f"all at once with confidence {plan['confidence']!r}"]
+
+    @property
+    def is_field(self):
+        """Whether it is about a field, whose chains are believed."""
+        return any(part.get("method") == "field" for part in self.document["plan"]["parts"])
+
+    def assumptions(self):
+        """Those of the file; about chains of a field, with the numbers in the file."""
+        words = list(self.document["claim"]["assumptions"])
+        if self.is_field and words:
+            part, drift = self.document["plan"]["parts"][0], float(self.arrays["sites"][8].max())
+            words[:2] = [CHAINS.format(part["chains"]), DRIFT.format(drift, part["slip"])]
+        return words
 
 
 def numbers(value, path=()):

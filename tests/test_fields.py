@@ -1,5 +1,6 @@
 """Fields: theorems against quadrature, with the unsound look-alikes as negative controls."""
 
+import dataclasses
 import itertools
 import math
 import warnings
@@ -671,3 +672,11 @@ def test_files_of_fields_that_make_no_sense_are_refused(tmp_path):
         assert result.exit_code != 0
         assert isinstance(result.exception, SystemExit), name
         assert "Error" in result.stderr
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan])
+def test_the_headline_of_an_interval_without_ends(value):
+    """A run that is ended early may know nothing of an unbounded variable."""
+    answer = db.estimate(db.GaussianField([[1.0]]), [0], tolerance=0.5, method="dobrushin", seed=1)
+    ends = {"mean": np.array([value]), "lower": np.array([-np.inf]), "upper": np.array([np.inf])}
+    assert "+- inf" in dataclasses.replace(answer, **ends).headline

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import dobrushin as db
-from counterfeit import Counterfeit, bound, chains, exact, marginal
+from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field
 from dobrushin.verify import factors as influence
 from dobrushin.verify import verify
 from dobrushin.verify.__main__ import main
@@ -450,3 +450,58 @@ def test_many_factors_at_one_variable(path):
     assert true.verdict(path).holds
     true.claim |= {"lower": [[0.51, 0.0]], "upper": [[1.0, 0.49]]}
     rejected(true.verdict(path))
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+BIAS = {"kind": "bias", "variables": [0], "weights": [1.0]}
+WIDE = {"m": 1e-30, "lower": -1e13, "upper": 1e13, "point": 1e13}
+
+
+def test_a_counterfeit_of_a_true_bound_on_a_field_holds(path):
+    assert of_field([{}], {}, BIAS, 0.0, 1e-290).verdict(path).holds
+    assert of_field([{"far": 31.5}, WIDE], {(0, 1): 1e-12}, BIAS, 0.0, 20.01).verdict(path).holds
+
+
+def test_a_coupling_that_is_left_out(path):
+    """It sums to a constant on 0 and 1, to 1e-11, and moves the mean by 10 where the other variable is 1e13."""
+    false = of_field([{}, WIDE], {(0, 1): 1e-12}, BIAS, 0.0, 1e-290)
+    false.plan["dropped"] = [1]
+    assert "no chains of a field" in rejected(false.verdict(path))
+
+
+def test_the_square_of_a_small_number(path):
+    """A slope of 1e-170 of a variable of size 1e50: its square is no number, and the random error is one."""
+    about = {"kind": "statistic", "variables": [0], "name": "f", "weights": [1e-170]}
+    false = of_field([{"m": 1e-100, "far": 1.1e50}], {}, about, -1e-130, 1e-130, [0.0])
+    assert "does not follow" in rejected(false.verdict(path))
+    assert of_field([{"m": 1e-100, "far": 1.1e50}], {}, about, -1e-119, 1e-119, [0.0]).verdict(path).exit_code == 3
+
+
+@pytest.mark.parametrize(("level", "numbers"), [(0.5, [0.0, 900.0, 1e9, 2e9]), (-5.0, [1.0, 1.0, 0.0, 2e9])])
+def test_ranks_and_levels_that_are_none(level, numbers, path):
+    about = {"kind": "quantile", "variables": [0], "level": level}
+    lowest = 1e9 if level > 0 else 0.0
+    false = of_field([{"lower": 0.0 if level < 0 else -math.inf}], {}, about, lowest, 2e9, numbers, chains=1000)
+    assert "quantile" in rejected(false.verdict(path))
+
+
+@pytest.mark.parametrize(
+    ("about", "low", "high", "numbers"),
+    [({"kind": "above", "threshold": -9.0}, 0.9, 1.0, [1000.0, 1000.0]), ({"kind": "mean"}, 5.0, 1e300, [0.0])],
+)
+def test_what_is_of_one_variable_asked_of_several(about, low, high, numbers, path):
+    """The first variable is updated, or has a lower end; the second is far from its start."""
+    sites = [{"lower": 5.0, "point": 5.0, "far": 9.0}, {"far": 1e9, "point": -1e8, "linear": -1e8}]
+    assert of_field(sites, {}, about | {"variables": [0]}, low, high, numbers, chains=1000).verdict(path).exit_code == 3
+    false = of_field(sites, {}, about | {"variables": [0, 1]}, low, high, numbers, chains=1000)
+    assert "asked of several" in rejected(false.verdict(path))
+
+
+def test_couplings_count_as_often_as_they_stand(path):
+    """Two factors over a pair are added up; one over a variable with itself is none."""
+    sites = [{"far": 2.1}, {"lower": 0.0, "upper": 1.0}]
+    twice = of_field(sites, {(0, 1): 0.4, (1, 0): 0.4}, BIAS, 0.0, 0.5)
+    assert "does not follow" in twice.verdict(path).reason
+    assert "twice" in of_field([{}], {(0, 0): 0.4}, BIAS, 0.0, 1e-290).verdict(path).reason

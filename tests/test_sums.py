@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._exact import arithmetic, engine, order
-from dobrushin._exact.engine import SumPlan, plan_sums
+from dobrushin._exact.engine import plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
 from dobrushin._exact.working import Working
 from dobrushin._kernels import orders as kernels
@@ -29,7 +29,7 @@ CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in
 def plan_of(model, groups, order):
     """The plan of an order that nobody chose."""
     tables = model._form.tables()
-    return SumPlan(list(groups), engine._program(tables, list(order), groups), list(order))
+    return engine.plan_in_order(tables, groups, list(order))
 
 
 def orders(model, rng):

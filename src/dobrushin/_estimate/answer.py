@@ -281,8 +281,8 @@ class Estimate:
         Raises
         ------
         ArgumentError
-            When there is no proof: for uncertified answers, statistics that are Python functions, and answers that
-            came from another process.
+            When there is no proof: for uncertified answers, statistics that are Python functions, answers that came
+            from another process, and answers about fields that were asked for without ``proof=`` or ``verify=``.
 
         Examples
         --------

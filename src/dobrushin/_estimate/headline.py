@@ -80,6 +80,8 @@ def _value(answer: Estimate, row: int) -> str:
     """A number and how far it may be off, both rounded so that the true interval is inside."""
     mean = float(answer.mean[row])
     off = max(float(answer.upper[row]) - mean, mean - float(answer.lower[row]))
+    if not math.isfinite(off):  # of a field, where the run was ended early
+        return f"{mean:.4g} +- inf"
     digits = 4 if off <= 0 else min(12, max(2, 1 - math.floor(math.log10(off))))
     least = rounded_up(off, 2)
     # One digit more where rounding the number would make what it may be off look larger.

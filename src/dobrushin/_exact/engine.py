@@ -6,11 +6,12 @@ bytes. `SumPlan.run` returns the joint marginal of each group with a bound on it
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from dobrushin.errors import BudgetError
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
 # The same on the GPU; and so many entries pay there.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _MANY = 4e-4, 6e-11, 2**28
+# Programs of so many places of variables in factors are kept.
+_SMALL = 2048
 # Sums whose error beyond rounding may be larger are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
 
@@ -90,7 +93,7 @@ class SumPlan:
 
     def asking(self, tables: FactorTables, groups: Sequence[Scope]) -> SumPlan:
         """The same order for other questions, about single variables or groups that some factor holds."""
-        return SumPlan(list(groups), _program(tables, self.order, groups), self.order)
+        return SumPlan(list(groups), _program(_shape(tables), self.order, groups), self.order)
 
     def require(self, limit: float) -> SumPlan:
         """This plan, if it keeps to a limit in bytes; else `BudgetError`."""
@@ -160,15 +163,35 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
         near = adjacency(start, scope, tables.n_variables)
     working = Working() if working is None else working
     order = find_order(near, tables.cardinalities, working)
-    return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
+    return SumPlan(list(groups), _program(_shape(tables), order.variables, groups), order.variables).require(limit)
 
 
 def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int]) -> SumPlan:
-    """The same with an order that is there already; the variables of a group must be in one of its cliques."""
-    return SumPlan(list(groups), _program(tables, order, groups), order)
+    """The same with an order that is there already; the variables of a group must be in one of its cliques.
+
+    In a lattice the surroundings of many variables look the same, so small programs are kept.
+    """
+    make = _kept_program if len(tables.scope) <= _SMALL else _program
+    return SumPlan(list(groups), make(_shape(tables), tuple(order), tuple(groups)), order)
 
 
-def _program(tables: FactorTables, order: list[int], groups: Sequence[Scope]) -> Program:
-    scope, start = tables.scope.tolist(), tables.scope_start.tolist()
+def _shape(tables: FactorTables) -> _Shape:
+    parts = (tables.cardinalities, tables.scope_start, tables.scope)
+    return _Shape(*(part.astype(np.int64, copy=False).tobytes() for part in parts))
+
+
+class _Shape(NamedTuple):
+    """The scopes of factors, as bytes of 64-bit integers: arrays that can be looked up."""
+
+    cardinalities: bytes
+    scope_start: bytes
+    scope: bytes
+
+
+def _program(shape: _Shape, order: Sequence[int], groups: Sequence[Scope]) -> Program:
+    cardinalities, start, scope = (np.frombuffer(part, dtype=np.int64).tolist() for part in shape)
     factors = [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]
-    return build(tables.cardinalities.tolist(), factors, order, groups)
+    return build(cardinalities, factors, order, groups)
+
+
+_kept_program = functools.lru_cache(maxsize=64)(_program)

@@ -293,7 +293,8 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
     near, excess = point.copy(), np.empty(form.n_variables)
     if form.is_plain:  # the slope at the start, over the least curvature
         with np.errstate(over="ignore"):
-            likelihood = form.exposure * np.exp(point) + form.trials * special.expit(point)
+            counts = form.exposure * np.exp(np.where(form.exposure > 0, point, 0.0))
+        likelihood = counts + form.trials * special.expit(point)
         excess = np.abs(form.diagonal * point - c + likelihood) / form.diagonal
     else:
         find_modes(form.diagonal, frozen(c), form.exposure, form.trials, form.lower, form.upper, near, excess)

@@ -154,7 +154,8 @@ class FieldTerms(Form):
     def log_density(self, states: NDArray[Any]) -> NDArray[np.float64]:
         x = np.asarray(states, dtype=np.float64)
         own = -0.5 * self.diagonal * x * x + self.linear * x - self.trials * np.logaddexp(0.0, x)
-        own -= np.where(self.exposure > 0, self.exposure * np.exp(x), 0.0)
+        with np.errstate(over="ignore"):
+            own -= self.exposure * np.exp(np.where(self.exposure > 0, x, 0.0))
         return np.einsum("sn->s", own) - 0.5 * np.einsum("sn,sn->s", x, x @ self.couplings)
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:

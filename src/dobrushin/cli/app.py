@@ -174,7 +174,7 @@ def verify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Check a proof, without the library that wrote it. Exit code 3: only some blocks of chains were drawn again."""
+    """Check a proof, without the library that wrote it. Exit code 3: some chains were not drawn again."""
     from dobrushin.cli import verbs
 
     return verbs.verify(proof, model, replay, Output(as_json, quiet))

@@ -9,10 +9,9 @@ import math
 import numpy as np
 
 from dobrushin.verify.checks import BOUNDS, Part, is_below
-from dobrushin.verify.document import TERMS, Question, items, require
+from dobrushin.verify.document import Question, items, require
 from dobrushin.verify.factors import UNIT, Row, forward
 
-SITES = (*TERMS, "start", "far", "drift")
 CHAINS = "the numbers in the file are those of {} independent chains of this scan and start, whatever they gave"
 DRIFT = "such a chain is within the drift in the file (at most {!r}) of one with exact draws, but for a chance of {!r}"
 NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}  # that chains give for a question
@@ -27,7 +26,7 @@ class Field:
 
     def __init__(self, part: Part, order: list[int]) -> None:
         proof, n = part.proof, len(part.proof.states)
-        sites = proof.array(part.plan["sites"], "f", len(SITES), n)
+        sites = proof.array(part.plan["sites"], "f", 9, n)
         m, linear, exposure, trials, self.lower, self.upper, point, far, drift = sites
         is_finite = np.isfinite(sites[6:]).all() and (np.abs(sites[:4]) <= 1e100).all() and (m >= 1e-100).all()
         fits = (sites[[2, 3, 7, 8]] >= 0.0) & (self.lower <= point) & (point <= self.upper)
@@ -93,7 +92,8 @@ def check_field(part: Part) -> float:
     for (k, question), given in zip(part.questions.items(), part.outcome["numbers"], strict=True):
         numbers, kind, v = items(given, float, NUMBERS.get(question.kind, 0)), question.kind, question.variables[0]
         fits = all(0 <= count <= n and count.is_integer() for count in numbers[:2]) and numbers[:1] <= numbers[1:2]
-        require(len(numbers) < 2 or fits, "A count is none of so many chains.")
+        fits = (len(numbers) < 2 or fits) and (len(question.variables) == 1 or kind in ("bias", "joint", "statistic"))
+        require(fits, "A count is none of so many chains, or what is of one variable is asked of several.")
         low, high, drift, off = proof.lower[k][0], proof.upper[k][0], question.bias(field.drift), law.get(v, 1.0) + slip
         if kind in ("bias", "joint"):
             is_low, is_high = False, high >= question.bias(far if kind == "bias" else law)
