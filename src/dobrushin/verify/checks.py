@@ -114,7 +114,7 @@ class Proof:
     def spend(self, seconds: float) -> None:
         """Reject what would take far too long, unless the caller has said how much to replay."""
         self.seconds += seconds
-        require(self.replay or self.seconds <= 20.0 * MOST_SECONDS, "The file is too large for the checker.")
+        require(self.replay or self.seconds <= 20.0 * MOST_SECONDS, "The file is too large to check without --replay.")
 
     def check(self, methods: dict[str, Method]) -> None:
         """Check all parts, and that together they answer every question with the confidence that is claimed."""
