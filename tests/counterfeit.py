@@ -37,8 +37,9 @@ def chains(count, trials, /, **changes):
     plan = {
         "method": "dobrushin", "questions": list(range(count)), "confidence": 0.99, "scan": "scan", "steps": 1,
         "kernel": "factors", "places": "places", "start": "", "chains": max(1, trials), "trials": trials, "aim": 0.1,
+        "run": 0,
     }  # fmt: skip
-    outcome = {"run": 0, "drawn": trials, "block": trials, "counts": "counts", "means": []}
+    outcome = {"drawn": trials, "block": trials, "counts": "counts", "means": []}
     for name, value in changes.items():
         (outcome if name in outcome else plan)[name] = value
     return plan, outcome
@@ -98,7 +99,7 @@ class Counterfeit:
         """What the chains of the first part give."""
         self._write(path)
         proof = checks.Proof(Document(path.read_bytes()), None)
-        part = checks.Part(proof, 0, self.plan["parts"][0], self.outcomes["parts"][0])
+        part = checks.Part(proof, self.plan["parts"][0], self.outcomes["parts"][0])
         return Walk(part, part.scan()).outcomes(np.arange(count))
 
     def verdict(self, path, model=None, replay=None):

@@ -234,7 +234,7 @@ def test_control_a_finder_with_a_wrong_variance_is_refused(path, monkeypatch):
 def opened(path):
     """What the checker knows of a field, and the steps."""
     proof = checks.Proof(Document(path.read_bytes()), None)
-    part = checks.Part(proof, 0, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
+    part = checks.Part(proof, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
     order = part.scan()
     return fields.Field(part, order), order, proof.questions[0]
 

@@ -15,7 +15,7 @@ from dobrushin.verify import factors as influence
 from dobrushin.verify import verify
 from dobrushin.verify.__main__ import main
 from dobrushin.verify.checks import upper_tail
-from dobrushin.verify.document import Rejected
+from dobrushin.verify.document import Document, Rejected
 from dobrushin.verify.factors import Factors
 
 FAIR = [((0,), [0.0, 0.0])]
@@ -151,6 +151,17 @@ def test_tails_are_from_above_and_near():
         assert tail == 1.0 if k <= n * p else exact <= tail <= exact * (1 + 1e-8) + 1e-50
 
 
+def test_steps_see_what_is_left_out(path):
+    """Given x1 the law of x0 is not its own one, though x1 sums to a constant: after one step it is off by 0.4."""
+    table = np.log([[0.9, 0.1], [0.1, 0.9]])
+    question = {"kind": "distance", "variables": [0], "weights": [1.0]}
+    false = Counterfeit([2, 2], [((0, 1), table)], [question], [[0.0]], [[1e-6]], bound(), scan=[0])
+    false.plan["dropped"] = [1]
+    rejected(false.verdict(path))
+    false.plan["dropped"], false.claim["upper"] = [], [[0.81]]
+    assert false.verdict(path).holds
+
+
 # -- what was chosen after the words were known ----------------------------------------------------
 
 
@@ -179,13 +190,15 @@ def test_a_plan_can_be_ground(path):
 
 
 def test_the_number_of_a_run_is_no_nonce(path):
-    fake = fair_draws(run=7)
-    try:
-        fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
-    except Rejected:
-        return
-    fake.claim |= {"lower": [[0.0, 0.0]], "upper": [[1.0, 1.0]]}
-    rejected(fake.verdict(path))
+    """Behind parts that draw nothing, one that draws once could choose among the words of all their numbers."""
+    seeds = []
+    for run in range(2):
+        fair_draws(run=run)._write(path)
+        seeds.append(Document(path.read_bytes()).seed_of_plan())
+    assert seeds[0] != seeds[1]
+    fake = fair_draws()
+    fake.outcomes["parts"][0]["run"] = fake.plan["parts"][0].pop("run")
+    assert "entries: run" in rejected(fake.verdict(path))
 
 
 def test_a_key_of_a_seed_is_named(path):
@@ -193,7 +206,7 @@ def test_a_key_of_a_seed_is_named(path):
     fake.outcomes["seed"] = [5, 123]
     fake.arrays["counts"] = np.bincount(fake.outcomes_of(path, 64)[0], minlength=2)[None]
     fake.claim |= {"lower": [[0.0, 0.0]], "upper": [[1.0, 1.0]]}
-    assert any("123" in line for line in fake.verdict(path).assumptions)
+    assert "the seed 5, 123 and the plan were not chosen by looking at what they give" in fake.verdict(path).assumptions
 
 
 def test_what_is_planned_is_not_among_the_outcomes(path):
@@ -265,6 +278,22 @@ def test_a_statistic_is_in_the_words(path):
     rejected(fake.verdict(path))
 
 
+def test_runs_on_sets_say_what_they_bound(path):
+    """Two variables that are always equal are open together: a sum of both is off by twice as much as their law."""
+    factors = [((0, 1), 30.0 * np.eye(2)), ((1, 2), np.eye(2))]
+    part, outcome = chains(1, 640, method="coalescence", kernel="set race", steps=2, words=2, attempt=-1)
+    outcome["attempt"] = part.pop("attempt")
+    fake = Counterfeit([2, 2, 2], factors, [{"kind": "joint", "variables": [0, 1]}], [[0.0]], [[0.0]], part, outcome,
+                       scan=[1, 0], places=[0, 1, 2], counts=[[0]])  # fmt: skip
+    is_open = fake.outcomes_of(path, 640) < 0
+    assert (is_open[0] == is_open[1]).all()
+    fake.arrays["counts"] = np.array([[is_open[0].sum()]])
+    fake.claim["upper"] = [[is_open[0].mean() + 0.1]]
+    assert fake.verdict(path).claim[0].startswith("total variation of the law of 0, 1 after the scan")
+    fake.plan["questions"] = [{"kind": "distance", "variables": [0, 1], "weights": [1.0, 1.0]}]
+    rejected(fake.verdict(path))
+
+
 # -- beside the model ------------------------------------------------------------------------------
 
 
@@ -279,6 +308,25 @@ def test_a_factor_that_is_rounded_away(path, tmp_path):
     arguments = [marginal(1)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1)
     assert Counterfeit([2, 2], factors, *arguments, order=[0, 1]).verdict(path, model).holds
     rejected(Counterfeit([2, 2], [*factors, *hidden], *arguments, order=[0, 1]).verdict(path, model))
+
+
+def test_a_share_of_a_large_number(path, tmp_path):
+    """1e16 + 64 is 1e16 to fifteen digits, and the state is certain instead of fair."""
+    model = tmp_path / "model.npz"
+    db.write(db.FactorGraph([2], [((0,), np.array([1e16, 1e16]))]), model)
+    arguments = [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1)
+    assert Counterfeit([2], [((0,), [1e16, 1e16])], *arguments, order=[0]).verdict(path, model).holds
+    rejected(Counterfeit([2], [((0,), [1e16, 1e16 + 64.0])], *arguments, order=[0]).verdict(path, model))
+
+
+def test_variables_of_one_state_are_not_counted(path, tmp_path):
+    """Variable 1 of the proof is the one that the file calls 2; the verdict says how it counts."""
+    model = tmp_path / "model.uai"
+    model.write_text("MARKOV\n3\n1 2 2\n2\n1 1\n1 2\n2\n0.9 0.1\n2\n0.1 0.9\n")
+    fake = Counterfeit([2], [((0,), np.log([0.1, 0.9]))], [marginal(0)], [[0.0, 0.89]], [[0.11, 1.0]], exact(1),
+                       order=[0], positions=[1])  # fmt: skip
+    fake.plan |= {"variables": 2, "names": ["1"]}
+    assert fake.verdict(path, model).checked[-1].endswith(f"{model} without variables of one state")
 
 
 def test_a_model_file_that_ends_early(path, tmp_path):
@@ -330,6 +378,22 @@ def test_strange_keys_can_be_printed(path):
 
 
 # -- files that are too much -----------------------------------------------------------------------
+
+
+def test_blocks_that_are_longer_than_the_run(path):
+    """64 chains in a block of 2^40: what follows them is drawn as well, and counts for nothing."""
+    assert "too large" in rejected(fair_draws(block=2**40).verdict(path))
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_strange_packing(packing, path):
+    """Some unpack to whatever they like, whatever size the file says."""
+    Counterfeit([2], FAIR, [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], exact(1), order=[0]).write(path)
+    own = members(path)
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, data in own:
+            archive.writestr(name, data)
+    assert "packed" in rejected(verify(path))
 
 
 @pytest.mark.parametrize("count", [2**34, 2**51])

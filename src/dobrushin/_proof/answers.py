@@ -227,7 +227,8 @@ def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> tu
     if entropy == seed_from(text, arrays.arrays) and not spawn_key:
         return [], ["the plan was not chosen by looking at what it gives"]
     numbers = [entropy, *spawn_key]
-    return numbers, [f"the seed {', '.join(map(str, numbers))} was not chosen by looking at what it gives"]
+    shown = ", ".join(map(str, numbers))
+    return numbers, [f"the seed {shown} and the plan were not chosen by looking at what they give"]
 
 
 def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:

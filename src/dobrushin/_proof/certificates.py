@@ -70,7 +70,8 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         "matrix": matrix,
     }
     upper = min(certificate.value * (1.0 + _SHARE), float(np.sum(objective.weights)))
-    question = _distance(number(objective.positions), objective.weights)
+    weights = [float(weight) for weight in objective.weights]
+    question = {"kind": "distance", "variables": number(objective.positions).tolist(), "weights": weights}
     plan = about | {"fingerprint": "", "questions": [question], "confidence": 1.0, "parts": [part_plan]}
     _write(path, plan, {}, arrays, shown, [upper], assumptions, None)
 
@@ -117,10 +118,10 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
         "chains": planned,
         "trials": planned,
         "aim": 1.0 - certificate.confidence,
+        "run": 0,
         "words": int(getattr(kernel, "largest", 0)),
     }
     outcome = {
-        "run": 0,
         "drawn": runs,
         "block": max(kernel.lanes, -(-runs // kernel.lanes) * kernel.lanes),
         "counts": arrays.add("counts", np.array([[certificate.failures]])),
@@ -128,15 +129,11 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
         "attempt": -1,
     }
     assumptions = [WORDS, SOME_STATE, "the scan and the number of runs were chosen without the words of this seed"]
-    upper = min(float(len(targets)), certificate.value + _UNIT)
-    question = _distance(part.numbers(targets), np.ones(len(targets)))
+    upper = min(1.0, certificate.value + _UNIT)
+    question = {"kind": "joint", "variables": part.numbers(targets).tolist()}
     about = {"fingerprint": "", "questions": [question], "confidence": float(certificate.confidence)}
     plan = part.describe([]) | about | {"parts": [part_plan]}
     _write(path, plan, outcome, arrays, part.shown, [upper], assumptions, certificate.seed)
-
-
-def _distance(numbers: NDArray[np.int64], weights: NDArray[np.float64]) -> dict[str, Any]:
-    return {"kind": "distance", "variables": numbers.tolist(), "weights": [float(weight) for weight in weights]}
 
 
 def _write(

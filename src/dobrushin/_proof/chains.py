@@ -74,6 +74,7 @@ def _plan_chains(draft: Draft, piece: Piece, asked: list[int]) -> dict[str, Any]
         "chains": int(method.plan.chains),
         "trials": int(query.least_chains(method.plan.monte_carlo)) if counted else 0,
         "aim": float(method.plan.monte_carlo),
+        "run": piece.number,
     }
 
 
@@ -96,7 +97,6 @@ def _write_chains(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]
 def _outcomes(draft: Draft, piece: Piece, run: Any, block: int, counts: NDArray[np.int64] | None) -> dict[str, Any]:
     means = [run.tallies[k].low.count for k, question in enumerate(piece.questions) if not question.is_counted]
     return {
-        "run": piece.number,
         "drawn": int(run.done),
         "block": int(block),
         "counts": "" if counts is None else draft.arrays.add("counts", counts),
@@ -185,6 +185,7 @@ def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         "chains": int(method.first_runs),
         "trials": int(method.first_runs),
         "aim": float(query.tolerance),
+        "run": piece.number,
         "words": int(getattr(kernel, "largest", 0)),
     }
     draft.assume(WORDS)

@@ -9,7 +9,7 @@ from typing import Any
 _TITLES = {
     "linear": "mean of {name!r}, ({offset} + {slope} times the states (from 0) of {shown}) / {divisor}",
     "distance": "distance of the law of {shown}, weighted {weights}, after the scan from the model's",
-    "joint": "total variation of the law of {shown} after the scan from the field's",
+    "joint": "total variation of the law of {shown} after the scan from the model's",
     "bias": "bias after the scan of any function of {shown} with slopes {weights}",
     "mean": "mean of {shown}",
     "statistic": "mean of {name!r}, a function of {shown} with slopes {weights}",

@@ -61,7 +61,7 @@ class Walk:
     """All that a chain depends on but its number."""
 
     def __init__(self, part: Any, order: list[int], mark: tuple[int, ...] = ()) -> None:  # mark: of runs on sets
-        proof, plan, run = part.proof, part.plan, part.outcome["run"]
+        proof, plan, run = part.proof, part.plan, part.plan["run"]
         self.factors, self.order, self.kernel, self.words = proof.factors, order, plan["kernel"], plan.get("words", 0)
         self.lanes = 64 if self.kernel in SHARED else 1  # chains that share a stream
         numbers = proof.array(plan["places"], "i", len(proof.states)).tolist()
@@ -80,7 +80,7 @@ class Walk:
         for scope, table in near.pairs:
             cells = table[tuple(self.start[v] if self.start[v] >= 0 else slice(None) for v in scope)]
             require(not np.isneginf(cells).any(), "Chains may start in a forbidden state.")
-        require(run not in proof.runs and 0 <= run <= part.number, "Two parts share their random words.")
+        require(run not in proof.runs and 0 <= run < 2**32, "Two parts share their random words.")
         proof.runs.add(run)
         self.entropy, key = proof.seed()
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)

@@ -190,6 +190,7 @@ def check_variation(part: checks.Part) -> float:
     proof, plan, order, ((k, question),) = part.proof, part.plan, part.scan(), part.questions.items()
     error, initial = (proof.array(plan[name], "f", len(proof.states)) for name in ("error", "initial"))
     require(all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)), "A bound is no probability.")
+    require(not proof.plan["dropped"], "Steps of a scan would see what is left out.")
     rows = influence(proof.factors, order)
     if plan["matrix"]:
         triples, rows = proof.array(plan["matrix"], "f", -1, 3), {v: ([], 1.0) for v in rows}
@@ -212,14 +213,14 @@ def check_variation(part: checks.Part) -> float:
 
 
 _SCAN, _LAWS = {"scan": str, "steps": int, "confidence": float, "chains": int}, {"law", "linear"}
-_DRAWN = {**_SCAN, "kernel": str, "places": str, "start": str, "trials": int, "aim": float}
-_OUTCOME = {"run": int, "drawn": int, "block": int, "counts": str, "means": list}
+_DRAWN = {**_SCAN, "kernel": str, "places": str, "start": str, "trials": int, "aim": float, "run": int}
+_OUTCOME = {"drawn": int, "block": int, "counts": str, "means": list}
 _BOUND = {"scan": str, "steps": int, "error": str, "initial": str, "matrix": str}
 _SETS, _TRIED = {**_DRAWN, "words": int}, {**_OUTCOME, "attempt": int}
 _FIELD = {**_SCAN, "sites": str, "levels": dict, "slip": float}
 METHODS: dict[str, checks.Method] = {
     "dobrushin": (checks.check_drawn, _LAWS, _DRAWN, _OUTCOME),
-    "coalescence": (checks.check_drawn, {*_LAWS, "distance"}, _SETS, _TRIED),
+    "coalescence": (checks.check_drawn, {*_LAWS, "joint"}, _SETS, _TRIED),
     "sums": (check_summed, _LAWS, {"order": str, "border": str, "sweep": str, "sweeps": int}, {}),
     "variation": (check_variation, {"distance"}, _BOUND, {}),
     "field": (check_field, {"joint", "bias", *NUMBERS}, _FIELD, {"numbers": list}),
