@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -91,12 +92,12 @@ def test_the_verb(path):
 # -- what is true is verified ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["dobrushin", "coalescence", "exact", "local"])
+@pytest.mark.parametrize(("method", "models"), [("dobrushin", 90), ("coalescence", 6), ("exact", 150), ("local", 120)])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_hold(family, method, path):
+def test_answers_hold(family, method, models, path):
     rng = np.random.default_rng(FAMILIES.index(family))
     answered = 0
-    for k in range(6):
+    for k in range(models):
         model = random_model(rng, family, zeros=k % 2 == 1, strength=0.4, labels=k % 3 == 0)
         labels = list(model.labels)
         targets = [labels[0], db.Statistic.total(model, labels[:2])]
@@ -108,7 +109,7 @@ def test_answers_hold(family, method, path):
             continue
         holds(path)
         answered += 1
-    assert answered
+    assert answered >= models / 3
 
 
 @pytest.mark.parametrize("name", ["bits", "counts", "table", "field", "dense", "conditional", "factors"])
@@ -297,15 +298,17 @@ def test_forgeries_fail(kind, path, tmp_path):
     """What passes is a proof by itself: of a claim that is true of the factors in the file."""
     ANSWERS[kind]().write_proof(path)
     holds(path)
-    forged_path, passed = tmp_path / "forged.proof", 0
-    for what, forged, is_strict in forgeries(path, np.random.default_rng(1)):
+    forged_path, passed, rounds = tmp_path / "forged.proof", 0, 4
+    for what, forged, is_strict in chain.from_iterable(
+        forgeries(path, np.random.default_rng(k)) for k in range(rounds)
+    ):
         forged.save(forged_path)
         verdict = verify(forged_path)
         if verdict.exit_code != 1:
             assert not is_strict, what
             assert is_true(forged), what
             passed += 1
-    assert passed < 40
+    assert passed < 40 * rounds
 
 
 def is_true(forged):

@@ -13,7 +13,7 @@ from dobrushin.verify.draws import KERNELS, RACES, SETS, Walk
 from dobrushin.verify.factors import forward, influence, read_factors
 
 # Blocks are picked by chance where all would take longer than this, at about so many updates a second.
-MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 3e5
+MOST_SECONDS, RATE, RATE_OF_RACES = 60.0, 1e7, 1e6
 # In a second: steps of a scan, steps of a bound on its bias, rows of influence, and draws that need 60 digits.
 STEPS, BOUNDS, ROWS, DECISIONS = 3e4, 5e5, 1e3, 1e4
 AT_ONCE, MISSED = 2**22, 1e-6  # chains counted together; chance to miss a count that is off by a quarter of a width
