@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 from scipy.sparse import csgraph
-from scipy.spatial.distance import cdist
 
 # Sweeps in which the nodes of a level are put near their parents and children.
 _SWEEPS = 8
@@ -76,6 +75,9 @@ def _stress(matrix: Any) -> NDArray[np.float64]:
 
     Minimises sum_ij (|x_i - x_j| - d_ij)^2 / d_ij^2 (Gansner, Koren and North, 2004).
     """
+    from scipy import linalg  # here, since both take long to load, and pictures of graphs are rare
+    from scipy.spatial.distance import cdist
+
     n = matrix.shape[0]
     if n == 1:
         return np.zeros((1, 2))
