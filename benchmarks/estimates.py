@@ -92,14 +92,17 @@ def _sums(model: db.Ising, repeats: int) -> Iterator[Row]:
     for spin in (0, *others[:repeats]):  # compiles
         db.estimate(model, [spin])
     numbers = np.arange(100) % 7
-    for name, spins in (("the corner", [0] * repeats), ("another spin each time", others[repeats:])):
+    for name, spins, most in (
+        ("the corner", [0] * repeats, _SUMS_SECONDS),
+        ("another each time", others[repeats:], None),
+    ):
         times = [
             (seconds(lambda s=spin: db.estimate(model, [s])), seconds(lambda: np.unique(numbers))) for spin in spins
         ]
         whole, unit = np.median(times, axis=0)
         measured = f"{1e3 * whole:.2f} ms, {whole / unit:.0f} times np.unique of 100 numbers"
-        required = f"{1e3 * _SUMS_SECONDS:g} ms"
-        yield Row(f'  {name} by sums, as "auto" does', measured, required, bool(whole <= _SUMS_SECONDS))
+        required, is_fast = (f"{1e3 * most:g} ms", bool(whole <= most)) if most else ("", None)
+        yield Row(f'  {name} by sums, as "auto" does', measured, required, is_fast)
 
 
 # -- all of a torus ------------------------------------------------------------------------------------------------
