@@ -267,6 +267,17 @@ def test_a_folder_is_compared(path, tmp_path):
     assert verify(path, other).exit_code == 1
 
 
+@pytest.mark.parametrize("comment", ["", "# a grid\n", "#\n# 7 MARKOV 3\n"])
+def test_comments_in_model_files(comment, path, tmp_path):
+    file = tmp_path / "model.uai"
+    db.write(GRID, file)
+    db.estimate(db.read(file), [0], method="exact", proof=path)
+    file.write_text(comment + file.read_text().replace("\n", " # 5\n"))
+    assert verify(path, file).holds
+    file.write_text(file.read_text().replace("\n2 0 1 ", "\n2 0 7 "))
+    assert verify(path, file).exit_code == 1
+
+
 def test_a_removed_factor_is_noticed_with_the_model(path, tmp_path):
     """By itself such a file proves a claim about another model; beside the model it does not."""
     file = tmp_path / "model.uai"

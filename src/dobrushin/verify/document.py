@@ -226,7 +226,7 @@ def _merge(factors: Iterable[Factor], touched: set[int]) -> dict[tuple[int, ...]
 
 def _read_uai(path: str, inside: Array) -> Known:
     with gzip.open(path, "rt") if path.endswith(".gz") else open(path, encoding="ascii") as file:
-        words = iter(file.read().split())
+        words = iter(" ".join(line.partition("#")[0] for line in file).split())  # pyAgrum writes comments
     require((kind := next(words)) in ("MARKOV", "BAYES"), f"{path} is no UAI file.")
     states = np.array([int(next(words)) for _ in range(int(next(words)))])
     scopes = [[int(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))]
