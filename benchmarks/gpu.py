@@ -35,6 +35,8 @@ _LONG, _QUICK = 1.0, 0.1
 # logic and shifts, of the one for multiplication, all instructions, cycles of a multiprocessor's unit for loads and
 # stores (for 32 words), and bytes of states.
 _LOGIC, _MULTIPLY, _ALL, _CYCLES, _BYTES = 340, 192, 628, 195, 40
+# Logic and shifts, and all instructions, of other kernels that have 64 chains in a word, counted in the same way.
+_WORDS = {"counts": (473, 869), "set bits": (563, 951)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def cases(quick: bool) -> list[Case]:
         Case("5 x 5 x 5, degree 6, any couplings", cube(5, rng), "bits", 4 * 10**6),
         Case("300 x 300, degree 4", large, "bits", 10**6),
         Case(torus, small, "set bits", 4 * 10**6),
-        Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256),
+        Case("Potts 20 x 31, 8 labels", potts, "potts", 10**6, None, 50, 256, 8 * 8),
         Case("the same by tables of pairs", potts, "factors", 10**6, None, 50, 64, 8 * 60),
         Case("W7: the same by tables of pairs", potts, "conditional", 10**6, None, 200, 256, 8 * 8),
         Case("W8: sets, Potts 20 x 31, 9 labels", sets, "set labels", 10**6, None, 200, 256, 9 * 40),
@@ -177,10 +179,14 @@ def _pairs(n: int, pairs: Any, values: Any) -> db.Ising:
 
 
 def share_of_limit(case: Case, rate: float, properties: dict[str, Any]) -> str:
-    """The part of what the chip can do at most that one chain a thread uses: of its doubles, of its memory."""
+    """The part of what the chip can do at most: of its doubles, of its memory; of its logic for 64 chains in a word."""
+    cycles = properties["multiProcessorCount"] * properties["clockRate"] * 1e-6  # of all multiprocessors, per ns
+    if case.kernel in _WORDS:
+        logic, instructions = _WORDS[case.kernel]
+        words = rate / 64
+        return f"logic {words * logic / (64 * cycles):.0%}, instructions {words * instructions / (128 * cycles):.0%}"
     if not case.operations and case.kernel != "table":
         return ""
-    cycles = properties["multiProcessorCount"] * properties["clockRate"] * 1e-6  # of all multiprocessors, per ns
     if case.kernel == "dense":  # products of matrices: a multiplication and an addition at once, 128 a cycle
         return f"doubles {rate * case.operations / (128 * cycles):.0%}"
     doubles = 64 * cycles
