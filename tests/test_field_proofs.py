@@ -130,6 +130,39 @@ def test_a_start_where_nothing_counts(path):
     believed(path)
 
 
+@pytest.mark.parametrize("bounds", [(0.0, 0.2), (0.6, 0.60001), (2.0, math.inf)])
+def test_bounds_of_a_statistic_are_not_in_a_proof(bounds, path):
+    """They would cut the interval, and the checker does not know them."""
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    cut = db.Statistic(lambda x: np.clip(x[:, 0], *bounds), {0: 1.0}, bounds, name="cut")
+    answer = db.estimate(field, [cut], tolerance=0.5, proof=path, seed=1)
+    believed(path)
+    assert answer.lower[0] < bounds[0]
+
+
+@pytest.mark.parametrize("size", [1e3, 1e8])
+def test_fields_far_from_zero(size, path):
+    """The checker rounds a slope by a share of all its terms, however few they are."""
+    fields_far = [
+        (db.GaussianField([[1.0]], linear=[size]), {}),
+        (db.GaussianField([[2.0, -0.8], [-0.8, 2.0]], linear=[size, 0.0]), {}),
+        (db.GaussianField([[2.0, -0.8], [-0.8, 2.0]]), {0: size}),
+        (db.GaussianField([[1.0]]).poisson({0: 10 * size}), {}),
+    ]
+    for field, evidence in fields_far:
+        db.estimate(field, evidence=evidence, tolerance=0.3, proof=path, seed=1)
+        believed(path)
+
+
+def test_more_chains_than_draws_allow(path):
+    """Means that need few chains, beside an event that needs so many that some of them may drift."""
+    field = db.GaussianField(db.GaussianField.grid(6, 6, rho=0.9).precision * 1e4)
+    asked = [*range(36), db.Exceeds(0, 0.0)]
+    with pytest.raises(db.CertificateError, match="how far draws are off"):
+        db.estimate(field, asked, tolerance=0.003, proof=path)
+    assert db.plan(field, asked, tolerance=0.003, method="dobrushin").chains > 1e5
+
+
 # -- bounds of scans -------------------------------------------------------------------------------
 
 

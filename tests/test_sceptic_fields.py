@@ -181,3 +181,20 @@ def test_curvature_of_a_likelihood_in_a_box_is_that_at_its_flat_end(likelihood):
     excess = form.curvature - form.diagonal
     steep = form.with_parts(diagonal=form.diagonal + 4.0 * excess, exposure=np.zeros(1), trials=np.zeros(1))
     assert true > conditional_variances(steep, np.array([0])).values[0]
+
+
+@pytest.mark.parametrize("slope", [1e-9, 1e-20])
+def test_statistics_that_hardly_move(slope):
+    """Values that differ by less than their rounding are clipped to an interval that is not empty."""
+    field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    level = db.Statistic(lambda x: 1e9 + slope * x[:, 0], {0: slope}, (-math.inf, math.inf))
+    answer = db.estimate(field, [level], tolerance=0.1, seed=1)
+    assert answer.lower[0] < 1e9 < answer.upper[0] < answer.lower[0] + 0.01
+
+
+@pytest.mark.parametrize("method", ["auto", "dobrushin"])
+@pytest.mark.parametrize("tolerance", [1e-200, 1e200])
+def test_tolerances_without_a_square(tolerance, method):
+    field = db.GaussianField([[1.0]], lower=0.0)
+    with pytest.raises(db.ArgumentError, match="from 1e-100 to"):
+        db.estimate(field, tolerance=tolerance, method=method)

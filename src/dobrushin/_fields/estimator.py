@@ -39,7 +39,14 @@ _WHOLE, _MANY_MEANS = 20_000, 100
 def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
     """`read_settings` of a field: the tolerance is absolute."""
     del model
-    return check_settings(FIELD_METHODS, check.positive, *settings)
+    return check_settings(FIELD_METHODS, _read_tolerance, *settings)
+
+
+def _read_tolerance(value: Any, function: str, argument: str) -> float:
+    tolerance = check.positive(value, function, argument)
+    if not 1.0 / check.LARGEST <= tolerance <= check.LARGEST:  # its square has to be a number
+        raise ArgumentError(function, argument, f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}", value)
+    return tolerance
 
 
 @version_of("plan_query", GaussianField)

@@ -214,7 +214,7 @@ def _ends(tally: Any, question: FieldQuestion) -> tuple[list[float], list[float]
         raise ArgumentError("Estimate.write_proof", "estimate", "one whose intervals are all finite", (low, high))
     size = max(abs(low), abs(high), abs(value))
     unit = max(10.0 ** math.floor(math.log10(max(high - low, 1e-300))) * _PART, 8.0 * float(np.spacing(size)))
-    least, most = question.bounds if question.name is None else (-math.inf, math.inf)
+    least, most = question.bounds
     room = 2e-12 * size
     below, above = (math.floor((low - room) / unit) - 1) * unit, (math.ceil((high + room) / unit) + 1) * unit
     return [max(below, least)], [min(above, most)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dobrushin._estimate.query import Settings
 from dobrushin._estimate.targets import Target
 from dobrushin._fields.anchor import Anchor, FieldSpace, space_of
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.questions import FieldQuestion, FieldReader
+from dobrushin._fields.questions import FieldMean, FieldQuestion, FieldReader
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
@@ -40,7 +41,10 @@ class FieldQuery:
 
     @classmethod
     def make(cls, model: Any, questions: list[FieldQuestion], settings: Settings) -> FieldQuery:
-        """A query with the settings of a call."""
+        """A query with the settings of a call; bounds of a statistic are given, and no proof can state them."""
+        for k, asked in enumerate(questions) if settings.proof else ():
+            if isinstance(asked, FieldMean) and asked.name is not None:
+                questions[k] = replace(asked, bounds=(-math.inf, math.inf))
         own = (
             settings.tolerance, settings.confidence, settings.method, settings.budget, settings.time, settings.proof,
         )  # fmt: skip

@@ -264,7 +264,7 @@ def make_clip(question: FieldMean, states: NDArray[np.float64], distance: float,
             return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
         return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
     centre = float(question.values(states[None, :], 0)[0])
-    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 1e-300
+    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never nothing
     low, high = max(least, centre - reach), min(most, centre + reach)
     span = (high - low) * (1.0 + 1e-15)
     clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01

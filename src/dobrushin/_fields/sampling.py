@@ -135,7 +135,7 @@ def make_clips(query: FieldQuery, design: Design, question: Any, aim: float) -> 
     before = anchor.initial[question.positions] * anchor.unit[question.positions]
     distance = weighted_sum(objective.weights, after + before, 4)
     if query.proof:
-        least, most = question.bounds if question.name is None else (-math.inf, math.inf)
+        least, most = question.bounds
         return Clip(0.0, math.inf, min(sigma2, 0.25 * (most - least) ** 2), drift.distance, drift.chance, FIXED)
     clip = make_clip(question, anchor.point[question.positions], distance, sigma2, drift)
     if not math.isfinite(clip.span) or aim <= 0:
@@ -154,7 +154,10 @@ def _chains_needed(query: FieldQuery, clips: list[Clip | None], left: float) -> 
         trials_needed(left, PLANNED * query.error) if clip is None else clip.most_chains(left, query.error)
         for clip in clips
     ]
-    return -(-max(64, *needed) // 64) * 64 if all(needed) else 0
+    chains = -(-max(64, *needed) // 64) * 64 if all(needed) else 0
+    # More chains than a mean needs may be more than its draws allow.
+    is_finite = all(clip is None or math.isfinite(clip.half_width(chains, query.error)) for clip in clips if chains)
+    return chains if is_finite else 0
 
 
 def find_design(query: FieldQuery) -> Design | None:
