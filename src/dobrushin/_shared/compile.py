@@ -44,9 +44,9 @@ event.register("numba:compiler_lock", _Compilation())
 _config: Any = numba.config
 if _config.DISABLE_JIT:
     raise ImportError("dobrushin needs compiled code, and NUMBA_DISABLE_JIT=1 switches compilation off: unset it.")
-# A call of at most so many elementary operations, less than half a second, may be interpreted; and a kernel for so
+# A call of at most so many elementary operations, a tenth of a second or so, may be interpreted; and a kernel for so
 # many seconds in all, some part of what compiling it takes.
-FEW_OPERATIONS = 2**20
+FEW_OPERATIONS = 2**18
 INTERPRETED_SECONDS = 1.0
 
 
