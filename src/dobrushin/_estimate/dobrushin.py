@@ -111,7 +111,7 @@ def _cheapest_scan(query: Query) -> Scan | None:
     """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
     if query.is_about_most:
         return _cheapest_sweeps(query)
-    search = BackwardGreedy(query.model, query.objective)
+    search = BackwardGreedy(query.model, query.objective, ahead=True)
     length = _first_length(search, query)
     if length is None:
         return None

@@ -111,6 +111,28 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 
 @kernel
+def look_around(start, neighbor, number, most, found, count):
+    """Add to the `count` variables that were found others around them that have no number, the nearest first.
+
+    At most `most` together; returns how many there are.
+    """
+    size = count
+    k = 0
+    while k < size < most:
+        i = found[k]
+        for e in range(start[i], start[i + 1]):
+            j = neighbor[e]
+            if number[j] == 0 and size < most:
+                number[j] = -1  # until it gets one
+                found[size] = j
+                size += 1
+        k += 1
+    for k in range(count, size):
+        number[found[k]] = 0
+    return size
+
+
+@kernel
 def push_all(at, allowance, count, ids, d, heap, place):
     """Heap of the variables 0 to count - 1. at: [variables]."""
     last = min(count, at[0] + allowance // 32 + 1)

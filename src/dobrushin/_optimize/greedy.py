@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._influence import Influence, RowSource, row_source
+from dobrushin._influence.known import KnownInfluence
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._optimize.guide import guide_of
@@ -19,12 +20,16 @@ from dobrushin._scan import Scan
 from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
+from dobrushin._shared.compile import code_for
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._shared.progress import bar, watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
+
+# Rows that are asked for together at first, where they take little time.
+_AHEAD = 64
 
 
 @watched("choosing a scan")
@@ -121,10 +126,13 @@ class BackwardGreedy:
 
     Variables are numbered in the order in which they are met, so that nothing here grows with the model (the table of
     numbers is allocated untouched, which costs no memory until it is used).
+
+    Rows are asked for when they are needed; with `ahead`, where they take little time, those around them too.
     """
 
-    def __init__(self, influence: RowSource | Model, objective: Objective) -> None:
+    def __init__(self, influence: RowSource | Model, objective: Objective, ahead: bool = False) -> None:
         self._source = source = row_source(influence, "shortest_scan")
+        self._links = source.links if ahead and isinstance(source, KnownInfluence) else None
         self._objective = objective
         self._number = np.zeros(source.n_variables, dtype=np.int32)  # 1 + own number; 0: not met yet
         room = max(64, 2 * len(objective.positions))
@@ -194,8 +202,7 @@ class BackwardGreedy:
                 if report:
                     report(self.steps)
             elif status == greedy.NEED_ROW:
-                # All variables met so far: the scan will soon come to most of them.
-                self._fetch(np.flatnonzero(~self.has_row[: self.size]))
+                self._fetch()
             elif self.steps >= limit:
                 return False
             else:
@@ -236,8 +243,13 @@ class BackwardGreedy:
         self._number[new] = np.arange(self.size, size) + 1
         self.size = size
 
-    def _fetch(self, numbers: NDArray[np.int64]) -> None:
-        positions = np.sort(self.ids[numbers])
+    def _fetch(self) -> None:
+        """Ask for the rows of all variables met so far: the scan will soon come to most of them."""
+        positions = self.ids[: self.size][~self.has_row[: self.size]]
+        if self._links is not None:
+            positions = self._look_around(positions, *self._links)
+            self._meet(positions)
+        positions = np.sort(positions)
         rows = self._source.rows(positions)
         numbers = self.local(positions)
         self._meet(rows.columns)
@@ -251,6 +263,18 @@ class BackwardGreedy:
         self._end[numbers] = self._entries + rows.start[1:]
         self.has_row[numbers] = True
         self._entries = total
+
+    def _look_around(
+        self, positions: NDArray[np.int64], start: NDArray[Any], neighbor: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """Some variables, and others around them that were not met: as many as are known already, or a few."""
+        most = max(_AHEAD, int(self.has_row[: self.size].sum()))
+        if len(positions) >= most:
+            return positions
+        found = np.empty(most, dtype=np.int64)
+        found[: len(positions)] = positions
+        code = code_for(greedy.look_around, 16 * most)
+        return found[: code(start, neighbor, self._number, most, found, len(positions))]
 
 
 def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:

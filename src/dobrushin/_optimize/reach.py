@@ -39,7 +39,7 @@ class Reach(BackwardGreedy):
     """
 
     def __init__(self, influence: RowSource, targets: NDArray[np.int64]) -> None:
-        super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True))
+        super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True), ahead=True)
         self._strength = np.zeros(64)
 
     def grow(self, size: int, strength: float = math.inf, most: int = MOST_VARIABLES) -> int:
@@ -87,7 +87,7 @@ class Reach(BackwardGreedy):
             if status == greedy.DONE:
                 return
             if status == greedy.NEED_ROW:
-                self._fetch(np.flatnonzero(~self.has_row[: self.size]))
+                self._fetch()
             else:
                 self._order = enlarge(self._order, 2 * len(self._order))
                 self._strength = enlarge(self._strength, len(self._order))
