@@ -290,3 +290,18 @@ def one_cut_set(graph, sets, i, u):
         state[others] = values
         largest = np.maximum(largest, np.cumsum(graph.conditional(i, state)))
     return {int(np.searchsorted(largest, u, side="right"))}
+
+
+def cut_table(table, inside, digits):
+    """What is left of a table when the variables of some axes are in given states."""
+    return table[tuple(slice(None) if free else digit for free, digit in zip(inside, digits, strict=True))]
+
+
+def distances(adjacency, centre):
+    """Edges between each variable and a centre."""
+    distance = np.full(len(adjacency), np.inf)
+    distance[centre] = 0
+    for ring in range(1, len(adjacency)):
+        near = adjacency[distance == ring - 1].any(axis=0) & np.isinf(distance)
+        distance[near] = ring
+    return distance

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+import reference
 from dobrushin._estimate import regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.local import Local
@@ -15,6 +16,7 @@ from dobrushin._estimate.query import read_query
 from dobrushin._estimate.regions import Region, Wanted
 from dobrushin._estimate.settings import read_settings
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
+from dobrushin._models.factors import FactorTables
 from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
@@ -106,6 +108,24 @@ def test_a_sum_over_a_region_is_that_of_enumeration(family, zeros):
         assert law.error < 1e-11
         assert (np.abs(law.probabilities - true) <= law.probabilities * law.error + 1e-14).all()
     assert empty > 0 or not zeros or family not in ("pairwise", "factors")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tables_are_cut_at_the_states_outside(family):
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        model = random_model(rng, family, max_states=4)
+        inside, _ = random_subset(rng, model.n_variables)
+        around, digits = surroundings(model._form, inside), rng.integers(model.cardinalities)
+        whole, cut = FactorTables(*around.factors), FactorTables(*around.fix(digits[around.border]))
+        own = digits[around.numbering.positions]
+        assert cut.n_factors == whole.n_factors
+        for k in range(whole.n_factors):
+            (scope, table), (left, found) = whole.factor(k), cut.factor(k)
+            scope, left = list(scope), list(left)
+            free = around.inside[scope]
+            np.testing.assert_array_equal(inside[left], around.numbering.positions[scope][free])
+            np.testing.assert_array_equal(found, reference.cut_table(table, free, own[scope]))
 
 
 def test_underflow_is_never_passed_over_in_silence():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._influence import row_source
+from dobrushin._kernels.greedy import look_around
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._variation import read_objective
 from models import FAMILIES, random_model
@@ -270,3 +271,32 @@ def test_a_tolerance_below_all_rounding_is_refused(criterion, tolerance):
         with pytest.raises(db.ToleranceError, match="No scan with a bound") as caught:
             db.shortest_scan(model, targets=[0], tolerance=tolerance, criterion=criterion)
         assert caught.value.best.variation.value < 1e-290
+
+
+@given(seed=SEEDS, count=st.integers(1, 30))
+def test_rows_around_are_those_of_the_nearest_variables(seed, count):
+    rng = np.random.default_rng(seed)
+    near = np.triu(rng.random((25, 25)) < 0.12, 1)
+    near |= near.T
+    start = np.concatenate([[0], np.cumsum(near.sum(axis=1))]).astype(np.int32)
+    neighbor = np.nonzero(near)[1].astype(np.int32)
+    # The table of numbers may hold anything: what counts is whether it leads back.
+    number = rng.integers(-(2**31), 2**31, size=25).astype(np.int32) if seed % 2 else np.zeros(25, dtype=np.int32)
+    number[3] = 0
+    found = np.empty(count, dtype=np.int64)
+    found[0] = 3
+    size = look_around(start, neighbor, number, np.array([3, 0, 0]), 1, count, found, 1)
+    distance, got = reference.distances(near, 3), set(found[:size].tolist())
+    assert len(got) == size == min(count, np.isfinite(distance).sum())
+    assert max(distance[list(got)]) <= min(distance[[i for i in range(25) if i not in got]], default=np.inf)
+
+
+def test_searches_that_ask_ahead_find_the_same_scans():
+    model = db.Ising.grid(40, 40, couplings=np.random.default_rng(0).uniform(-0.2, 0.2, 3120), fields=0.1)
+    objective = read_objective(row_source(model, "test"), [820, 5], None, "test")
+    search, plain = (BackwardGreedy(model, objective, ahead=flag) for flag in (True, False))
+    for made in (search, plain):
+        made.extend(0.0, 300)
+    np.testing.assert_array_equal(search.order(), plain.order())
+    np.testing.assert_array_equal(search.norms, plain.norms)
+    assert search.has_row.sum() > plain.has_row.sum()

@@ -38,6 +38,7 @@ class Dobrushin(ChainMethod):
 
     name: ClassVar[str] = "dobrushin"
     works_nearby: ClassVar[bool] = True
+    reach: ClassVar[int] = 2  # scans update what sums may leave out
     reason: ClassVar[str] = "certified before sampling: Dobrushin's bound reaches the tolerance"
 
     @classmethod

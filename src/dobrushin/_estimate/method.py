@@ -204,6 +204,8 @@ class Method(ABC):
         Whether "auto" asks for it.
     works_nearby : bool
         Whether it looks only at what is near the targets, and so works on a part of a larger model.
+    reach : int
+        How many times as far as others it looks around the targets.
     outcomes : str
         What is counted: "chains", or what takes their place.
     bias_is_proven : bool
@@ -217,6 +219,7 @@ class Method(ABC):
     is_certain: ClassVar[bool] = False
     in_auto: ClassVar[bool] = True
     works_nearby: ClassVar[bool] = False
+    reach: ClassVar[int] = 1
     outcomes: ClassVar[str] = "chains"
     bias_is_proven: ClassVar[bool] = True
     share: ClassVar[float] = 0.5

@@ -34,7 +34,7 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
         raise ArgumentError("estimate", "method", requirement, settings.method)
     given = read_evidence(model, evidence)
     model.refuse_forbidden(given, "estimate")
-    centres, radius = _read_centres(model, targets), _first_radius(model)
+    centres, radius = _read_centres(model, targets), _first_radius(model, settings.method)
     while True:
         ball, query, place = _query_near(model, centres, radius, targets, given, settings)
         with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
@@ -49,15 +49,17 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
 def choose_at_once(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering] | None:
     """The same where sums on the first ball are done while they are planned; None where that is not so."""
     given, centres = read_evidence(model, evidence), _read_centres(model, targets)
-    ball, query, place = _query_near(model, centres, _first_radius(model), targets, given, settings)
+    ball, query, place = _query_near(model, centres, _first_radius(model, settings.method), targets, given, settings)
     with adapt_errors(lambda estimate: estimate.lift(place), place), carry_estimate(query):
         method = ask_at_once(query)
     return None if method is None or _reaches_border(query, method.updated(), ball) else (method, place)
 
 
-def _first_radius(model: Model) -> int:
+def _first_radius(model: Model, method: str) -> int:
+    """How far to look at first, in edges."""
     local = model._local()
-    return model.first_radius if local is None else local.first_radius
+    radius = model.first_radius if local is None else local.first_radius
+    return radius if method == "auto" else METHODS[method].reach * radius
 
 
 def _query_near(

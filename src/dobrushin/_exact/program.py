@@ -9,6 +9,7 @@ they are needed to read what was asked for.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -123,6 +124,19 @@ class _Builder:
         self.slots.append(-1)
         return len(self.scopes) - 1
 
+    def add_leaves(self, scopes: Sequence[Scope]) -> list[int]:
+        """Tables that are there from the beginning, each in a place of its own."""
+        first, sizes = len(self.scopes), self.sizes
+        spans = [math.prod([sizes[v] for v in scope]) for scope in watch(scopes, _STAGE)]
+        for block, scope in enumerate(scopes, first):
+            for v in scope:
+                self.live[v].add(block)
+        *slots, self.length = itertools.accumulate(spans, initial=self.length)
+        self.scopes += scopes
+        self.spans += spans
+        self.slots += slots
+        return list(range(first, len(self.scopes)))
+
     def place(self, block: int) -> None:
         """Give a table a place of its own."""
         self.slots[block] = self.length
@@ -142,15 +156,16 @@ class _Builder:
 
     def _multiply(self, blocks: list[int]) -> int:
         """Multiply tables, the smallest ones first where that saves work; returns what is made of all."""
-        blocks.sort(key=lambda b: (self.spans[b], self.scopes[b], b))
+        blocks.sort(key=self._by_size)
         while len(blocks) > _MANY:
             pairs = [blocks[k : k + 2] for k in range(0, len(blocks), 2)]
             blocks = [self._add_node(pair) if len(pair) == 2 else pair[0] for pair in pairs]
-            blocks.sort(key=lambda b: (self.spans[b], self.scopes[b], b))
+            blocks.sort(key=self._by_size)
         while len(blocks) > 2:
-            whole = self._span({v for b in blocks for v in self.scopes[b]})
+            variables = {v for b in blocks for v in self.scopes[b]}
+            whole = self._span(variables)
             if len(blocks) <= _FEW and whole <= _SMALL:
-                break
+                return self._add_node(blocks, variables, whole)
             size, first, second = min(
                 (self._span({*self.scopes[a], *self.scopes[b]}), i, j)
                 for i, a in enumerate(blocks)
@@ -163,21 +178,24 @@ class _Builder:
             blocks.append(self._add_node(pair))
         return self._add_node(blocks)
 
-    def _add_node(self, children: list[int]) -> int:
-        """Multiply these tables, and sum out what no other has."""
-        used = set(children)
-        whole = {v for b in children for v in self.scopes[b]}
-        kept = [v for v in whole if not self.live[v] <= used]
-        kept.sort(key=self.rank.__getitem__)
-        made = self.add_table(tuple(kept))
-        self.place(made)
+    def _by_size(self, block: int) -> tuple[int, Scope, int]:
+        return self.spans[block], self.scopes[block], block
+
+    def _add_node(self, children: list[int], variables: set[int] | None = None, entries: int = 0) -> int:
+        """Multiply these tables, whose variables and entries may be known, and sum out what no other has."""
+        whole = {v for b in children for v in self.scopes[b]} if variables is None else variables
+        live, made, kept = self.live, len(self.scopes), []
         for v in whole:
-            self.live[v] -= used
-            if self.live[v]:
-                self.live[v].add(made)
+            left = live[v]
+            left.difference_update(children)
+            if left:
+                left.add(made)
+                kept.append(v)
             else:
                 self.homes[v] = made
-        entries = self._span(whole)
+        kept.sort(key=self.rank.__getitem__)
+        self.place(self.add_table(tuple(kept)))
+        entries = entries or self._span(whole)
         self.nodes[made] = _Node(children, tuple(whole), entries)
         self.steps.append((made, children, entries))
         return made
@@ -300,16 +318,8 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
     builder = _Builder(list(sizes), rank)
     builder.live = [set() for _ in sizes]
     builder.homes = [-1] * len(sizes)
-    for scope in factors:
-        block = builder.add_table(scope)
-        for v in scope:
-            builder.live[v].add(block)
-    ones = [builder.add_table(scope) for scope in _extra_scopes(groups, builder.live)]
-    for block in ones:
-        for v in builder.scopes[block]:
-            builder.live[v].add(block)
-    for block in range(len(builder.scopes)):
-        builder.place(block)
+    builder.add_leaves(factors)
+    ones = builder.add_leaves(_extra_scopes(groups, builder.live))
     roots = builder.eliminate(order)
     n_up = len(builder.steps)
     width = max((len(node.whole) for node in builder.nodes.values()), default=1) - 1
@@ -320,15 +330,20 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
     made, operands, entries = zip(*builder.steps, strict=True) if builder.steps else ((), (), ())
     return Program(
         frozen(np.array(sizes, dtype=np.int64)),
-        frozen(prefix_sums(np.array([len(s) for s in watch(builder.scopes, _STAGE)])).astype(np.int64)),
-        frozen(np.array([v for scope in watch(builder.scopes, _STAGE) for v in scope], dtype=np.int64)),
+        *_join(builder.scopes),
         frozen(np.array(builder.slots, dtype=np.int64)),
         frozen(np.array(made, dtype=np.int64)),
-        frozen(prefix_sums(np.array([len(o) for o in operands])).astype(np.int64)),
-        frozen(np.array([b for blocks in watch(operands, _STAGE) for b in blocks], dtype=np.int64)),
+        *_join(operands),
         frozen(np.array(entries, dtype=np.int64)),
         len(factors), n_up, roots, reads, builder.length, width, ones,
     )  # fmt: skip
+
+
+def _join(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where lists begin when they stand one after the other, and what is in them."""
+    current().check(_STAGE)
+    start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))
+    return frozen(start), frozen(np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(start[-1])))
 
 
 def _extra_scopes(groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:

@@ -18,6 +18,7 @@ from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._exact.engine import plan_in_order
 from dobrushin._exact.order import graph_arguments, make_order
 from dobrushin._exact.working import Working
+from dobrushin._kernels.cuts import cut_tables
 from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
@@ -25,11 +26,10 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums, row_entries
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import NO_DEADLINE
 
-_NOTHING = np.empty(0, dtype=np.int64)
 # Searches for an order: how many, the part of the sums' work that they may take, and the most that one may take.
 _MOST_SEEDS, _SHARE, _MOST_WORK = 16, 0.05, 2**29
 
@@ -42,14 +42,6 @@ class Factors(NamedTuple):
     scope: NDArray[np.int64]
     table_start: NDArray[np.int64]
     table: NDArray[np.float64]
-
-
-class _Cut(NamedTuple):
-    """Factors of one shape, cut at the states of their variables outside."""
-
-    entries: NDArray[np.int64]  # of their tables, where those outside are in state 0
-    outside: NDArray[np.int64]  # these variables
-    strides: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,35 +59,29 @@ class Surroundings:
 
     def fix(self, digits: NDArray[np.int64]) -> Factors:
         """The factors over the region alone, with the variables outside in these states; nothing is rounded."""
-        value = np.zeros(len(self.inside), dtype=np.int64)
-        value[~self.inside] = digits
-        factors, cuts = self._cuts
-        entries = [(cut.entries + (value[cut.outside] @ cut.strides)[:, None]).ravel() for cut in cuts]
-        return factors._replace(table=frozen(self.factors.table[np.concatenate([*entries, _NOTHING])]))
+        whole, cut = self.factors, self._cut
+        state = np.zeros(len(self.inside), dtype=np.int64)
+        state[~self.inside] = digits
+        entries = np.empty(cut.table_start[-1], dtype=np.int64)
+        shape = (whole.states, whole.scope_start, whole.scope, whole.table_start)
+        code_for(cut_tables, 16 * len(entries))(*shape, self.inside, state, cut.table_start, entries)
+        return cut._replace(table=frozen(whole.table[entries]))
 
     @cached_property
-    def _cuts(self) -> tuple[Factors, list[_Cut]]:
-        """What does not depend on the states outside: the factors over the region, and which entries they keep."""
-        factors, inside = self.factors, self.inside
-        states, start, scope = factors.states, factors.scope_start, factors.scope
-        renumber = np.cumsum(inside) - 1
-        arity = np.diff(start)
-        scopes, cuts = [], []
-        for size in np.unique(arity[arity > 0]).tolist():
-            which = np.flatnonzero(arity == size)
-            members = scope[start[which, None] + np.arange(size)]
-            kinds = 2 * states[members] + inside[members]
-            for same in _groups(kinds):
-                own, is_free = members[same], inside[members[same[0]]]
-                shape = states[own[0]]
-                stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-                cells = np.zeros(1, dtype=np.int64)
-                for axis in np.flatnonzero(is_free):
-                    cells = (cells[:, None] + stride[axis] * np.arange(shape[axis])).ravel()
-                scopes.append(renumber[own[:, is_free]])
-                entries = factors.table_start[which[same], None] + cells
-                cuts.append(_Cut(entries, own[:, ~is_free], stride[~is_free]))
-        return _join(states[inside], scopes, [cut.entries for cut in cuts]), cuts
+    def _cut(self) -> Factors:
+        """The factors over the region, without their entries: what does not depend on the states outside."""
+        whole, inside = self.factors, self.inside
+        if not len(whole.scope):
+            return whole._replace(states=frozen(whole.states[inside]))
+        is_free = inside[whole.scope]
+        sizes = np.multiply.reduceat(np.where(is_free, whole.states[whole.scope], 1), whole.scope_start[:-1])
+        return Factors(
+            frozen(whole.states[inside]),
+            frozen(prefix_sums(is_free)[whole.scope_start]),
+            frozen((np.cumsum(inside) - 1)[whole.scope[is_free]]),
+            frozen(prefix_sums(sizes)),
+            whole.table[:0],
+        )
 
     @cached_property
     def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
@@ -116,16 +102,6 @@ class Surroundings:
             return None
         outside = high[~self.inside]
         return 1 - outside, outside, high[self.inside]
-
-
-def _groups(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Numbers of equal rows of a matrix, together."""
-    base = float(rows.max()) + 1.0
-    if base ** rows.shape[1] < 2.0**62:
-        _, code = np.unique(rows @ int(base) ** np.arange(rows.shape[1]), return_inverse=True)
-    else:
-        _, code = np.unique(rows, axis=0, return_inverse=True)
-    return [np.flatnonzero(code.ravel() == kind) for kind in range(int(code.max()) + 1)]
 
 
 def _join(states: NDArray[np.int64], scopes: list[NDArray[Any]], tables: list[NDArray[Any]]) -> Factors:
@@ -178,9 +154,9 @@ def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
     """The factors that touch the variables at increasing positions; nothing else of the form is looked at."""
     form, blocks_of = widen(form, _BLOCKS)
     blocks = blocks_of(form, inside)
-    own = np.unique(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]))
+    own = distinct(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]), form.n_variables)
     scopes, tables = [np.searchsorted(own, scope) for scope, _ in blocks], [table for _, table in blocks]
-    is_inside = np.isin(own, inside, assume_unique=True)
+    is_inside = frozen(is_among(own, inside))
     factors = _join(form.sizes_at(own), scopes, tables)
     return Surroundings(Numbering(form.n_variables, own), is_inside, factors)
 

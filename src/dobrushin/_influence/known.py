@@ -22,7 +22,7 @@ from dobrushin._shared.arrays import frozen, row_entries
 
 _MAKING = RLock()
 # All rows of a model with so few variables and so few neighbours take no longer than asking for some a few times.
-_SMALL, _FEW = 2048, 6
+_SMALL, _FEW = 1024, 6
 
 
 class KnownInfluence:
@@ -62,7 +62,10 @@ class KnownInfluence:
             self._inherit(missing)
             rest = missing[self._begin[missing] == 0]
             if len(rest):
-                self._store(rest, influence_rows(self.model, rest, "best"))
+                computed = influence_rows(self.model, rest, "best")
+                self._store(rest, computed)
+                if len(rest) == len(positions):
+                    return computed
         start, entry = row_entries(self._begin[positions] - 1, self._size[positions].astype(np.int64))
         parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
         return Rows(frozen(start), *(frozen(part) for part in parts))

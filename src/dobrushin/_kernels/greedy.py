@@ -5,6 +5,8 @@ next one to prepend is the variable with the largest d. Its L1 norm is the varia
 Only variables that were touched have a number, and only they are in the heap.
 """
 
+import numpy as np
+
 from dobrushin._shared.compile import kernel
 
 DONE, NEED_ROW, FULL, PAUSED = 0, 1, 2, 3
@@ -111,10 +113,11 @@ def reach(limit, floor, most, begin, end, columns, C_bar, has_row, ids, p, heap,
 
 
 @kernel
-def look_around(start, neighbor, number, most, found, count):
-    """Add to the `count` variables that were found others around them that have no number, the nearest first.
+def look_around(start, neighbor, number, ids, met, most, found, count):
+    """Add to the `count` variables that were found others around them that were not met, the nearest first.
 
-    At most `most` together; returns how many there are.
+    At most `most` together; returns how many there are. number[j] is the number of variable j, or anything: it has been
+    met if ids has it at that number, and found here if the numbers after those lead to it.
     """
     size = count
     k = 0
@@ -122,13 +125,18 @@ def look_around(start, neighbor, number, most, found, count):
         i = found[k]
         for e in range(start[i], start[i + 1]):
             j = neighbor[e]
-            if number[j] == 0 and size < most:
-                number[j] = -1  # until it gets one
-                found[size] = j
-                size += 1
+            place = np.int64(number[j])
+            if 0 <= place < met and ids[place] == j:
+                continue
+            place += count - met
+            if count <= place < size and found[place] == j:
+                continue
+            if size == most:
+                return size
+            number[j] = met + size - count
+            found[size] = j
+            size += 1
         k += 1
-    for k in range(count, size):
-        number[found[k]] = 0
     return size
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
 
@@ -38,6 +38,18 @@ def symmetric(i: NDArray[Any], j: NDArray[Any], weights: NDArray[np.float64], n:
     columns = np.concatenate([j, i]).astype(index, copy=False)
     matrix = sparse.coo_array((np.concatenate([weights, weights]), (rows, columns)), shape=(n, n)).tocsr()
     return _freeze(matrix)
+
+
+def restrict_couplings(matrix: Any, kept: NDArray[np.bool_]) -> Any:
+    """The couplings among some of the variables."""
+    number, size = (np.cumsum(kept) - 1).astype(matrix.indices.dtype), int(kept.sum())
+    inside = np.repeat(kept, np.diff(matrix.indptr)) & kept[matrix.indices]
+    seen = prefix_sums(inside)[matrix.indptr]  # entries that are inside, before each row
+    ends = seen[1:][kept]
+    start = np.append(ends[:1] * 0, ends).astype(matrix.indptr.dtype)
+    columns = number[matrix.indices[inside]]
+    parts = (frozen(matrix.data[inside]), frozen(columns), frozen(start))
+    return sparse.csr_array(parts, shape=(size, size))
 
 
 def read_couplings(value: Any, function: str, per_variable: Any = None, weight: str = "weight") -> Couplings:

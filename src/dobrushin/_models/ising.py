@@ -10,12 +10,20 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.couplings import by_position, is_graph, read_couplings, read_fields, read_node_attribute
+from dobrushin._models.couplings import (
+    by_position,
+    is_graph,
+    read_couplings,
+    read_fields,
+    read_node_attribute,
+    restrict_couplings,
+)
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import UNIT, Form, require_finite_sums, require_variables
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinTerms, field_tables
+from dobrushin._shared.arrays import row_entries
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -216,17 +224,16 @@ class SpinPairs(Form):
 
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinPairs:
         kept = np.flatnonzero(~fixed)
-        rows = self.couplings[kept]
-        fields = self.fields[kept] + rows @ state.astype(np.float64)
+        fields = self.fields[kept] + (self.couplings @ state.astype(np.float64))[kept]
         require_finite_sums(fields, kept)
-        return SpinPairs(sparse.csr_array(rows[:, kept]), fields)
+        return SpinPairs(restrict_couplings(self.couplings, ~fixed), fields)
 
     def condition_error(self, known: NDArray[np.int64]) -> float:
-        rows = abs(self.couplings[known])
-        sizes = np.asarray(rows.sum(axis=0)).ravel()
-        touched = np.flatnonzero(sizes)
-        counts = np.asarray((rows > 0).sum(axis=0)).ravel()[touched]
-        return float(2.0 * UNIT * ((counts + 2) * (sizes[touched] + np.abs(self.fields[touched]))).sum())
+        start = self.couplings.indptr
+        _, entry = row_entries(start[known].astype(np.int64), start[known + 1] - start[known])
+        touched, place, counts = np.unique(self.couplings.indices[entry], return_inverse=True, return_counts=True)
+        sizes = np.bincount(place, weights=np.abs(self.couplings.data[entry]), minlength=len(touched))
+        return float(2.0 * UNIT * ((counts + 2) * (sizes + np.abs(self.fields[touched]))).sum())
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Ising:
         return Ising._from_form(self, labels)

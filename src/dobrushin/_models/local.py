@@ -24,7 +24,7 @@ from dobrushin._models.near import Numbering, Part, Region, region_of
 from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, is_among, prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums, row_entries
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Larger parts are not worth their memory.
@@ -228,7 +228,8 @@ class LocalPairs(LocalModel):
         order = np.argsort(row * n + place)
         order = order[values[order] != 0]
         indptr = prefix_sums(np.bincount(row[order], minlength=n)).astype(np.int32)
-        whole = sparse.csr_array((values[order], place[order].astype(np.int32), indptr), shape=(n, n))
+        parts = (values[order], place[order].astype(np.int32), indptr)
+        whole = sparse.csr_array(tuple(frozen(part) for part in parts), shape=(n, n))
         potentials = self.potentials_of(inside)
         return SpinPairs(whole, potentials) if self.n_states is None else LabelPairs(whole, self.n_states, potentials)
 

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.couplings import by_position, is_graph, read_couplings, read_node_attribute
+from dobrushin._models.couplings import (
+    by_position,
+    is_graph,
+    read_couplings,
+    read_node_attribute,
+    restrict_couplings,
+)
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
 from dobrushin._models.grids import grid_couplings
@@ -233,16 +239,14 @@ class LabelPairs(Form):
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> LabelPairs:
         kept, known = np.flatnonzero(~fixed), np.flatnonzero(fixed)
         require_possible(self.unaries[known, state[known]], known)
-        rows = self.couplings[kept]
         one_hot = np.zeros((self.n_variables, self.states))
         one_hot[known, state[known]] = 1.0
-        unaries = self.unaries[kept] + rows @ one_hot
+        unaries = self.unaries[kept] + (self.couplings @ one_hot)[kept]
         require_finite_sums(unaries, kept)
-        return LabelPairs(sparse.csr_array(rows[:, kept]), self.states, unaries)
+        return LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
 
     def restrict(self, variables: NDArray[np.bool_]) -> LabelPairs:
-        kept = np.flatnonzero(variables)
-        return LabelPairs(sparse.csr_array(self.couplings[kept][:, kept]), self.states, self.unaries[kept])
+        return LabelPairs(restrict_couplings(self.couplings, variables), self.states, self.unaries[variables])
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
         return Potts._from_form(self, labels)

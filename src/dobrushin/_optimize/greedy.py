@@ -124,8 +124,8 @@ def forward_order(matrix: Any, steps: int) -> NDArray[np.int64]:
 class BackwardGreedy:
     """A scan for an objective, built from its last step backwards; scans of different lengths are nested.
 
-    Variables are numbered in the order in which they are met, so that nothing here grows with the model (the table of
-    numbers is allocated untouched, which costs no memory until it is used).
+    Variables are numbered in the order in which they are met, so that nothing here grows with the model: the table of
+    numbers is allocated and not filled. What stands there counts only if the variable with that number is the one.
 
     Rows are asked for when they are needed; with `ahead`, where they take little time, those around them too.
     """
@@ -134,7 +134,7 @@ class BackwardGreedy:
         self._source = source = row_source(influence, "shortest_scan")
         self._links = source.links if ahead and isinstance(source, KnownInfluence) else None
         self._objective = objective
-        self._number = np.zeros(source.n_variables, dtype=np.int32)  # 1 + own number; 0: not met yet
+        self._number = np.empty(source.n_variables, dtype=np.int32)  # own number, or anything
         room = max(64, 2 * len(objective.positions))
         self.ids = np.zeros(room, dtype=np.int64)
         self._begin = np.zeros(room, dtype=np.int64)
@@ -227,10 +227,15 @@ class BackwardGreedy:
 
     def local(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Own numbers of positions that have been met."""
-        return self._number[positions].astype(np.int64) - 1
+        return self._number[positions].astype(np.int64)
 
     def _meet(self, positions: NDArray[np.int64]) -> None:
-        new = positions[self._number[positions] == 0]
+        if not self.size:
+            new = positions
+        else:
+            number = self._number[positions]
+            number[(number < 0) | (number >= self.size)] = 0
+            new = positions[self.ids[number] != positions]
         if not len(new):
             return
         new = distinct(new, len(self._number))
@@ -240,7 +245,7 @@ class BackwardGreedy:
             for name in ("ids", "_begin", "_end", "has_row", "_d", "_heap", "_place"):
                 setattr(self, name, enlarge(getattr(self, name), room))
         self.ids[self.size : size] = new
-        self._number[new] = np.arange(self.size, size) + 1
+        self._number[new] = np.arange(self.size, size)
         self.size = size
 
     def _fetch(self) -> None:
@@ -248,16 +253,15 @@ class BackwardGreedy:
         positions = self.ids[: self.size][~self.has_row[: self.size]]
         if self._links is not None:
             positions = self._look_around(positions, *self._links)
-            self._meet(positions)
         positions = np.sort(positions)
         rows = self._source.rows(positions)
+        self._meet(np.concatenate([positions, rows.columns]))
         numbers = self.local(positions)
-        self._meet(rows.columns)
         total = self._entries + len(rows.columns)
         if total > len(self._columns):
             self._columns = enlarge(self._columns, 2 * total)
             self._values = enlarge(self._values, 2 * total)
-        self._columns[self._entries : total] = self._number[rows.columns] - 1
+        self._columns[self._entries : total] = self._number[rows.columns]
         self._values[self._entries : total] = rows.values
         self._begin[numbers] = self._entries + rows.start[:-1]
         self._end[numbers] = self._entries + rows.start[1:]
@@ -274,7 +278,7 @@ class BackwardGreedy:
         found = np.empty(most, dtype=np.int64)
         found[: len(positions)] = positions
         code = code_for(greedy.look_around, 16 * most)
-        return found[: code(start, neighbor, self._number, most, found, len(positions))]
+        return found[: code(start, neighbor, self._number, self.ids, self.size, most, found, len(positions))]
 
 
 def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
