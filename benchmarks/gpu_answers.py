@@ -1,6 +1,7 @@
 """Many answers at once on a GPU, beside two cores: `python benchmarks/gpu_answers.py [--cores 2]`.
 
-All marginals of a model come from one run, whose chains are one launch. Queries one by one are planned one by one.
+All marginals of a model come from one run, whose chains are one launch. The chains of many queries are one launch too;
+the queries are planned one by one before that, on the CPU.
 """
 
 from __future__ import annotations
@@ -8,16 +9,29 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
+from dobrushin._estimate.several import Content, _Wave
+from dobrushin._estimate.settings import read_settings
+from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._shared.compile import compile_always
 from dobrushin._shared.device import is_available
+
+_QUERIES, _FEWER = 200, 50
+
+
+class Row(NamedTuple):
+    """What is asked, how many answers there are, and how to get them: on the CPU, and in one or more ways on the GPU."""
+
+    what: str
+    answers: int
+    calls: list[Callable[[], object] | None]
 
 
 def main() -> None:
@@ -29,46 +43,77 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:cores])
     table = Table(title=f"Seconds of the whole call, {cores} cores")
-    for heading in ("what", "answers", "CPU", "GPU", "ratio"):
+    for heading in ("what", "answers", "CPU", "GPU, one by one", "GPU", "CPU / GPU"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    backends = ("cpu", "cuda") if is_available() else ("cpu",)
-    for what, call in _calls().items():
-        seconds, rows = [], 0
-        for backend in backends:
-            call(backend)  # compiles, and remembers what does not depend on the backend
-            begin = time.perf_counter()
-            rows = call(backend)
-            seconds.append(time.perf_counter() - begin)
-        ratio = f"{seconds[0] / seconds[-1]:.1f}" if len(seconds) > 1 else ""
-        table.add_row(what, str(rows), *(f"{s:.3f}" for s in seconds), *[""] * (2 - len(seconds)), ratio)
-    Console(width=130).print(table)
+    for row in _rows():
+        seconds = [None if call is None else _seconds(call) for call in row.calls]
+        cells = ["" if s is None else f"{s:.3f}" for s in seconds]
+        first, last = seconds[0], seconds[-1]
+        ratio = "" if first is None or last is None else f"{first / last:.1f}"
+        table.add_row(row.what, str(row.answers), *cells, ratio)
+    Console(width=140).print(table)
 
 
-def _calls() -> dict[str, Callable[[str], int]]:
+def _seconds(call: Callable[[], object]) -> float:
+    """After a call that compiles, and remembers what does not depend on the backend."""
+    call()
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _rows() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     torus = db.Ising.grid(40, 40, couplings=0.22, periodic=True)
     image = db.Potts.grid(20, 31, states=8, couplings=0.3, unaries=2.0 * rng.normal(size=(20, 31, 8)))
+    yield _whole("all marginals of a 40 x 40 torus, theta 0.22, by coalescence", torus, method="coalescence")
+    yield _whole("all marginals of a 20 x 31 image, 8 labels, by chains", image, method="dobrushin", tolerance=0.02)
     million = db.Ising.grid(1000, 1000, couplings=0.2)
-    queries: list[tuple[Any, Any]] = [([k], {k + 1: 1}) for k in range(0, 1000, 5)]
+    labels = db.Potts.grid(300, 300, states=4, couplings=0.25)
+    for name, model, tolerance, count in (
+        ("10^6 spins", million, 0.01, _QUERIES),
+        ("10^6 spins", million, 0.003, _QUERIES),
+        ("90 000 variables of 4 states", labels, 0.01, _FEWER),
+    ):
+        yield from _queries(f"{count} queries on {name}, tolerance {tolerance:g}", model, tolerance, count)
 
-    def ask(model: db.Model, **how: Any) -> Callable[[str], int]:
-        return lambda backend: len(set(db.estimate(model, "all", seed=1, backend=backend, **how).targets))
 
-    def ask_many(backend: str) -> int:
-        return len(list(db.estimate_many(million, queries, seed=1, method="dobrushin", backend=backend)))
+def _whole(what: str, model: db.Model, **how: Any) -> Row:
+    def ask(backend: str) -> Callable[[], object]:
+        return lambda: db.estimate(model, "all", seed=1, backend=backend, **how)
 
-    def plan_many(backend: str) -> int:
-        del backend
-        for targets, evidence in queries:
-            db.plan(million, targets, evidence=evidence, method="dobrushin")
-        return len(queries)
+    return Row(what, model.n_variables, [ask("cpu"), None, ask("cuda") if is_available() else None])
 
-    return {
-        "all marginals of a 40 x 40 torus, theta 0.22, by coalescence": ask(torus, method="coalescence"),
-        "all marginals of a 20 x 31 image, 8 labels, by chains": ask(image, method="dobrushin", tolerance=0.02),
-        "200 queries on 10^6 spins, one by one": ask_many,
-        "the plans of these alone": plan_many,
-    }
+
+def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterator[Row]:
+    """Marginals beside an observation; and what of that is planning, and what are draws."""
+    queries: list[tuple[Any, Any]] = [([k], {k + 1: 1}) for k in range(0, 5 * count, 5)]
+
+    def ask(backend: str) -> object:
+        how = {"seed": 1, "method": "dobrushin", "tolerance": tolerance, "backend": backend}
+        return list(db.estimate_many(model, queries, **how))
+
+    def plan() -> object:
+        return [db.plan(model, t, evidence=e, method="dobrushin", tolerance=tolerance) for t, e in queries]
+
+    on_gpu = (lambda: ask("cuda")) if is_available() else None
+    yield Row(what, count, [lambda: ask("cpu"), None, on_gpu])
+    yield Row("  their plans alone, on one core", count, [plan, None, None])
+    settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None, "estimate_many")
+    wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None)
+    for k, query in enumerate(queries):
+        wave.plan(k, query)
+    runs = [run for _, run in wave.plans.values()]
+
+    def draw() -> object:
+        return [run._chains(range(run.trials), run._counts) for run in runs]
+
+    together = one_by_one = None
+    if is_available():
+        wanted = [Chains(job, range(run.trials)) for run in runs if (job := run.job()) is not None]
+        assert all(map(can_join, wanted))
+        together, one_by_one = lambda: draw_together(wanted), lambda: [draw_together([one]) for one in wanted]
+    yield Row("  their draws alone", count, [draw, one_by_one, together])
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ class OutOfMemoryError(MemoryError):
 class Array(np.ndarray):
     """An array "on the device"."""
 
+    @property
+    def data(self):
+        """Where it is."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
     def get(self, out=None):
         """A copy on the host."""
         if out is None:
@@ -98,13 +103,14 @@ class RawModule:
         )
 
         def call(blocks, threads, arguments):
-            if name == "count_labels":  # the one kernel whose threads wait for each other
+            if name.startswith("count_labels"):  # the one kernel whose threads wait for each other
                 threads = (1, 1, 1)
+            blocks = (*blocks, 1)[:3]
             size[:3] = threads
-            grid[:2] = blocks
+            grid[:3] = blocks
             passed = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, Array) else _TYPES[type(a)](a) for a in arguments]
-            for y, x in itertools.product(range(blocks[1]), range(blocks[0])):
-                block[:2] = x, y
+            for z, y, x in itertools.product(range(blocks[2]), range(blocks[1]), range(blocks[0])):
+                block[:3] = x, y, z
                 for t in range(threads[0]):
                     thread[0] = t
                     function(*passed)

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._estimate import many
+from dobrushin._estimate import many, several
+from dobrushin._estimate.settings import read_settings
 from dobrushin._sampling import batches
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
@@ -600,9 +601,10 @@ def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
         return plain[0]
 
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
-    monkeypatch.setattr(many, "_answer", answer)
-    whole = Within(1)
-    found = many.answer_some((MODEL, (), np.random.SeedSequence(1)), {k: ([k], None) for k in range(5)}, whole, None)
+    monkeypatch.setattr(several, "_answer", answer)
+    settings = read_settings(MODEL, 0.2, 0.99, "auto", None, None, "estimate_many")._replace(backend="cpu")
+    content = several.Content(MODEL, settings, np.random.SeedSequence(1))
+    found = many.answer_piece(content, {k: ([k], None) for k in range(5)}, Within(1), None)
     assert sorted(found) == [0, 1]
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sized
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -255,6 +255,14 @@ def answer_query(
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
     """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
+    prepared = prepare_query(model, targets, evidence, settings, running)
+    if from_plan is not None:
+        sequence = from_plan(Origin(prepared.method, None, prepared.asked))
+    return prepared.answer(sequence)
+
+
+def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
+    """Choose a method for a query about a discrete model."""
     asked_model, (model, evidence, soft) = model, split_evidence(model, evidence, "estimate")
     method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
@@ -262,24 +270,53 @@ def answer_query(
         log.info("the time allows about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = _choose(model, targets, evidence, wider, running)
-
     observed = read_evidence(model, evidence)
-    asked_about = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed)
+    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed)
+    return Prepared(method, part, asked, settings, running, reachable > settings.tolerance, not soft)
 
-    def adapt(estimate: Estimate) -> Estimate:
-        if reachable > settings.tolerance:
-            asked = replace(estimate.plan, tolerance=settings.tolerance)
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query whose method is chosen, and how it will answer.
+
+    Attributes
+    ----------
+    part : Numbering or None
+        Where the variables that the method knows are in the model; None for all of them.
+    is_wider : bool
+        Whether the time allows less than the tolerance.
+    is_hard : bool
+        Whether no evidence is soft.
+    """
+
+    method: Method
+    part: Numbering | None
+    asked: Asked
+    settings: Settings
+    running: Running
+    is_wider: bool
+    is_hard: bool
+
+    def answer(self, sequence: np.random.SeedSequence) -> Estimate:
+        """The answer."""
+        return self.complete(lambda: answer(self.method, sequence, self.running))
+
+    def complete(self, find: Callable[[], Estimate]) -> Estimate:
+        """The answer that is found for what the method knows, as one about the model."""
+        with adapt_errors(self._adapt, self.part):
+            estimate = self._adapt(find())
+        if not self.is_hard or self.asked.weighed is None:
+            return estimate
+        return weigh_evidence(estimate, self.asked.weighed, self.asked.observed, self.settings, self.running)
+
+    def _adapt(self, estimate: Estimate) -> Estimate:
+        if self.is_wider:
+            asked = replace(estimate.plan, tolerance=self.settings.tolerance)
             estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
-        estimate = replace(estimate, asked=asked_about)
+        estimate = replace(estimate, asked=self.asked)
         if estimate._origin is not None:
-            estimate = replace(estimate, _origin=replace(estimate._origin, asked=asked_about))
-        return estimate if part is None else estimate.lift(part)
-
-    if from_plan is not None:
-        sequence = from_plan(Origin(method, None, asked_about))
-    with adapt_errors(adapt, part):
-        estimate = adapt(answer(method, sequence, running))
-    return estimate if soft else weigh_evidence(estimate, model, evidence, settings, running)
+            estimate = replace(estimate, _origin=replace(estimate._origin, asked=self.asked))
+        return estimate if self.part is None else estimate.lift(self.part)
 
 
 def _reachable(plan: Plan, settings: Settings, running: Running) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import SECONDS_PER_VARIABLE, Exact
-from dobrushin._estimate.query import Settings, Workspace, read_evidence, workspace
+from dobrushin._estimate.query import Settings, Workspace, workspace
 from dobrushin._exact.partition import LogPartition, plan_partition
 from dobrushin._exact.working import Working
 from dobrushin._models import Model
@@ -22,13 +21,17 @@ from dobrushin.errors import BudgetError, EstimateInterrupted
 _QUICK, _SHARE = 0.1, 0.5
 
 
-def weigh_evidence(estimate: Estimate, model: Model, evidence: Any, settings: Settings, running: Running) -> Estimate:
-    """An exact answer with the probability of its evidence, where that takes little beside the answer."""
-    if estimate.plan.method != Exact.name or not evidence or not model.is_whole:
+def weigh_evidence(
+    estimate: Estimate, model: Model, observed: dict[Hashable, int], settings: Settings, running: Running
+) -> Estimate:
+    """An exact answer with the probability of its evidence, where that takes little beside the answer.
+
+    The evidence is by label, with states as the model counts them.
+    """
+    if estimate.plan.method != Exact.name or not observed or not model.is_whole:
         return estimate
     allowed = max(_QUICK, _SHARE * estimate.plan.seconds)
     whole = workspace(model)
-    observed = read_evidence(model, evidence)
     given = whole.given(observed)
     try:
         with Deadline(min(running.deadline.left, 4.0 * allowed), "P(evidence)"):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.estimator import answer_query
 from dobrushin._estimate.headline import given_words, visible_numbers
-from dobrushin._estimate.query import Settings
 from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
@@ -44,8 +43,8 @@ from dobrushin._shared.html import card
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.progress import bar, watched
-from dobrushin._shared.running import BACKENDS, Running, kept_seed, read_time, seed_sequence
-from dobrushin.errors import ArgumentError, BudgetError, CertificateError, EstimatesInterrupted, WorkerError
+from dobrushin._shared.running import BACKENDS, kept_seed, read_time, seed_sequence
+from dobrushin.errors import ArgumentError, EstimatesInterrupted, WorkerError
 
 if TYPE_CHECKING:
     import pandas
@@ -54,14 +53,9 @@ if TYPE_CHECKING:
 # with it.
 _MOST_AT_ONCE = 64
 _PIECE_SECONDS = 2.0
-# Seconds of a query that is begun when no time is left.
-_NO_TIME = 1e-9
 # Failed queries that are named.
 _NAMED = 3
 _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from labels to states, or None"
-
-Pair = tuple[Any, Any]  # targets and evidence
-Outcomes = dict[int, Estimate | Exception]  # by the number of the query
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -250,7 +244,7 @@ def estimate_many(
     sequence = seed_sequence(seed, "estimate_many")
     errors = _find_unsendable(asked, executor)
     with (
-        share((model, settings, sequence), executor, "estimate_many") as shared,
+        share(Content(model, settings, sequence), executor, "estimate_many") as shared,
         bar(len(asked), "answering", "queries", deadline) as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
@@ -279,12 +273,13 @@ class _Work:
         return [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]
 
     def here(self) -> Trouble | None:
-        """One after the other, each of them on all cores."""
+        """In this process, on all cores."""
         try:
-            for k in self.left():
-                self._look({})
-                self._keep({0: {k: _answer(self.shared, k, self.asked[k], self.time_left())}})
             self._look({})
+            queries = {k: self.asked[k] for k in self.left()}
+            for found in answer_some(self.shared, queries, self.time_left):
+                self._keep({0: found})
+                self._look({})
         except (KeyboardInterrupt, TimeUp) as trouble:
             return trouble
         return None
@@ -306,7 +301,7 @@ class _Work:
 
             def submit(pool: Executor, number: int, pieces: list[list[int]] = pieces) -> Future[Any]:
                 some = {k: self.asked[k] for k in pieces[number]}
-                return pool.submit(answer_some, self.shared, some, whole, self.time_left())
+                return pool.submit(answer_piece, self.shared, some, whole, self.time_left())
 
             begin, before = monotonic(), len(self.answers) + len(self.errors)
             stop = stopped.set if stopped else (lambda: None)
@@ -337,50 +332,22 @@ class _Work:
             raise TimeUp
 
 
-def answer_some(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
+def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
     """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
     begin = monotonic()
-    content = receive(shared)
     outcomes: Outcomes = {}
+
+    def left() -> float | None:
+        return None if seconds is None else seconds - (monotonic() - begin)
+
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
-        for k, query in queries.items():
-            answer = _answer(content, k, query, None if seconds is None else seconds - (monotonic() - begin))
+        for found in answer_some(receive(shared), queries, left):
             if whole.is_stopped:
                 break
-            outcomes[k] = answer
+            outcomes |= found
             if monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds):
                 break
     return outcomes
-
-
-def _answer(
-    content: tuple[Any, Settings, np.random.SeedSequence], k: int, query: Pair, seconds: float | None
-) -> Estimate | Exception:
-    """The answer to query number k, within some seconds, or why there is none."""
-    model, settings, sequence = content
-    targets, evidence = query
-    # Not `spawn`: a query's draws depend on its number, not on how many were begun before it.
-    own = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k))
-    deadline = NO_DEADLINE if seconds is None else Deadline(max(_NO_TIME, seconds), "The query")
-    settings = settings._replace(time=None if seconds is None else max(_NO_TIME, seconds))
-    try:
-        running = Running(backend=settings.backend, deadline=deadline)
-        return _light(guard_memory(answer_query)(model, targets, evidence, settings, own, running))
-    except Exception as error:
-        return _light_error(error)
-
-
-def _light(answer: Estimate) -> Estimate:
-    return replace(answer, samples=None, certificate=None, _origin=None)
-
-
-def _light_error(error: Exception) -> Exception:
-    """An error that does not carry what `_light` leaves out."""
-    if isinstance(error, CertificateError) and error.estimate is not None:
-        return error.carrying(_light(error.estimate))
-    if isinstance(error, BudgetError) and error.estimate is not None:
-        return error.carrying(error.plan, _light(error.estimate))
-    return error.with_traceback(None)
 
 
 def _read_queries(queries: Any) -> list[Pair]:

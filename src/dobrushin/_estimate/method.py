@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
+
+if TYPE_CHECKING:
+    from dobrushin._estimate.runs import ChainRun
 
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
@@ -245,6 +248,11 @@ class Method(ABC):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """The answer, from what was planned."""
 
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun | None:
+        """A run of chains that gives the answer, for those who draw several together; None where there is none."""
+        del sequence, running
+        return None
+
     @classmethod
     @abstractmethod
     def explain(cls, estimate: Estimate) -> list[str]:
@@ -389,10 +397,19 @@ def carry_estimate(query: Query) -> Iterator[None]:
 
 def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
     """The answer of a proposal; what goes wrong carries an estimate, at worst one that says nothing."""
+
+    def answer() -> Estimate:
+        return method.answer(sequence, running)
+
+    return answer_by(answer, method, running)
+
+
+def answer_by(answer: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
+    """The same, where a function gives the answer of the method."""
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
     try:
         with limit:
-            return guard_memory(method.answer)(sequence, running)
+            return guard_memory(answer)()
     except EstimateInterrupted:
         raise
     except KeyboardInterrupt:

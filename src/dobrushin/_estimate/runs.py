@@ -19,8 +19,9 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._sampling import Record, Samples
+from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
-from dobrushin._sampling.sampler import run_chains
+from dobrushin._sampling.sampler import collect, make_job, on_backend, run_chains
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME
@@ -173,8 +174,11 @@ class ChainMethod(Method):
     def bound_bias(self, samples: Samples) -> Bias:
         """What is known of the bias of chains that were drawn."""
 
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun:
+        return ChainRun(self, sequence, running)
+
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        run = ChainRun(self, sequence, running)
+        run = self.begin(sequence, running)
         run.draw()
         return run.close(run.estimate())
 
@@ -203,12 +207,34 @@ class ChainRun(Run):
     def _draw_counts(self) -> None:
         """All chains at once: the kernel counts, and states are kept only where there are few."""
         kept = self.trials * len(self.query.labels) <= _KEPT_STATES
-        block = self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True))
+        self._take_counts(self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True)))
+
+    def _take_counts(self, block: Samples) -> None:
         self.blocks.append(block)
         self.done = block.chains
         counts = cast(NDArray[np.int64], block.counts)
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             tally.add_counts(counts[self.query.columns(question)])
+
+    def job(self) -> Job | None:
+        """All chains as a job for the GPU that counts them, so that they can be drawn with those of others.
+
+        None where states have to be looked at here.
+        """
+        if not all(question.is_counted_by_kernels for question in self.query.questions):
+            return None
+        runner = on_backend(self.method.kernel, self.scan, self.trials, "cuda", "estimate")
+        model, start = self.query.model, self.query.space.start
+        return make_job(model, runner, self.scan, self.trials, self.sequence, start, self._counts, "estimate")
+
+    def finish(self, job: Job, outcome: Outcome) -> Estimate:
+        """The answer from what was drawn for the job."""
+        self._take_counts(collect(self.query.model, job, outcome, self._counts, self.sequence))
+        return self.close(self.estimate())
+
+    @property
+    def _counts(self) -> Record:
+        return Record(self.query.labels, states=False, counts=True)
 
     def _blocks(self) -> Iterator[range]:
         """Numbers of chains to draw next, until all that are counted are there and all means are narrow.

@@ -238,12 +238,25 @@ def run_chains(
     `start` is the `initial` of `sample`. Of a run that something ends before its time, the first chains, and what it
     was.
     """
-    region, chains = kernel.region, len(numbers)
-    form = model._form_of(region)
-    rows = record._rows(model, region, function)
+    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
+    job = make_job(model, runner, scan, len(numbers), sequence, start, record, function)
+    if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
+        kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # in batches, and put together
+        require_memory("Keeping these states", kept * np.dtype(kernel.dtype).itemsize, _TOO_LARGE)
+    outcome = run_batches(job, numbers, sequence, running, "sampling", function)
+    return collect(model, job, outcome, record, sequence), outcome.trouble
+
+
+def make_job(
+    model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
+    function: str,
+) -> Job:  # fmt: skip
+    """What a batch of so many chains needs to know."""
+    region = runner.region
+    form, rows = model._form_of(region), record._rows(model, region, function)
     is_uniform = check.is_text(start, "uniform")
-    job = Job(
-        on_backend(kernel, scan, chains, running.backend, function),
+    return Job(
+        runner,
         scan,
         master_key(sequence),
         rows,
@@ -254,13 +267,6 @@ def run_chains(
         None if is_uniform else read_start(model, form, region, start, chains),
         make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
-    if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
-        kept = (
-            2.0 * chains * len(rows) * len(job.stops) * np.dtype(kernel.dtype).itemsize
-        )  # in batches, and put together
-        require_memory("Keeping these states", kept, _TOO_LARGE)
-    outcome = run_batches(job, numbers, sequence, running, "sampling", function)
-    return _collect(model, job, outcome, record.every is not None, kept_seed(sequence)), outcome.trouble
 
 
 def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
@@ -293,8 +299,8 @@ def _pays_on_gpu(runner: Runner, scan: Scan, chains: int) -> bool:
     return is_available()
 
 
-def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any) -> Samples:
-    """The result of a run; `several` says whether states were kept more than once."""
+def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: np.random.SeedSequence) -> Samples:
+    """The result of a run."""
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
@@ -302,7 +308,7 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
             states *= 2
             states -= 1
         # (draws, variables, chains) in memory: seen as (chains, draws, variables) without a copy
-        states = states.transpose(2, 0, 1) if several else states[0].T
+        states = states.transpose(2, 0, 1) if record.every is not None else states[0].T
     if job.counts:
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
@@ -313,6 +319,6 @@ def _collect(model: Model, job: Job, outcome: Outcome, several: bool, seed: Any)
     has_refuge = job.guard is not None and job.guard.refuge is not None
     start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, seed, runner.name, error, model._spins, job.largest, start,
-        model._names_of(kept),
+        states, counts, labels, outcome.chains, job.scan, kept_seed(sequence), runner.name, error, model._spins,
+        job.largest, start, model._names_of(kept),
     )  # fmt: skip

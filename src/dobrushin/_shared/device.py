@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dobrushin._shared.extras import require
 
 # One thread compiles, the others wait for it.
 _LOCK = threading.Lock()
+# Blocks in the third dimension of a grid.
+_MOST_SETS = 65535
 
 
 def cupy() -> Any:
@@ -42,11 +49,26 @@ def is_available() -> bool:
     return True
 
 
-def function(package: str, sources: tuple[str, ...], name: str, *options: str) -> Any:
-    """A kernel of some source files of a package, compiled for the current device; CuPy keeps compiled code on disk."""
-    cp = cupy()
-    with _LOCK:
-        return _module(cp, cp.cuda.runtime.getDevice(), package, sources, options).get_function(name)
+class Function(NamedTuple):
+    """A kernel of some source files of a package; it is compiled for a device when it is first launched there."""
+
+    package: str
+    sources: tuple[str, ...]
+    name: str
+    options: tuple[str, ...]
+
+    def compiled(self) -> Any:
+        """The code for one set of arguments. CuPy keeps compiled code on disk."""
+        return self._get(self.name, self.options)
+
+    def compiled_for_many(self) -> Any:
+        """The code that takes many sets of arguments: see generator.cuh."""
+        return self._get(f"{self.name}_many", (*self.options, "-DMANY"))
+
+    def _get(self, name: str, options: tuple[str, ...]) -> Any:
+        cp = cupy()
+        with _LOCK:
+            return _module(cp, cp.cuda.runtime.getDevice(), self.package, self.sources, options).get_function(name)
 
 
 @functools.cache
@@ -57,11 +79,49 @@ def _module(cp: Any, device: int, package: str, sources: tuple[str, ...], option
     return cp.RawModule(code=code, options=("-std=c++17", *options))
 
 
-def launch(kernel: Any, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:
+class _Launch(NamedTuple):
+    """A launch that waits for others of the same function."""
+
+    threads: int
+    arguments: tuple[Any, ...]
+    rows: int
+
+
+_Waiting = dict[tuple[Function, int], list[_Launch]]  # by function and threads of a block
+_WAITING: ContextVar[_Waiting | None] = ContextVar("dobrushin_launches", default=None)
+
+
+def launch(function: Function, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:
     """Run a kernel on at least so many threads, for each of some rows; nothing happens without threads or rows."""
     if not threads or not rows:
         return
-    kernel((-(-threads // block), rows), (block, 1, 1), arguments)
+    if (waiting := _WAITING.get()) is not None:
+        waiting.setdefault((function, block), []).append(_Launch(threads, arguments, rows))
+        return
+    function.compiled()((-(-threads // block), rows), (block, 1, 1), arguments)
+
+
+@contextmanager
+def one_launch() -> Iterator[None]:
+    """Let launches wait until the end; then those of one function are one. None may need what another makes."""
+    waiting: _Waiting = {}
+    token = _WAITING.set(waiting)
+    try:
+        yield
+    finally:
+        _WAITING.reset(token)
+    for (function, block), launches in waiting.items():
+        for lo in range(0, len(launches), _MOST_SETS):
+            some = launches[lo : lo + _MOST_SETS]
+            slots = np.array([[_slot(argument) for argument in one.arguments] for one in some], dtype=np.uint64)
+            blocks = -(-max(one.threads for one in some) // block)
+            grid = (blocks, max(one.rows for one in some), len(some))
+            function.compiled_for_many()(grid, (block, 1, 1), (cupy().asarray(slots),))
+
+
+def _slot(argument: Any) -> int:
+    """An argument as 64 bits: an address, or a whole number."""
+    return int(argument.data.ptr if hasattr(argument, "get") else argument) % 2**64
 
 
 def free_memory() -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._exact.arithmetic import UNDERFLOW, Plain
 from dobrushin._exact.working import Working
 from dobrushin._kernels.contraction import LENGTH, MADE, account
-from dobrushin._shared.device import cupy, function, launch
+from dobrushin._shared.device import Function, cupy, launch
 
 _BLOCK = 256
 # More axes than a table in memory can have.
@@ -121,4 +121,4 @@ def _extremes(table: Any) -> tuple[float, float]:
 
 def _launch(name: str, threads: int, arguments: tuple[Any, ...], rows: int = 1, count: int = 1) -> None:
     options = (f"-DCOUNT={count}", f"-DMOST_AXES={_MOST_AXES}")
-    launch(function(__package__, ("contraction.cu",), name, *options), threads, _BLOCK, arguments, rows)
+    launch(Function(__package__, ("contraction.cu",), name, options), threads, _BLOCK, arguments, rows)

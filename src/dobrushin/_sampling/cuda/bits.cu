@@ -12,6 +12,7 @@
 #ifndef BLOCK
 #define BLOCK 128
 #endif
+#define TUNED __launch_bounds__(BLOCK, 1)
 
 // low where the bit of b is 0, high where it is 1.
 __device__ __forceinline__ u64 select(u64 b, u64 low, u64 high) { return low ^ (b & (low ^ high)); }
@@ -175,25 +176,27 @@ __device__ __forceinline__ void update(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits4(
+KERNEL(TUNED, update_bits4)(
     const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const Rows<4>* __restrict__ neighbor,
     const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     update<4>(order, length, place, step, steps, neighbor, choice, threshold, certain, keys, x, W);
 }
+ENTRY(TUNED, update_bits4)
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_bits6(
+KERNEL(TUNED, update_bits6)(
     const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const Rows<6>* __restrict__ neighbor,
     const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     update<6>(order, length, place, step, steps, neighbor, choice, threshold, certain, keys, x, W);
 }
+ENTRY(TUNED, update_bits6)
 
 // Spins whose neighbours come in groups of equal coupling: the configuration of four bits says how many of each group
 // are up. Triples as in _kernels/bits.py.
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_counts(
+KERNEL(TUNED, update_counts)(
     const u32* __restrict__ order, u32 length, u32 place, u64 step, int steps, const u32* __restrict__ start,
     const u32* __restrict__ neighbor, const u64* __restrict__ flip, const u32* __restrict__ first,
     const Four* __restrict__ choice, const u64* __restrict__ threshold, const unsigned char* __restrict__ certain,
@@ -244,6 +247,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) update_counts(
         base += gamma << 6;
     }
 }
+ENTRY(TUNED, update_counts)
 
 // Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with
 // their own threshold. A step uses the random bits of number + stride * t.
@@ -294,7 +298,7 @@ __device__ __forceinline__ void set_update(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits4(
+extern "C" __global__ void TUNED set_bits4(
     const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
     const Rows<8>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
@@ -302,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits4(
     set_update<4>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits6(
+extern "C" __global__ void TUNED set_bits6(
     const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
     const Rows<12>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
@@ -312,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) set_bits6(
 
 // choice[i, plane, q]: where the function of the first two neighbours stands that is right for combination q of the
 // others.
-extern "C" __global__ void choose(const u64* __restrict__ threshold, u32 n, int width, u32* choice) {
+KERNEL(, choose)(const u64* __restrict__ threshold, u32 n, int width, u32* choice) {
     const u32 others = 1u << (width - 2);
     const size_t cell = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (cell >= (size_t)n * PLANES * others) return;
@@ -322,16 +326,19 @@ extern "C" __global__ void choose(const u64* __restrict__ threshold, u32 n, int 
     for (int j = 0; j < 4; j++) f |= (u32)(p[j] >> (63 - plane) & 1) << j;
     choice[cell] = f * (8 * BLOCK);
 }
+ENTRY(, choose)
 
 // Fair bits for every variable; ids are positions in the model.
-extern "C" __global__ void start_bits(const long long* ids, u32 n, const u64* keys, u64* x, u32 W) {
+KERNEL(, start_bits)(const long long* ids, u32 n, const u64* keys, u64* x, u32 W) {
     const u32 w = blockIdx.x * blockDim.x + threadIdx.x;
     if (w >= W) return;
     for (u32 v = 0; v < n; v++) x[(size_t)W * v + w] = mix(keys[w] + keys[W + w] * (START + (u64)ids[v]));
 }
+ENTRY(, start_bits)
 
-// counts[v] += ones among the first `chains` of row rows[v]; one block a row.
-extern "C" __global__ void count_bits(const u64* x, const long long* rows, u32 W, u64 chains, u64* counts) {
+// counts[v] += ones among the first `chains` of row rows[v], of which there are n; one block a row.
+KERNEL(, count_bits)(const u64* x, const long long* rows, u32 n, u32 W, u64 chains, u64* counts) {
+    if (blockIdx.x >= n) return;
     u64 total = 0;
     for (u32 w = threadIdx.x; w < W; w += blockDim.x) {
         u64 word = x[(size_t)W * rows[blockIdx.x] + w];
@@ -340,6 +347,7 @@ extern "C" __global__ void count_bits(const u64* x, const long long* rows, u32 W
     }
     if (total) atomicAdd(counts + blockIdx.x, total);
 }
+ENTRY(, count_bits)
 
 // States of chains: out[v, chain]; blockIdx.y is v.
 extern "C" __global__ void unpack(const u64* x, const long long* rows, u32 W, u64 chains, signed char* out) {

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel, Route
-from dobrushin._shared.device import cupy, function, launch
+from dobrushin._sampling.cuda.device_kernel import BLOCK, CountingKernel, DeviceKernel, Route
+from dobrushin._shared.device import Function, cupy, launch
 
 # Bits of thresholds that all chains look at: see bits.cu.
 PLANES = 12
@@ -22,8 +22,9 @@ class DeviceWords(DeviceKernel):
     chunk: ClassVar[int] = 10**11
     width: ClassVar[Any] = np.uint64
 
-    def _compiled(self, name: str) -> Any:
-        return function(__package__, ("generator.cuh", "bits.cu"), name, f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
+    def _compiled(self, name: str) -> Function:
+        options = (f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
+        return Function(__package__, ("generator.cuh", "bits.cu"), name, options)
 
     def _choice(self, threshold: Any, degree: int) -> Any:
         n = threshold.shape[0]
@@ -33,7 +34,7 @@ class DeviceWords(DeviceKernel):
         return choice
 
 
-class DeviceBits(DeviceWords):
+class DeviceBits(DeviceWords, CountingKernel):
     """`Bits` on the device."""
 
     name: ClassVar[str] = "bits"
@@ -77,13 +78,16 @@ class DeviceBits(DeviceWords):
         launch(self._compiled("unpack"), chains, 256, arguments, len(rows))
         return out
 
-    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        on_device = cupy().zeros(len(rows), dtype=np.uint64)
-        arguments = (x, cupy().asarray(rows), np.uint32(x.shape[1]), np.uint64(chains), on_device)
-        launch(self._compiled("count_bits"), 256 * len(rows), 256, arguments)
-        ones = on_device.get().astype(np.int64)
-        counts[:, 1] += ones
-        counts[:, 0] += chains - ones
+    def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
+        del width
+        found = cupy().zeros(len(rows), dtype=np.uint64)
+        size = (np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains))
+        launch(self._compiled("count_bits"), 256 * len(rows), 256, (x, cupy().asarray(rows), *size, found))
+        return found
+
+    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        counts[:, 1] += tally
+        counts[:, 0] += chains - tally
 
 
 class DeviceCounts(DeviceBits):

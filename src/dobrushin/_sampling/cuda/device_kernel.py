@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dobrushin._sampling.array_kernel import choices_of
 from dobrushin._sampling.kernel import Batches, Runner, Work
-from dobrushin._shared.device import cupy, free_memory, launch
+from dobrushin._shared.device import Function, cupy, free_memory, launch
 
 # Threads of a block: see bits.cu.
 BLOCK = 128
@@ -98,7 +98,7 @@ class DeviceKernel(Runner):
         return MOST_TOGETHER
 
     @abstractmethod
-    def _compiled(self, name: str) -> Any:
+    def _compiled(self, name: str) -> Function:
         """A function of the source file that the kernel is in."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class DeviceKernel(Runner):
 
         try:
             return States(begin(columns))
-        except _out_of_memory():
+        except out_of_memory():
             x = np.empty((self.rows, len(columns)), dtype=self.width)
 
         def fill(lo: int, hi: int) -> None:
@@ -155,7 +155,7 @@ class DeviceKernel(Runner):
         x = self.host.load(states)
         try:
             return States(cupy().asarray(x))
-        except _out_of_memory():
+        except out_of_memory():
             return x
 
     def run(self, x: Any, work: Work) -> None:
@@ -224,7 +224,7 @@ class DeviceKernel(Runner):
         if device not in self.arranged:
             try:
                 self.arranged[device] = self._make_tables()
-            except _out_of_memory() as error:
+            except out_of_memory() as error:
                 raise MemoryError(f"The GPU cannot hold the tables of this model: use backend='cpu'. {error}") from None
         return self.arranged[device]
 
@@ -238,7 +238,31 @@ class DeviceKernel(Runner):
         return keys
 
 
-def _out_of_memory() -> type[Exception]:
+class CountingKernel(DeviceKernel):
+    """One that counts states on the device.
+
+    Attributes
+    ----------
+    is_one_launch : bool
+        Whether some steps of a cycle are one launch, so that those of many runs can be.
+    """
+
+    is_one_launch: ClassVar[bool] = True
+
+    @abstractmethod
+    def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
+        """What `_add` needs, on the device: counts of some rows, whose variables have up to `width` states."""
+
+    @abstractmethod
+    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        """Add a tally to counts[row, state]."""
+
+    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        self._add(self._tally(x, rows, chains, counts.shape[1]).get().astype(np.int64), chains, counts)
+
+
+def out_of_memory() -> type[Exception]:
+    """What CuPy raises when the memory of the device is used up."""
     error: type[Exception] = cupy().cuda.memory.OutOfMemoryError
     return error
 
@@ -249,7 +273,7 @@ def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
     while lo < columns:
         try:
             act(lo, min(lo + size, columns))
-        except _out_of_memory():
+        except out_of_memory():
             cupy().get_default_memory_pool().free_all_blocks()
             if size <= 1:
                 raise

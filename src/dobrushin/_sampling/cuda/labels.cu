@@ -62,7 +62,7 @@ __device__ __forceinline__ int variable(
 }
 
 // Uniform labels for every variable.
-extern "C" __global__ void start_labels(
+KERNEL(, start_labels)(
     const long long* ids, const int* states, u32 n, const u64* keys, STATE* x, u32 chains)
 {
     const u32 c = blockIdx.x * blockDim.x + threadIdx.x;
@@ -72,6 +72,7 @@ extern "C" __global__ void start_labels(
         x[(size_t)chains * v + c] = (STATE)__umul64hi(word, states[v]);
     }
 }
+ENTRY(, start_labels)
 
 // The number of partial sums, but for the last, that u times the total is not below.
 __device__ __forceinline__ int draw(const double* sums, double total, int k, u64 word) {
@@ -86,7 +87,7 @@ __device__ __forceinline__ int draw(const double* sums, double total, int k, u64
 #define NEXT(t) variable(order, length, place, thresholds, last, key, gamma, step + (t))
 
 // A Potts model; `strength` and `unary` are exponentials.
-extern "C" __global__ void update_potts(
+KERNEL(, update_potts)(
     ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ strength, const double* __restrict__ unary,
     const u64* __restrict__ keys, STATE* x, u32 chains)
 {
@@ -115,6 +116,7 @@ extern "C" __global__ void update_potts(
     }
     END
 }
+ENTRY(, update_potts)
 
 // As in _kernels/exponential.py.
 __device__ __forceinline__ double exponential(double t) {
@@ -135,7 +137,7 @@ __device__ __forceinline__ double exponential(double t) {
 }
 
 // An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/chain.py.
-extern "C" __global__ void update_field(
+KERNEL(, update_field)(
     ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
     const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
 {
@@ -156,6 +158,7 @@ extern "C" __global__ void update_field(
 #undef SPIN
     END
 }
+ENTRY(, update_field)
 
 // An Ising model with many neighbours whose sums are exact, so that they may be made in any order: see
 // _kernels/dense.py. The local fields of TOGETHER steps are made in one pass through the states; later ones follow what
@@ -252,7 +255,7 @@ extern "C" __global__ void update_table(
 }
 
 // Tables of conditionals and of products; see _kernels/conditional.py.
-extern "C" __global__ void update_conditional(
+KERNEL(, update_conditional)(
     ROUTE, const int* __restrict__ states, const int* __restrict__ g_start, const int* __restrict__ m_start,
     const int* __restrict__ member, const long long* __restrict__ stride, const long long* __restrict__ first,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
@@ -299,9 +302,10 @@ extern "C" __global__ void update_conditional(
     }
     END
 }
+ENTRY(, update_conditional)
 
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
-extern "C" __global__ void update_factors(
+KERNEL(, update_factors)(
     ROUTE, const int* __restrict__ states, const int* __restrict__ f_start, const int* __restrict__ m_start, const int* __restrict__ member,
     const int* __restrict__ stride, const int* __restrict__ own_stride, const long long* __restrict__ base_cell,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
@@ -337,10 +341,12 @@ extern "C" __global__ void update_factors(
     }
     END
 }
+ENTRY(, update_factors)
 
-// counts[v, label] += chains of row rows[v] with that label; blockIdx.y is v.
-extern "C" __global__ void count_labels(const STATE* x, const long long* rows, u32 chains, int width, u64* counts) {
+// counts[v, label] += chains of row rows[v], of which there are n, with that label; blockIdx.y is v.
+KERNEL(, count_labels)(const STATE* x, const long long* rows, u32 n, u32 chains, int width, u64* counts) {
     __shared__ u32 found[LABELS];
+    if (blockIdx.y >= n) return;
     for (int a = threadIdx.x; a < LABELS; a += blockDim.x) found[a] = 0;
     __syncthreads();
     for (u32 c = blockIdx.x * blockDim.x + threadIdx.x; c < chains; c += gridDim.x * blockDim.x)
@@ -349,3 +355,4 @@ extern "C" __global__ void count_labels(const STATE* x, const long long* rows, u
     for (int a = threadIdx.x; a < LABELS; a += blockDim.x)
         if (found[a]) atomicAdd(counts + (size_t)width * blockIdx.y + a, (u64)found[a]);
 }
+ENTRY(, count_labels)

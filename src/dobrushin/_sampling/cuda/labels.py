@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, DeviceKernel, Route
-from dobrushin._shared.device import cupy, function, launch
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, CountingKernel, Route
+from dobrushin._shared.device import Function, cupy, launch
 
 # Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, with
 # spins as doubles.
@@ -17,14 +17,14 @@ _BLOCK_STEPS, _MOST_SPINS = 32, 2**17
 _WORDS = (8, 16, 32, 64, 96)
 
 
-def _compile(name: str, labels: int, state: str = "signed char", words: int = 0) -> Any:
+def _compile(name: str, labels: int, state: str = "signed char", words: int = 0) -> Function:
     """A function of labels.cu, for so many labels; and for chains that so many words hold, if any."""
     options = ["-fmad=false", f"-DLABELS={labels}", f"-DSTATE={state}"]
     options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
-    return function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, *options)
+    return Function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, tuple(options))
 
 
-class _Labels(DeviceKernel):
+class _Labels(CountingKernel):
     """One chain a thread."""
 
     lanes: ClassVar[int] = 1
@@ -50,7 +50,7 @@ class _Labels(DeviceKernel):
         needed = -(-self.rows // (32 // bits))
         return next((words for words in _WORDS if needed <= words), 0)
 
-    def _compiled(self, name: str, words: int = 0) -> Any:
+    def _compiled(self, name: str, words: int = 0) -> Function:
         return _compile(name, self.host.largest, "signed char" if self.dtype == np.int8 else "int", words)
 
     def _begin(self, columns: range, keys: Any) -> Any:
@@ -73,14 +73,18 @@ class _Labels(DeviceKernel):
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         return x[rows, :chains]
 
-    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        on_device = cupy().zeros(counts.shape, dtype=np.uint64)
-        size, width = np.uint32(x.shape[1]), np.int32(counts.shape[1])
+    def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
+        found = cupy().zeros((len(rows), width), dtype=np.uint64)
         for lo in range(0, len(rows), MOST_ROWS):
             some = cupy().asarray(rows[lo : lo + MOST_ROWS])
-            arguments = (x, some, size, width, on_device[lo : lo + MOST_ROWS])
+            size = (np.uint32(len(some)), np.uint32(x.shape[1]), np.int32(width))
+            arguments = (x, some, *size, found[lo : lo + MOST_ROWS])
             launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
-        counts += on_device.get().astype(np.int64)
+        return found
+
+    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        del chains
+        counts += tally
 
 
 class DevicePotts(_Labels):
@@ -109,6 +113,7 @@ class DeviceDense(_Labels):
     """`Dense` on the device."""
 
     name: ClassVar[str] = "dense"
+    is_one_launch: ClassVar[bool] = False
 
     def _make_tables(self) -> tuple[Any, ...]:
         cp, host = cupy(), self.host

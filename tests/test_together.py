@@ -1,0 +1,239 @@
+"""Many runs in one launch on the GPU: the counts and answers that each gives by itself on the CPU."""
+
+import numpy as np
+import pytest
+
+import dobrushin as db
+from dobrushin._estimate import several
+from dobrushin._sampling.cuda import together
+from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
+from dobrushin._sampling.kernel import choose_kernel
+from dobrushin._sampling.sampler import Record, make_job, on_backend, run_chains
+from dobrushin._shared import device
+from models import random_model
+from test_cuda import gpu as gpu
+from test_cuda import ising
+
+pytestmark = pytest.mark.usefixtures("gpu")
+COUNTS = Record(states=False, counts=True)
+GRID = db.Ising.grid(200, 200, couplings=0.15)
+HOW = {"seed": 3, "method": "dobrushin", "tolerance": 0.05}
+
+
+def eight_neighbours(rng):
+    """A torus where all couplings have the same size, and each spin eight neighbours."""
+    shifts = [(0, 1), (1, 0), (1, 1), (1, -1)]
+    edges = [(6 * i + j, 6 * ((i + a) % 6) + (j + b) % 6) for i in range(6) for j in range(6) for a, b in shifts]
+    return db.Ising({edge: 0.2 * rng.choice([-1, 1]) for edge in edges}, fields=np.full(36, 0.1))
+
+
+def potts(rng):
+    return db.Potts.grid(4, 5, states=int(rng.integers(2, 5)), couplings=0.4, unaries=None)
+
+
+CASES = {
+    "bits": [lambda rng: ising(rng, 4), lambda rng: ising(rng, 6), lambda rng: ising(rng, 4, True)],
+    "counts": [eight_neighbours],
+    "field": [eight_neighbours, lambda rng: ising(rng, 6)],
+    "potts": [potts],
+    "conditional": [lambda rng: random_model(rng, "pairwise", n=7, max_states=4), potts],
+    "factors": [lambda rng: random_model(rng, "factors", n=6, max_states=3), lambda rng: ising(rng, 4)],
+}
+
+
+def wanted_runs(names, count, most_chains):
+    """Runs of different models, scans and numbers of chains: as they are on the GPU, and what the CPU counts."""
+    rng = np.random.default_rng(7)
+    runs = []
+    for number in range(count):
+        name = names[number % len(names)]
+        model = CASES[name][number % len(CASES[name])](rng)
+        n = model.n_variables
+        scan = db.Scan.systematic(n, int(rng.integers(1, 3 * n))) + db.Scan(rng.integers(0, n, int(rng.integers(1, 9))))
+        chains, seed = int(rng.integers(1, most_chains)), np.random.SeedSequence(number)
+        kernel = choose_kernel(model, scan, chains, name)
+        moved = on_backend(kernel, scan, chains, "cuda", "sample")
+        job = make_job(model, moved, scan, chains, seed, "uniform", COUNTS, "sample")
+        samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=COUNTS)
+        runs.append((Chains(job, range(chains)), samples.counts))
+    return runs
+
+
+@pytest.mark.parametrize("names", [[name] for name in CASES] + [list(CASES)], ids=lambda names: "+".join(names))
+def test_counts_are_those_of_each_run_by_itself(gpu, names):
+    runs = wanted_runs(names, 7 if len(names) == 1 else 14, 20_000 if gpu[1] else 200)
+    assert all(can_join(chains) for chains, _ in runs)
+    outcomes = draw_together([chains for chains, _ in runs])
+    for (chains, counts), outcome in zip(runs, outcomes, strict=True):
+        np.testing.assert_array_equal(outcome.counts(chains.job), counts)
+        assert (outcome.chains, outcome.trouble) == (len(chains.numbers), None)
+
+
+def test_runs_that_do_not_fit_together_are_drawn_in_turn(monkeypatch):
+    runs = wanted_runs(["bits", "potts"], 6, 150)
+    monkeypatch.setattr(together, "free_memory", lambda: 4000)
+    groups = []
+    draw = together._draw
+    monkeypatch.setattr(together, "_draw", lambda wanted: groups.append(len(wanted)) or draw(wanted))
+    outcomes = draw_together([chains for chains, _ in runs])
+    assert len(groups) > 1
+    assert sum(groups) == 6
+    for (chains, counts), outcome in zip(runs, outcomes, strict=True):
+        np.testing.assert_array_equal(outcome.counts(chains.job), counts)
+
+
+def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
+    (chains, _), *_ = wanted_runs(["bits"], 1, 100)
+    job = chains.job
+    assert can_join(chains)
+    for other in (
+        {"states": True},
+        {"counts": False},
+        {"start": lambda numbers: numbers},
+        {"guard": object()},
+        {"stops": np.array([1, 2])},
+        {"scan": db.Scan.uniform(30, 10)},
+    ):
+        assert not can_join(chains._replace(job=type(job)(**{**vars(job), **other})))
+    monkeypatch.setattr(together, "MOST_STEPS", len(job.scan) - 1)
+    assert not can_join(chains)
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def queries(count):
+    """Targets near and far from evidence, and in a corner."""
+    return [([201 * k], {201 * k + 1: 1} if k % 3 else None) for k in range(count)]
+
+
+def same(ours, theirs):
+    return all(
+        np.array_equal(getattr(ours, name), getattr(theirs, name))
+        for name in ("mean", "lower", "upper", "bias_bound", "targets", "states", "assumptions")
+    ) and str(ours.seed) == str(theirs.seed)
+
+
+def count_launches(monkeypatch):
+    """How often each function is launched, for one run and for many."""
+    seen = {"one": 0, "many": 0}
+    for kind, name in (("one", "compiled"), ("many", "compiled_for_many")):
+        make = getattr(device.Function, name)
+
+        def counting(self, make=make, kind=kind):
+            seen[kind] += 1
+            return make(self)
+
+        monkeypatch.setattr(device.Function, name, counting)
+    return seen
+
+
+def test_answers_are_those_of_the_cpu_and_take_one_launch(monkeypatch):
+    launches = count_launches(monkeypatch)
+    needed = []
+    for count in (3, 9):
+        here = db.estimate_many(GRID, queries(count), **HOW, backend="cpu")
+        assert sum(launches.values()) == sum(needed)
+        there = db.estimate_many(GRID, queries(count), **HOW, backend="cuda")
+        assert not there.errors
+        assert all(same(a, b) for a, b in zip(here, there, strict=True))
+        needed.append(sum(launches.values()) - sum(needed))
+    assert launches["one"] == 0
+    assert needed[0] == needed[1] == 5  # streams, starts, tables, updates, counts
+
+
+def test_queries_of_all_kinds_beside_each_other():
+    pair, agree = db.Joint(5, 6), db.Statistic.event([7, 8], lambda x: x[:, 0] == x[:, 1])
+    asked = [
+        ([0], None),
+        (pair, {9: 1}),
+        ([3, 4], None),
+        (agree, None),
+        ([0], {0: 1}),
+        ("all", {1: 1}),
+        ([1], {"x": 1}),
+    ]
+    small = db.Ising.grid(5, 5, couplings=0.1)
+    for method in ("dobrushin", "auto", "local"):
+        here, there = (
+            db.estimate_many(small, asked, seed=3, tolerance=0.1, method=method, backend=backend)
+            for backend in ("cpu", "cuda")
+        )
+        assert sorted(here.errors) == sorted(there.errors)
+        assert {4, 6} <= set(there.errors)
+        assert all(str(here.errors[k]) == str(there.errors[k]) for k in here.errors)
+        assert all(same(here[k], there[k]) for k in here.answers)
+
+
+def test_models_that_forbid_states_and_other_families():
+    rng = np.random.default_rng(1)
+    models = [random_model(rng, family, n=6, max_states=3) for family in ("potts", "pairwise", "spins", "factors")]
+    models.append(
+        db.Potts.grid(3, 3, states=3, couplings=0.2, unaries=np.where(rng.random((3, 3, 3)) < 0.2, -np.inf, 0))
+    )
+    for model in models:
+        asked = [([label], None) for label in model.labels[:4]]
+        how = {"seed": 1, "tolerance": 0.2, "method": "uncertified"}
+        here, there = (db.estimate_many(model, asked, **how, backend=backend) for backend in ("cpu", "cuda"))
+        assert sorted(here.answers) == sorted(there.answers)
+        for k in here.answers:
+            # The exponential of `factors` may differ in the last bit on a GPU.
+            np.testing.assert_allclose(here[k].mean, there[k].mean, atol=1e-3)
+
+
+def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
+    here = db.estimate_many(GRID, queries(4), **HOW, backend="cpu")
+
+    def full(_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(together, "draw_together", full)
+    there = db.estimate_many(GRID, queries(4), **HOW, backend="cuda")
+    assert all(same(a, b) for a, b in zip(here, there, strict=True))
+
+
+def test_an_interruption_keeps_what_was_planned(monkeypatch):
+    whole = db.estimate_many(GRID, queries(6), **HOW, backend="cpu")
+    prepare, count = several.prepare_query, []
+
+    def interrupted(*arguments):
+        count.append(1)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        return prepare(*arguments)
+
+    monkeypatch.setattr(several, "prepare_query", interrupted)
+    with pytest.raises(db.EstimatesInterrupted) as caught:
+        db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
+    assert sorted(caught.value.estimates.answers) == [0, 1, 2]
+    assert all(same(whole[k], caught.value.estimates[k]) for k in range(3))
+    monkeypatch.undo()
+
+
+def test_short_waves_give_the_same_answers(monkeypatch):
+    here = db.estimate_many(GRID, queries(5), **HOW, backend="cpu")
+    for name, limit in (("_SECONDS_TOGETHER", 0.0), ("_MOST_VARIABLES", 300)):
+        with monkeypatch.context() as patch:
+            patch.setattr(several, name, limit)
+            there = db.estimate_many(GRID, queries(5), **HOW, backend="cuda")
+        assert all(same(a, b) for a, b in zip(here, there, strict=True))
+
+
+def test_with_little_work_auto_stays_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(several, "is_available", lambda: True)
+    launches = count_launches(monkeypatch)
+    here = db.estimate_many(GRID, queries(3), **HOW, backend="cpu")
+    there = db.estimate_many(GRID, queries(3), **HOW, backend="auto")
+    assert sum(launches.values()) == 0
+    monkeypatch.setattr(several, "MANY_UPDATES", 0)
+    moved = db.estimate_many(GRID, queries(3), **HOW, backend="auto")
+    assert launches["many"] == 5
+    assert all(same(a, b) and same(a, c) for a, b, c in zip(here, there, moved, strict=True))
+
+
+def test_a_limit_in_time_ends_many_on_the_gpu_too():
+    asked = queries(4)
+    found = db.estimate_many(GRID, asked, **HOW, backend="cuda", time=60)
+    assert all(same(a, b) for a, b in zip(found, db.estimate_many(GRID, asked, **HOW, backend="cpu"), strict=True))
+    ended = db.estimate_many(GRID, asked, **HOW, backend="cuda", time=1e-6)
+    assert sorted({*ended.answers, *ended.errors}) == [0, 1, 2, 3]
