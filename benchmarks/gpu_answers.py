@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
-from dobrushin._estimate.several import Content, _Wave
 from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.several import Content, _Wave
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._shared.compile import compile_always
 from dobrushin._shared.device import is_available
@@ -27,7 +27,7 @@ _QUERIES, _FEWER = 200, 50
 
 
 class Row(NamedTuple):
-    """What is asked, how many answers there are, and how to get them: on the CPU, and in one or more ways on the GPU."""
+    """What is asked, how many answers there are, and how to get them: on the CPU, one by one on the GPU, and there."""
 
     what: str
     answers: int
@@ -106,7 +106,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
     runs = [run for _, run in wave.plans.values()]
 
     def draw() -> object:
-        return [run._chains(range(run.trials), run._counts) for run in runs]
+        return [run._chains(range(run.trials), run.at_once) for run in runs]
 
     together = one_by_one = None
     if is_available():

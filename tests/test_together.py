@@ -8,14 +8,13 @@ from dobrushin._estimate import several
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._sampling.kernel import choose_kernel
-from dobrushin._sampling.sampler import Record, make_job, on_backend, run_chains
+from dobrushin._sampling.sampler import Record, collect, make_job, on_backend, run_chains
 from dobrushin._shared import device
 from models import random_model
 from test_cuda import gpu as gpu
 from test_cuda import ising
 
 pytestmark = pytest.mark.usefixtures("gpu")
-COUNTS = Record(states=False, counts=True)
 GRID = db.Ising.grid(200, 200, couplings=0.15)
 HOW = {"seed": 3, "method": "dobrushin", "tolerance": 0.05}
 
@@ -42,7 +41,10 @@ CASES = {
 
 
 def wanted_runs(names, count, most_chains):
-    """Runs of different models, scans and numbers of chains: as they are on the GPU, and what the CPU counts."""
+    """Runs of different models, scans and numbers of chains: as they are on the GPU, and what the CPU draws.
+
+    Some keep states, the others counts.
+    """
     rng = np.random.default_rng(7)
     runs = []
     for number in range(count):
@@ -53,20 +55,34 @@ def wanted_runs(names, count, most_chains):
         chains, seed = int(rng.integers(1, most_chains)), np.random.SeedSequence(number)
         kernel = choose_kernel(model, scan, chains, name)
         moved = on_backend(kernel, scan, chains, "cuda", "sample")
-        job = make_job(model, moved, scan, chains, seed, "uniform", COUNTS, "sample")
-        samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=COUNTS)
-        runs.append((Chains(job, range(chains)), samples.counts))
+        record = Record(states=number % 3 == 0, counts=number % 3 != 0)
+        job = make_job(model, moved, scan, chains, seed, "uniform", record, "sample")
+        samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=record)
+        runs.append(
+            (
+                Chains(job, range(chains)),
+                samples,
+                lambda outcome, parts=(model, job, record, seed): collect(*parts[:2], outcome, *parts[2:]),
+            )
+        )
     return runs
+
+
+def assert_same_draws(runs, outcomes):
+    for (chains, samples, collected), outcome in zip(runs, outcomes, strict=True):
+        found = collected(outcome)
+        assert (found.states is None, found.counts is None) == (samples.states is None, samples.counts is None)
+        for name in ("states", "counts"):
+            if getattr(samples, name) is not None:
+                np.testing.assert_array_equal(getattr(found, name), getattr(samples, name))
+        assert (outcome.chains, outcome.trouble) == (len(chains.numbers), None)
 
 
 @pytest.mark.parametrize("names", [[name] for name in CASES] + [list(CASES)], ids=lambda names: "+".join(names))
 def test_counts_are_those_of_each_run_by_itself(gpu, names):
     runs = wanted_runs(names, 7 if len(names) == 1 else 14, 20_000 if gpu[1] else 200)
-    assert all(can_join(chains) for chains, _ in runs)
-    outcomes = draw_together([chains for chains, _ in runs])
-    for (chains, counts), outcome in zip(runs, outcomes, strict=True):
-        np.testing.assert_array_equal(outcome.counts(chains.job), counts)
-        assert (outcome.chains, outcome.trouble) == (len(chains.numbers), None)
+    assert all(can_join(chains) for chains, *_ in runs)
+    assert_same_draws(runs, draw_together([chains for chains, *_ in runs]))
 
 
 def test_runs_that_do_not_fit_together_are_drawn_in_turn(monkeypatch):
@@ -75,20 +91,19 @@ def test_runs_that_do_not_fit_together_are_drawn_in_turn(monkeypatch):
     groups = []
     draw = together._draw
     monkeypatch.setattr(together, "_draw", lambda wanted: groups.append(len(wanted)) or draw(wanted))
-    outcomes = draw_together([chains for chains, _ in runs])
+    assert_same_draws(runs, draw_together([chains for chains, *_ in runs]))
     assert len(groups) > 1
     assert sum(groups) == 6
-    for (chains, counts), outcome in zip(runs, outcomes, strict=True):
-        np.testing.assert_array_equal(outcome.counts(chains.job), counts)
 
 
 def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
-    (chains, _), *_ = wanted_runs(["bits"], 1, 100)
+    chains = wanted_runs(["bits"], 2, 100)[1][0]
     job = chains.job
     assert can_join(chains)
     for other in (
         {"states": True},
         {"counts": False},
+        {"rows": np.zeros(2**16, dtype=np.int64)},
         {"start": lambda numbers: numbers},
         {"guard": object()},
         {"stops": np.array([1, 2])},
@@ -162,7 +177,11 @@ def test_queries_of_all_kinds_beside_each_other():
         assert sorted(here.errors) == sorted(there.errors)
         assert {4, 6} <= set(there.errors)
         assert all(str(here.errors[k]) == str(there.errors[k]) for k in here.errors)
-        assert all(same(here[k], there[k]) for k in here.answers)
+        for k in here.answers:
+            if method == "dobrushin":
+                assert same(here[k], there[k])
+            else:  # exact sums on a GPU differ by rounding
+                np.testing.assert_allclose(here[k].mean, there[k].mean, atol=1e-9)
 
 
 def test_models_that_forbid_states_and_other_families():

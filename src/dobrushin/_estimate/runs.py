@@ -217,24 +217,27 @@ class ChainRun(Run):
             tally.add_counts(counts[self.query.columns(question)])
 
     def job(self) -> Job | None:
-        """All chains as a job for the GPU that counts them, so that they can be drawn with those of others.
+        """All chains as a job for the GPU, so that they can be drawn with those of others.
 
-        None where states have to be looked at here.
+        None where it is not known beforehand how many there are: means stop early.
         """
-        if not all(question.is_counted_by_kernels for question in self.query.questions):
+        if not all(question.is_counted for question in self.query.questions) or self.trials > self.room:
             return None
         runner = on_backend(self.method.kernel, self.scan, self.trials, "cuda", "estimate")
         model, start = self.query.model, self.query.space.start
-        return make_job(model, runner, self.scan, self.trials, self.sequence, start, self._counts, "estimate")
+        return make_job(model, runner, self.scan, self.trials, self.sequence, start, self.at_once, "estimate")
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
         """The answer from what was drawn for the job."""
-        self._take_counts(collect(self.query.model, job, outcome, self._counts, self.sequence))
+        samples = collect(self.query.model, job, outcome, self.at_once, self.sequence)
+        (self._take_counts if job.counts else self._take)(samples)
         return self.close(self.estimate())
 
     @property
-    def _counts(self) -> Record:
-        return Record(self.query.labels, states=False, counts=True)
+    def at_once(self) -> Record:
+        """What to keep of chains that are all drawn at once: counts, if they are enough."""
+        counts = all(question.is_counted_by_kernels for question in self.query.questions)
+        return Record(self.query.labels, states=not counts, counts=counts)
 
     def _blocks(self) -> Iterator[range]:
         """Numbers of chains to draw next, until all that are counted are there and all means are narrow.

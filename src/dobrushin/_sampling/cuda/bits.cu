@@ -349,11 +349,12 @@ KERNEL(, count_bits)(const u64* x, const long long* rows, u32 n, u32 W, u64 chai
 }
 ENTRY(, count_bits)
 
-// States of chains: out[v, chain]; blockIdx.y is v.
-extern "C" __global__ void unpack(const u64* x, const long long* rows, u32 W, u64 chains, signed char* out) {
+// States of chains of n rows: out[v, chain]; blockIdx.y is v.
+KERNEL(, unpack)(const u64* x, const long long* rows, u32 n, u32 W, u64 chains, signed char* out) {
     const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c < chains) out[chains * blockIdx.y + c] = x[(size_t)W * rows[blockIdx.y] + c / 64] >> c % 64 & 1;
+    if (c < chains && blockIdx.y < n) out[chains * blockIdx.y + c] = x[(size_t)W * rows[blockIdx.y] + c / 64] >> c % 64 & 1;
 }
+ENTRY(, unpack)
 
 // The state of a variable that is settled, else -1.
 extern "C" __global__ void settled_bits(const u64* x, int n, const long long* rows, u32 W, u64 chains, short* out) {

@@ -74,7 +74,7 @@ class DeviceBits(DeviceWords, CountingKernel):
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         out = cupy().empty((len(rows), chains), dtype=np.int8)
-        arguments = (x, rows, np.uint32(x.shape[1]), np.uint64(chains), out)
+        arguments = (x, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
         launch(self._compiled("unpack"), chains, 256, arguments, len(rows))
         return out
 

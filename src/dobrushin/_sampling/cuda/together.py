@@ -7,15 +7,15 @@ each run makes by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.batches import Finished, Job, Outcome, Progress
-from dobrushin._sampling.cuda.device_kernel import MOST_STEPS, SHARE, CountingKernel
+from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel
 from dobrushin._sampling.kernel import Batches, Work
-from dobrushin._shared.device import free_memory, one_launch
+from dobrushin._shared.device import cupy, free_memory, one_launch
 from dobrushin._shared.log import log
 
 
@@ -37,12 +37,14 @@ class _Flight(NamedTuple):
 
 
 def can_join(wanted: Chains) -> bool:
-    """Whether chains can be drawn together with others: they are counted, fit in one batch, and start anywhere."""
+    """Whether chains can be drawn together with others: they fit in one batch, start anywhere, and are read once."""
     job, count = wanted
     runner, scan = job.runner, job.scan
     if not isinstance(runner, CountingKernel) or not runner.is_one_launch or scan.is_random:
         return False
-    if job.states or not job.counts or job.start is not None or job.guard is not None or len(job.stops) > 1:
+    if job.states == job.counts or job.start is not None or job.guard is not None or len(job.stops) > 1:
+        return False
+    if len(job.rows) > MOST_ROWS:
         return False
     return len(scan) <= MOST_STEPS and _updates(wanted) <= runner.chunk and len(runner.batches(count, 1)) == 1
 
@@ -66,8 +68,10 @@ def _updates(wanted: Chains) -> float:
 
 
 def _bytes(wanted: Chains) -> float:
-    runner: Any = wanted.job.runner
-    return (runner.rows * np.dtype(runner.width).itemsize + 16.0) * -(-len(wanted.numbers) // runner.lanes)
+    job, runner = wanted.job, cast(Any, wanted.job.runner)
+    column = runner.rows * np.dtype(runner.width).itemsize + 16.0
+    kept = len(job.rows) * np.dtype(runner.dtype).itemsize if job.states else 0
+    return column * -(-len(wanted.numbers) // runner.lanes) + kept * len(wanted.numbers)
 
 
 def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
@@ -86,8 +90,8 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
             for flight, x in zip(flights, states, strict=True):
                 _update(flight, x, number)
     with one_launch():
-        tallies = [_count(flight, x) for flight, x in zip(flights, states, strict=True)]
-    return [_outcome(flight, tally.get().astype(np.int64)) for flight, tally in zip(flights, tallies, strict=True)]
+        read = [_read(flight, x) for flight, x in zip(flights, states, strict=True)]
+    return [_outcome(flight, found.get()) for flight, found in zip(flights, read, strict=True)]
 
 
 def _update(flight: _Flight, x: Any, number: int) -> None:
@@ -99,14 +103,20 @@ def _update(flight: _Flight, x: Any, number: int) -> None:
         runner._update(x, runner._route(work), before, steps, flight.keys)
 
 
-def _count(flight: _Flight, x: Any) -> Any:
-    return flight.runner._tally(x, flight.job.rows, len(flight.numbers), flight.job.largest)
+def _read(flight: _Flight, x: Any) -> Any:
+    """Counts or states, on the device."""
+    job, chains = flight.job, len(flight.numbers)
+    if job.counts:
+        return flight.runner._tally(x, job.rows, chains, job.largest)
+    return flight.runner._read(x, cupy().asarray(job.rows), chains)
 
 
-def _outcome(flight: _Flight, tally: NDArray[np.int64]) -> Outcome:
+def _outcome(flight: _Flight, found: NDArray[Any]) -> Outcome:
     """What the run would have given by itself."""
-    counts = np.zeros((len(flight.job.rows), flight.job.largest), dtype=np.int64)
-    flight.runner._add(tally, len(flight.numbers), counts)
-    finished = Finished(Batches(flight.numbers, len(flight.numbers)), adds_up=True)
-    finished[0] = Progress(len(flight.job.scan), 1, counts=counts)
+    job, chains = flight.job, len(flight.numbers)
+    finished = Finished(Batches(flight.numbers, chains), adds_up=job.counts)
+    counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
+    if counts is not None:
+        flight.runner._add(found.astype(np.int64), chains, counts)
+    finished[0] = Progress(len(job.scan), 1, states=None if job.counts else found[None], counts=counts)
     return Outcome(finished, None)
