@@ -1,9 +1,13 @@
 """Many runs in one launch on the GPU: the counts and answers that each gives by itself on the CPU."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import dobrushin as db
+from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.set_runs import collect_sets, make_set_job, run_sets
 from dobrushin._estimate import several
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
@@ -109,9 +113,41 @@ def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
         {"stops": np.array([1, 2])},
         {"scan": db.Scan.uniform(30, 10)},
     ):
-        assert not can_join(chains._replace(job=type(job)(**{**vars(job), **other})))
+        assert not can_join(chains._replace(job=replace(job, **other)))
     monkeypatch.setattr(together, "MOST_STEPS", len(job.scan) - 1)
     assert not can_join(chains)
+
+
+SETS = {
+    "set bits": [lambda rng: ising(rng, 4), lambda rng: ising(rng, 6)],
+    "set labels": [potts],
+    "set race": [
+        lambda rng: random_model(rng, "factors", n=6, max_states=3),
+        lambda rng: random_model(rng, "pairwise"),
+    ],
+}
+
+
+def test_sets_are_those_of_each_run_by_itself(gpu):
+    rng = np.random.default_rng(3)
+    wanted, expected = [], []
+    for number in range(9):
+        makers = list(SETS.values())[number % 3]
+        model = makers[number % len(makers)](rng)
+        labels, n = list(model.labels)[:3], model.n_variables
+        scan = db.Scan.systematic(n, int(rng.integers(n, 4 * n)))
+        runs, seed = int(rng.integers(1, 5000 if gpu[1] else 150)), np.random.SeedSequence(number)
+        kernel = choose_sets(model, scan)
+        moved = on_backend(kernel, scan, runs, "cuda", "coalescence")
+        wanted.append(Chains(make_set_job(model, moved, scan, labels, seed, "coalescence"), range(runs)))
+        expected.append((kernel, run_sets(model, kernel, scan, labels, range(runs), seed)))
+    assert {kernel.name for kernel, _ in expected} == set(SETS)
+    assert all(map(can_join, wanted))
+    assert not can_join(Chains(replace(wanted[0].job, states=False, counts=True), wanted[0].numbers))
+    for one, (kernel, alone), outcome in zip(wanted, expected, draw_together(wanted), strict=True):
+        found = collect_sets(kernel, one.job, outcome)
+        np.testing.assert_array_equal(found.settled, alone.settled)
+        assert (found.settled < 0).any() or len(found.settled) < 20
 
 
 # -- answers -----------------------------------------------------------------------------------
@@ -182,6 +218,18 @@ def test_queries_of_all_kinds_beside_each_other():
                 assert same(here[k], there[k])
             else:  # exact sums on a GPU differ by rounding
                 np.testing.assert_allclose(here[k].mean, there[k].mean, atol=1e-9)
+
+
+def test_answers_by_coalescence_are_drawn_together_too(monkeypatch):
+    model = db.Ising.grid(60, 60, couplings=0.3)
+    asked = [([60 * k + k], {60 * k + k + 1: 1}) for k in range(5)]
+    how = {"seed": 3, "method": "coalescence", "tolerance": 0.1}
+    here = db.estimate_many(model, asked, **how, backend="cpu")
+    launches = count_launches(monkeypatch)
+    there = db.estimate_many(model, asked, **how, backend="cuda")
+    # Streams, tables, updates, what is settled. Pilots are on the CPU, and a second try, where one is needed, is alone.
+    assert launches["many"] == 4
+    assert all(same(a, b) for a, b in zip(here, there, strict=True))
 
 
 def test_models_that_forbid_states_and_other_families():

@@ -29,7 +29,7 @@ class _Races(DeviceKernel):
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         out = cupy().empty((len(rows), chains), dtype=np.int16)
-        arguments = (x, rows, np.uint32(x.shape[1]), np.uint64(chains), out)
+        arguments = (x, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
         launch(self._compiled(self.settled), chains, 256, arguments, len(rows))
         return out
 

@@ -44,6 +44,7 @@ class DeviceSetBits(DeviceWords):
 
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         out = cupy().empty((len(rows), chains), dtype=np.int16)
-        arguments = (x, np.int32(self.region.size), rows, np.uint32(x.shape[1]), np.uint64(chains), out)
+        size = (np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains))
+        arguments = (x, np.int32(self.region.size), rows, *size, out)
         launch(self._compiled("settled_bits"), chains, 256, arguments, len(rows))
         return out

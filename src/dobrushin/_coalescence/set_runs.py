@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._models import Model
-from dobrushin._sampling.batches import Job, run_batches
+from dobrushin._sampling.batches import Job, Outcome, run_batches
+from dobrushin._sampling.kernel import Runner
 from dobrushin._sampling.sampler import Record, on_backend
 from dobrushin._scan import Scan
 from dobrushin._shared.executors import Trouble
@@ -51,16 +52,28 @@ def run_sets(
 
     A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to go on with.
     """
-    region = kernel.region
+    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
+    job = make_set_job(model, runner, scan, labels, sequence, function, every)
+    outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
+    return collect_sets(kernel, job, outcome)
+
+
+def make_set_job(
+    model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence, function: str,
+    every: int | None = None,
+) -> Job:  # fmt: skip
+    """What a batch of runs needs to know."""
+    region = runner.region
     record = Record(labels, every=every)
     rows = record._rows(model, region, function)
     stops = np.union1d(record._stops(len(scan), function), [len(scan)])
-    largest = int(model.cardinalities[region.positions[rows]].max())
-    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
-    job = Job(runner, scan, master_key(sequence), rows, stops, largest)
-    outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
+    return Job(runner, scan, master_key(sequence), rows, stops, int(model.cardinalities[region.positions[rows]].max()))
+
+
+def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
+    """What runs of a kernel gave, or of its twin on the GPU."""
     settled = outcome.states(job).transpose(2, 0, 1)
-    return SetRuns(settled, kernel.name, kernel.run_error(scan), outcome.trouble)
+    return SetRuns(settled, kernel.name, kernel.run_error(job.scan), outcome.trouble)
 
 
 @dataclass(frozen=True)

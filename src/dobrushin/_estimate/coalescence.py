@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence import coalescence
 from dobrushin._coalescence.set_kernel import SetKernel, choose_sets
-from dobrushin._coalescence.set_runs import run_sets
+from dobrushin._coalescence.set_runs import SetRuns, collect_sets, make_set_job, run_sets
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Curve, Method, Plan
 from dobrushin._estimate.query import Query
@@ -29,6 +29,8 @@ from dobrushin._estimate.targets import shown, variables_of
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
+from dobrushin._sampling.batches import Job, Outcome
+from dobrushin._sampling.sampler import on_backend
 from dobrushin._scan import Scan
 from dobrushin._shared.deadline import LateError, current
 from dobrushin._shared.intervals import upper_end
@@ -88,13 +90,26 @@ class Coalescence(Method):
     def needed_updates(self) -> int:
         return self.plan.other_updates + self.first_runs * len(cast(Scan, self.plan.scan))
 
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> _SetRun:
+        """The first try."""
+        return _SetRun(self, 0, sequence, running, 0)
+
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """`CertificateError` when some interval stays wider than the tolerance; it carries the intervals."""
+        run = self.begin(sequence, running)
+        run.draw()
+        return self.answer_from(run)
+
+    def answer_from(self, run: _SetRun) -> Estimate:
+        """The answer, once the first try is drawn.
+
+        `CertificateError` when some interval stays wider than the tolerance; it carries the intervals.
+        """
         best: Estimate | None = None
-        files = runs = 0
-        for k, (share, more) in enumerate(_TRIES):
-            run = _SetRun(self, share, more, k, sequence, running, files)
-            run.draw()
+        runs = 0
+        for k in range(len(_TRIES)):
+            if k:
+                run = _SetRun(self, k, run.seed, run.running, run.files)
+                run.draw()
             runs += run.done
             estimate = run.estimate()
             if best is None or estimate.half_width.max() < best.half_width.max():
@@ -105,7 +120,6 @@ class Coalescence(Method):
                 return best
             if runs + _TRIES[1][1] * self.first_runs > self.plan.chains or not run.is_worth_more():
                 break
-            files = run.files
         raise self._too_wide(cast(Estimate, best), runs)
 
     def _too_wide(self, estimate: Estimate, runs: int) -> CertificateError:
@@ -164,10 +178,12 @@ def _curve_words(variables: int, confidence: float) -> str:
 class _SetRun(Run):
     """Simulation for a plan; `error` is that of each interval, and the limit on its bias may err as often."""
 
+    method: Coalescence
+
     def __init__(
-        self, method: Coalescence, share: float, more: int, number: int, sequence: np.random.SeedSequence,
-        running: Running, files: int,
-    ) -> None:  # fmt: skip
+        self, method: Coalescence, number: int, sequence: np.random.SeedSequence, running: Running, files: int
+    ) -> None:
+        share, more = _TRIES[number]
         # Not `spawn`, which would change the sequence: the same one has to give the same answer again.
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
         super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
@@ -185,18 +201,33 @@ class _SetRun(Run):
                 function="estimate", call_seed=self.seed,
             )  # fmt: skip
             self.files += 1
-            self.trouble = block.trouble
-            self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
-            digits = block.settled[:, -1].astype(np.int64)
-            if self.runs * len(self.query.labels) <= _KEPT_STATES:
-                self.kept.append(block.settled[:, -1])
-            states = 2 * digits - 1 if self.query.model._form.spins else digits
-            for question, tally in zip(self.query.questions, self.tallies, strict=True):
-                columns = self.query.columns(question)
-                tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
-            self.done += len(digits)
+            self._take(block)
             if self.trouble is not None:
                 return
+
+    def _take(self, block: SetRuns) -> None:
+        """Count what some runs left."""
+        self.trouble = block.trouble
+        self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
+        digits = block.settled[:, -1].astype(np.int64)
+        if self.runs * len(self.query.labels) <= _KEPT_STATES:
+            self.kept.append(block.settled[:, -1])
+        states = 2 * digits - 1 if self.query.model._form.spins else digits
+        for question, tally in zip(self.query.questions, self.tallies, strict=True):
+            columns = self.query.columns(question)
+            tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
+        self.done += len(digits)
+
+    def job(self) -> tuple[Job, range] | None:
+        if self.runs > self.room or not self.kernel.has_twin:
+            return None
+        runner = on_backend(self.kernel, self.scan, self.runs, "cuda", "estimate")
+        job = make_set_job(self.query.model, runner, self.scan, self.query.labels, self.sequence, "estimate")
+        return job, range(self.runs)
+
+    def finish(self, job: Job, outcome: Outcome) -> Estimate:
+        self._take(collect_sets(self.kernel, job, outcome))
+        return self.method.answer_from(self)
 
     def is_worth_more(self) -> bool:
         """Whether more runs could help: not where too many do not settle."""

@@ -31,7 +31,7 @@ from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
 if TYPE_CHECKING:
-    from dobrushin._estimate.runs import ChainRun
+    from dobrushin._estimate.runs import Run
 
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
@@ -248,8 +248,8 @@ class Method(ABC):
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """The answer, from what was planned."""
 
-    def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun | None:
-        """A run of chains that gives the answer, for those who draw several together; None where there is none."""
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> Run | None:
+        """The run that gives the answer, for those who draw several together; None where nothing is drawn."""
         del sequence, running
         return None
 

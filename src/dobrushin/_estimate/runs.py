@@ -83,6 +83,17 @@ class Run(ABC):
     def estimate(self) -> Estimate:
         """The answer that the outcomes give."""
 
+    @abstractmethod
+    def job(self) -> tuple[Job, range] | None:
+        """All outcomes as a job for the GPU, with their numbers, so that they can be drawn with those of others.
+
+        None where it is not known beforehand how many there are, or where the GPU cannot draw them.
+        """
+
+    @abstractmethod
+    def finish(self, job: Job, outcome: Outcome) -> Estimate:
+        """The answer from what was drawn for the job."""
+
     def close(self, estimate: Estimate) -> Estimate:
         """The answer, or the error that carries it where something else than time has ended the run."""
         wanted = max(self.plan.chains, self.done)
@@ -216,19 +227,18 @@ class ChainRun(Run):
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             tally.add_counts(counts[self.query.columns(question)])
 
-    def job(self) -> Job | None:
-        """All chains as a job for the GPU, so that they can be drawn with those of others.
-
-        None where it is not known beforehand how many there are: means stop early.
-        """
-        if not all(question.is_counted for question in self.query.questions) or self.trials > self.room:
+    def job(self) -> tuple[Job, range] | None:
+        """Means stop early: it is not known how many chains they take."""
+        kernel, model, trials = self.method.kernel, self.query.model, self.trials
+        if not all(question.is_counted for question in self.query.questions):
             return None
-        runner = on_backend(self.method.kernel, self.scan, self.trials, "cuda", "estimate")
-        model, start = self.query.model, self.query.space.start
-        return make_job(model, runner, self.scan, self.trials, self.sequence, start, self.at_once, "estimate")
+        if trials > self.room or not kernel.has_twin:
+            return None
+        runner, start = on_backend(kernel, self.scan, trials, "cuda", "estimate"), self.query.space.start
+        job = make_job(model, runner, self.scan, trials, self.sequence, start, self.at_once, "estimate")
+        return job, range(trials)
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        """The answer from what was drawn for the job."""
         samples = collect(self.query.model, job, outcome, self.at_once, self.sequence)
         (self._take_counts if job.counts else self._take)(samples)
         return self.close(self.estimate())

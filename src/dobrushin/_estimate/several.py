@@ -13,7 +13,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import Prepared, answer_query, prepare_query
 from dobrushin._estimate.method import answer_by
 from dobrushin._estimate.query import Settings
-from dobrushin._estimate.runs import ChainRun
+from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.sampler import MANY_UPDATES
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
@@ -96,14 +96,14 @@ def _answer(content: Content, k: int, query: Pair, seconds: float | None) -> Est
 
 
 class _Planned(NamedTuple):
-    """A query that is planned, and the run of chains that answers it."""
+    """A query that is planned, and the run that answers it."""
 
     prepared: Prepared
-    run: ChainRun
+    run: Run
 
 
 class _Wave:
-    """Queries that are planned one by one, and whose chains are drawn together."""
+    """Queries that are planned one by one, and whose chains or sets are drawn together."""
 
     def __init__(self, content: Content, left: Left) -> None:
         self.content, self.left = content, left
@@ -121,7 +121,7 @@ class _Wave:
         return self._variables > _MOST_VARIABLES or monotonic() - self._begin > seconds
 
     def plan(self, k: int, query: Pair) -> None:
-        """Plan a query; it is answered at once, if not by chains."""
+        """Plan a query; it is answered at once, if nothing is drawn for it."""
         settings, running = self.content.within(self.left())
         try:
             prepared = guard_memory(prepare_query)(self.content.model, *query, settings, running)
@@ -136,7 +136,7 @@ class _Wave:
         self._variables += run.query.model.n_variables
 
     def answer(self) -> Outcomes:
-        """All answers, those of chains too."""
+        """All answers."""
         drawn = self._draw()
         for k, (prepared, run) in self.plans.items():
             try:
@@ -148,7 +148,7 @@ class _Wave:
         return self.outcomes
 
     def _draw(self) -> dict[int, tuple[Job, Outcome]]:
-        """Draw chains that can be drawn together: jobs with their outcomes, by the number of the query."""
+        """Draw what can be drawn together: jobs with their outcomes, by the number of the query."""
         total = sum(run.plan.updates for _, run in self.plans.values())
         if self.content.settings.backend == "auto" and total < MANY_UPDATES:
             return {}
@@ -161,8 +161,8 @@ class _Wave:
 
         wanted = {}
         for k, (_, run) in self.plans.items():
-            job = run.job() if run.method.kernel.has_twin else None
-            if job is not None and can_join(chains := Chains(job, range(run.trials))):
+            parts = run.job()
+            if parts is not None and can_join(chains := Chains(*parts)):
                 wanted[k] = chains
         try:
             outcomes = draw_together(list(wanted.values()))
@@ -172,7 +172,7 @@ class _Wave:
         return {k: (wanted[k].job, outcome) for k, outcome in zip(wanted, outcomes, strict=True)}
 
 
-def _finish(prepared: Prepared, run: ChainRun, job: Job, outcome: Outcome) -> Estimate:
+def _finish(prepared: Prepared, run: Run, job: Job, outcome: Outcome) -> Estimate:
     def estimate() -> Estimate:
         return run.finish(job, outcome)
 

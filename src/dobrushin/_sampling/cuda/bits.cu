@@ -298,21 +298,23 @@ __device__ __forceinline__ void set_update(
     }
 }
 
-extern "C" __global__ void TUNED set_bits4(
+KERNEL(TUNED, set_bits4)(
     const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
     const Rows<8>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     set_update<4>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
 }
+ENTRY(TUNED, set_bits4)
 
-extern "C" __global__ void TUNED set_bits6(
+KERNEL(TUNED, set_bits6)(
     const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
     const Rows<12>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
     set_update<6>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
 }
+ENTRY(TUNED, set_bits6)
 
 // choice[i, plane, q]: where the function of the first two neighbours stands that is right for combination q of the
 // others.
@@ -356,11 +358,12 @@ KERNEL(, unpack)(const u64* x, const long long* rows, u32 n, u32 W, u64 chains, 
 }
 ENTRY(, unpack)
 
-// The state of a variable that is settled, else -1.
-extern "C" __global__ void settled_bits(const u64* x, int n, const long long* rows, u32 W, u64 chains, short* out) {
+// The state of a variable that is settled, else -1: of `count` of the n variables.
+KERNEL(, settled_bits)(const u64* x, int n, const long long* rows, u32 count, u32 W, u64 chains, short* out) {
     const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
+    if (c >= chains || blockIdx.y >= count) return;
     const size_t at = (size_t)W * rows[blockIdx.y] + c / 64;
     const int low = x[at] >> c % 64 & 1, high = x[at + (size_t)W * n] >> c % 64 & 1;
     out[chains * blockIdx.y + c] = low == high ? low : -1;
 }
+ENTRY(, settled_bits)

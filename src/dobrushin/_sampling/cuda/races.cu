@@ -23,7 +23,7 @@ __device__ __forceinline__ double arrival(u64 word) {
 
 // Sets of labels of a Potts model race; see _kernels/race.py. Row i k + a says whether label a of variable i is possible,
 // row n k + i whether one label alone is.
-extern "C" __global__ void set_labels(
+KERNEL(, set_labels)(
     const int* __restrict__ order, int length, int place, u64 number, int steps, const int* __restrict__ start,
     const int* __restrict__ neighbor, const double* __restrict__ delay, const double* __restrict__ unary, int n,
     const u64* __restrict__ keys, unsigned char* x, u32 runs)
@@ -63,13 +63,14 @@ extern "C" __global__ void set_labels(
         alone[(size_t)runs * i] = count == 1;
     }
 }
+ENTRY(, set_labels)
 
-// The label of a variable that is settled, else -1.
-extern "C" __global__ void settled_labels(
-    const unsigned char* x, const long long* rows, u32 runs, u64 chains, short* out)
+// The label of a variable that is settled, else -1: of n variables.
+KERNEL(, settled_labels)(
+    const unsigned char* x, const long long* rows, u32 n, u32 runs, u64 chains, short* out)
 {
     const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
+    if (c >= chains || blockIdx.y >= n) return;
     const unsigned char* flags = x + c + (size_t)runs * rows[blockIdx.y] * LABELS;
     int label = -1, count = 0;
     for (int a = 0; a < LABELS; a++)
@@ -79,6 +80,7 @@ extern "C" __global__ void settled_labels(
         }
     out[chains * blockIdx.y + c] = count == 1 ? label : -1;
 }
+ENTRY(, settled_labels)
 
 // Sets of labels of any factors race; see _kernels/factor_race.py. Bit a of the WORDS numbers of a variable says whether
 // its label a is possible. No factor has more than DEPTH other members.
@@ -100,7 +102,7 @@ __device__ __forceinline__ int next_label(const u32* set, u32 runs, int label) {
 // The first `count` bits of a number.
 __device__ __forceinline__ u32 all_labels(int count) { return count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1; }
 
-extern "C" __global__ void set_race(
+KERNEL(, set_race)(
     const int* __restrict__ order, int length, int place, u64 number, int steps, int words,
     const int* __restrict__ states, const int* __restrict__ f_start,
     const int* __restrict__ m_start, const int* __restrict__ member, const long long* __restrict__ stride,
@@ -194,12 +196,14 @@ extern "C" __global__ void set_race(
             x[c + (size_t)runs * ((size_t)i * WORDS + w)] = any ? set[w] : all_labels(k - 32 * w);
     }
 }
+ENTRY(, set_race)
 
-// The label of a variable that is settled, else -1.
-extern "C" __global__ void settled_sets(const u32* x, const long long* rows, u32 runs, u64 chains, short* out) {
+// The label of a variable that is settled, else -1: of n variables.
+KERNEL(, settled_sets)(const u32* x, const long long* rows, u32 n, u32 runs, u64 chains, short* out) {
     const u64 c = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= chains) return;
+    if (c >= chains || blockIdx.y >= n) return;
     const u32* set = x + c + (size_t)runs * WORDS * rows[blockIdx.y];
     const int label = next_label(set, runs, -1);
     out[chains * blockIdx.y + c] = next_label(set, runs, label) == 32 * WORDS ? label : -1;
 }
+ENTRY(, settled_sets)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._sampling.batches import Finished, Job, Outcome, Progress
-from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel
+from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel, DeviceKernel
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
 from dobrushin._shared.log import log
@@ -30,7 +30,7 @@ class _Flight(NamedTuple):
     """Chains under way."""
 
     job: Job
-    runner: CountingKernel
+    runner: Any  # a DeviceKernel; a CountingKernel, where it counts
     numbers: range
     columns: range
     keys: Any
@@ -40,7 +40,9 @@ def can_join(wanted: Chains) -> bool:
     """Whether chains can be drawn together with others: they fit in one batch, start anywhere, and are read once."""
     job, count = wanted
     runner, scan = job.runner, job.scan
-    if not isinstance(runner, CountingKernel) or not runner.is_one_launch or scan.is_random:
+    if not isinstance(runner, DeviceKernel) or not runner.is_one_launch or scan.is_random:
+        return False
+    if job.counts and not isinstance(runner, CountingKernel):
         return False
     if job.states == job.counts or job.start is not None or job.guard is not None or len(job.stops) > 1:
         return False
@@ -78,7 +80,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
     flights = []
     with one_launch():
         for job, numbers in wanted:
-            runner: Any = job.runner
+            runner = cast(DeviceKernel, job.runner)
             columns = runner._columns(numbers)
             flights.append(_Flight(job, runner, numbers, columns, runner._keys(job.master, columns)))
     with one_launch():
