@@ -10,6 +10,8 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ from dobrushin._shared.compile import compile_always
 from dobrushin._shared.device import is_available
 
 _QUERIES, _FEWER = 200, 50
+_PROCESSES = 2
 
 
 class Row(NamedTuple):
@@ -89,15 +92,19 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
     """Marginals beside an observation; and what of that is planning, and what are draws."""
     queries: list[tuple[Any, Any]] = [([k], {k + 1: 1}) for k in range(0, 5 * count, 5)]
 
-    def ask(backend: str) -> object:
-        how = {"seed": 1, "method": "dobrushin", "tolerance": tolerance, "backend": backend}
-        return list(db.estimate_many(model, queries, **how))
+    def ask(backend: str, executor: Executor | None = None) -> object:
+        how: dict[str, Any] = {"seed": 1, "method": "dobrushin", "tolerance": tolerance, "backend": backend}
+        return list(db.estimate_many(model, queries, **how, executor=executor))
 
     def plan() -> object:
         return [db.plan(model, t, evidence=e, method="dobrushin", tolerance=tolerance) for t, e in queries]
 
     on_gpu = (lambda: ask("cuda")) if is_available() else None
     yield Row(what, count, [lambda: ask("cpu"), None, on_gpu])
+    # Not forked: a child of a process that has used the GPU cannot use it.
+    with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
+        on_gpu = (lambda: ask("cuda", pool)) if is_available() else None
+        yield Row(f"  the same on {_PROCESSES} processes", count, [lambda: ask("cpu", pool), None, on_gpu])
     yield Row("  their plans alone, on one core", count, [plan, None, None])
     settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None, "estimate_many")
     wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None)
@@ -106,11 +113,11 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
     runs = [run for _, run in wave.plans.values()]
 
     def draw() -> object:
-        return [run._chains(range(run.trials), run.at_once) for run in runs]
+        return [run._chains(range(run.trials), run.at_once) for run in runs]  # type: ignore[attr-defined]
 
     together = one_by_one = None
     if is_available():
-        wanted = [Chains(job, range(run.trials)) for run in runs if (job := run.job()) is not None]
+        wanted = [Chains(*parts) for run in runs if (parts := run.job()) is not None]
         assert all(map(can_join, wanted))
         together, one_by_one = lambda: draw_together(wanted), lambda: [draw_together([one]) for one in wanted]
     yield Row("  their draws alone", count, [draw, one_by_one, together])

@@ -87,6 +87,17 @@ def _states(kernel, scan, chains, x=None):
     return kernel.read(x, np.arange(kernel.region.size), len(chains))
 
 
+def test_forked_processes_are_told_how_to_use_the_gpu(monkeypatch):
+    def broken():
+        raise RuntimeError("cudaErrorInitializationError: initialization error")
+
+    pretended = gpu_on_host.Cupy()
+    pretended.cuda.runtime.getDeviceCount = broken
+    monkeypatch.setitem(sys.modules, "cupy", pretended)
+    with pytest.raises(RuntimeError, match=r"forked.*get_context\('spawn'\)"):
+        device.cupy()
+
+
 def test_streams_are_those_of_the_cpu(gpu):
     cp, _ = gpu
     model = db.Ising.grid(3, 3, couplings=0.2)

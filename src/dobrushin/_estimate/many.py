@@ -190,8 +190,8 @@ def estimate_many(
     seed : int, SeedSequence or None
         The draws of a query depend on this and on its number only: the answers are the same whatever the executor.
     executor : concurrent.futures.Executor, optional
-        Default: one query after the other, each of them on all cores. As planning is Python code, threads gain
-        nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
+        Default: one query after the other, each of them on all cores; on a GPU, many are drawn at once. As planning is
+        Python code, threads gain nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
     progress : bool, optional
         Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
     finished : Estimates, optional

@@ -254,8 +254,36 @@ extern "C" __global__ void update_table(
     END
 }
 
+struct alignas(16) Two {
+    double a, b;
+};
+
+// The first numbers of a row of a table, two at a time where there are as many as labels: threads of a warp read other
+// rows each, and it is the number of loads that limits them.
+__device__ __forceinline__ void load_row(const double* row, int count, double* numbers) {
+    if (LABELS <= 32 && LABELS % 2 == 0 && count == LABELS && (size_t)row % sizeof(Two) == 0) {
+        EACH
+        for (int a = 0; a < LABELS; a += 2) {
+            const Two two = *(const Two*)(row + a);
+            numbers[a] = two.a;
+            numbers[a + 1] = two.b;
+        }
+    } else {
+        EACH
+        for (int a = 0; a < LABELS; a++)
+            if (a < count) numbers[a] = row[a];
+    }
+}
+
+// Where weights are few, so few registers that eight blocks of 128 threads run at a time: measured, more or fewer are slower.
+#if LABELS <= 8
+#define CROWDED __launch_bounds__(128, 8)
+#else
+#define CROWDED
+#endif
+
 // Tables of conditionals and of products; see _kernels/conditional.py.
-KERNEL(, update_conditional)(
+KERNEL(CROWDED, update_conditional)(
     ROUTE, const int* __restrict__ states, const int* __restrict__ g_start, const int* __restrict__ m_start,
     const int* __restrict__ member, const long long* __restrict__ stride, const long long* __restrict__ first,
     const double* __restrict__ table, const u64* __restrict__ keys, STATE* x, u32 chains)
@@ -272,20 +300,21 @@ KERNEL(, update_conditional)(
             long long cell = first[g];
             for (int m = m_start[g]; m < m_start[g + 1]; m++)
                 cell += (long long)GET(member[m]) * stride[m];
-            const double* row = table + cell;
-            if (end - begin == 1) {
-                for (int a = 0; a < k - 1; a++) label += row[a] <= u;
-            } else if (g == begin) {
-                EACH
-                for (int a = 0; a < LABELS; a++)
-                    if (a < k) weight[a] = row[a];
+            if (g == begin) {
+                load_row(table + cell, end - begin == 1 ? k - 1 : k, weight);  // partial sums have no last one
             } else {
+                double more[LABELS];
+                load_row(table + cell, k, more);
                 EACH
                 for (int a = 0; a < LABELS; a++)
-                    if (a < k) weight[a] *= row[a];
+                    if (a < k) weight[a] *= more[a];
             }
         }
-        if (end - begin > 1) {
+        if (end - begin == 1) {
+            EACH
+            for (int a = 0; a < LABELS - 1; a++)
+                if (a < k - 1) label += weight[a] <= u;
+        } else if (end > begin) {
             double total = weight[0];
             EACH
             for (int a = 1; a < LABELS; a++)
@@ -302,7 +331,7 @@ KERNEL(, update_conditional)(
     }
     END
 }
-ENTRY(, update_conditional)
+ENTRY(CROWDED, update_conditional)
 
 // Any factors, by logarithms: forbidden labels (-inf) have weight exactly 0.
 KERNEL(, update_factors)(
