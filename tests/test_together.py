@@ -304,3 +304,16 @@ def test_a_limit_in_time_ends_many_on_the_gpu_too():
     assert all(same(a, b) for a, b in zip(found, db.estimate_many(GRID, asked, **HOW, backend="cpu"), strict=True))
     ended = db.estimate_many(GRID, asked, **HOW, backend="cuda", time=1e-6)
     assert sorted({*ended.answers, *ended.errors}) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("family", ["ising", "potts", "pairwise", "factors"])
+def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(family, monkeypatch):
+    model = random_model(np.random.default_rng(4), family, n=6, max_states=3, strength=0.3)
+    how = {"seed": 3, "method": "coalescence", "tolerance": 0.1}
+    kept = db.estimate(model, "all", **how)
+    monkeypatch.setattr("dobrushin._estimate.coalescence._KEPT_STATES", 0)
+    for backend in ("cpu", "cuda"):
+        counted = db.estimate(model, "all", **how, backend=backend)
+        assert same(kept, counted)
+        assert counted.plan.chains == kept.plan.chains
+    assert (kept.bias_bound > 0).all()

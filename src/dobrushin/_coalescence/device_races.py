@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dobrushin._coalescence.set_kernel import SetRunner
 from dobrushin._sampling.cuda import races
 from dobrushin._sampling.cuda.device_kernel import BLOCK, DeviceKernel, Route
 from dobrushin._shared.device import cupy, launch
 
 
-class _Races(DeviceKernel):
+class _Races(SetRunner, DeviceKernel):
     """What races of labels share."""
 
     lanes: ClassVar[int] = 1

@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dobrushin._coalescence.set_kernel import SetRunner
 from dobrushin._sampling.cuda.bits import DeviceWords
 from dobrushin._sampling.cuda.device_kernel import BLOCK, Route
 from dobrushin._shared.device import cupy, launch
 
 
-class DeviceSetBits(DeviceWords):
+class DeviceSetBits(SetRunner, DeviceWords):
     """`SetBits` on the device."""
 
     name: ClassVar[str] = "set bits"

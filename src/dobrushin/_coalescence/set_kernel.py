@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._kernels.sets import count_settled
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
@@ -18,8 +19,18 @@ from dobrushin._sampling.kernel import Runner, Work, streams_of
 from dobrushin._scan import Scan
 
 
-class SetKernel(Runner):
-    """Sets instead of states: `read` gives -1 where a variable is not settled."""
+class SetRunner(Runner):
+    """Sets instead of states: `read` gives -1 where a variable is not settled.
+
+    Counts have a column more: the first is for runs in which a variable is not settled.
+    """
+
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        count_settled(self.read(x, rows, chains), counts)
+
+
+class SetKernel(SetRunner):
+    """A way to run on sets."""
 
     @classmethod
     @abstractmethod

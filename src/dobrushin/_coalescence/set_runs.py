@@ -23,13 +23,23 @@ _AT_ONCE = 2**26
 
 @dataclass(frozen=True)
 class SetRuns:
-    """What some runs gave: `settled` has shape (runs, kept steps, variables).
+    """What some runs gave.
 
-    It is the digit 0..k-1 of the state where a variable is settled, else -1. `error` bounds the probability that any
-    draw of a run was wrong. Where something (`trouble`) ended the runs early, these are the first of them.
+    Attributes
+    ----------
+    runs : int
+        How many there are. Where something (`trouble`) ended them early, these are the first of them.
+    settled : array of shape (runs, kept steps, variables)
+        The digit 0..k-1 of the state where a variable is settled, else -1. Without runs where only counts are kept.
+    counts : array of shape (variables, 1 + states), or None
+        After the last step, in how many of them a variable is not settled, and in how many in each state.
+    error : float
+        Bounds the probability that any draw of a run was wrong.
     """
 
+    runs: int
     settled: NDArray[np.int16]
+    counts: NDArray[np.int64] | None
     kernel: str
     error: float
     trouble: Trouble | None = None
@@ -47,33 +57,37 @@ def run_sets(
     running: Running = PLAIN,
     function: str = "coalescence",
     call_seed: np.random.SeedSequence | None = None,
+    counts: bool = False,
 ) -> SetRuns:
-    """The runs with these numbers (the first one a multiple of 64), looked at some variables.
+    """The runs with these numbers (the first one a multiple of 64), looked at some variables, or counted.
 
     A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to go on with.
     """
     runner = on_backend(kernel, scan, len(numbers), running.backend, function)
-    job = make_set_job(model, runner, scan, labels, sequence, function, every)
+    job = make_set_job(model, runner, scan, labels, sequence, function, every, counts)
     outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
     return collect_sets(kernel, job, outcome)
 
 
 def make_set_job(
     model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence, function: str,
-    every: int | None = None,
+    every: int | None = None, counts: bool = False,
 ) -> Job:  # fmt: skip
-    """What a batch of runs needs to know."""
+    """What a batch of runs needs to know; with `counts`, they are counted and not kept."""
     region = runner.region
     record = Record(labels, every=every)
     rows = record._rows(model, region, function)
     stops = np.union1d(record._stops(len(scan), function), [len(scan)])
-    return Job(runner, scan, master_key(sequence), rows, stops, int(model.cardinalities[region.positions[rows]].max()))
+    largest = int(model.cardinalities[region.positions[rows]].max())
+    return Job(runner, scan, master_key(sequence), rows, stops, largest + counts, states=not counts, counts=counts)
 
 
 def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
     """What runs of a kernel gave, or of its twin on the GPU."""
-    settled = outcome.states(job).transpose(2, 0, 1)
-    return SetRuns(settled, kernel.name, kernel.run_error(job.scan), outcome.trouble)
+    nothing = np.empty((len(job.stops), len(job.rows), 0), dtype=np.int16)
+    settled = (outcome.states(job) if job.states else nothing).transpose(2, 0, 1)
+    counts = outcome.counts(job) if job.counts else None
+    return SetRuns(outcome.chains, settled, counts, kernel.name, kernel.run_error(job.scan), outcome.trouble)
 
 
 @dataclass(frozen=True)

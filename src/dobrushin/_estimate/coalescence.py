@@ -192,13 +192,20 @@ class _SetRun(Run):
         self.runs = method.first_runs * more
         self.files = files  # checkpoints that earlier runs of this call have written
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what the runs left is kept, for a proof."""
+        return self.runs * len(self.query.labels) <= _KEPT_STATES
+
     def draw(self) -> None:
+        counts = not self.is_kept and all(question.is_counted_by_kernels for question in self.query.questions)
+        room = self.runs if counts else self.room
         while self.done < self.runs:
-            numbers = range(self.done, min(self.done + self.room, self.runs))
+            numbers = range(self.done, min(self.done + room, self.runs))
             running = replace(self.running, checkpoint=self.running.file(self.files))
             block = run_sets(
                 self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence, running=running,
-                function="estimate", call_seed=self.seed,
+                function="estimate", call_seed=self.seed, counts=counts,
             )  # fmt: skip
             self.files += 1
             self._take(block)
@@ -209,17 +216,22 @@ class _SetRun(Run):
         """Count what some runs left."""
         self.trouble = block.trouble
         self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
-        digits = block.settled[:, -1].astype(np.int64)
-        if self.runs * len(self.query.labels) <= _KEPT_STATES:
-            self.kept.append(block.settled[:, -1])
-        states = 2 * digits - 1 if self.query.model._form.spins else digits
-        for question, tally in zip(self.query.questions, self.tallies, strict=True):
-            columns = self.query.columns(question)
-            tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
-        self.done += len(digits)
+        if block.counts is not None:
+            for question, tally in zip(self.query.questions, self.tallies, strict=True):
+                table = block.counts[self.query.columns(question)]
+                tally.add_counts(table[:, 1:], table[:, 0])
+        else:
+            digits = block.settled[:, -1].astype(np.int64)
+            if self.is_kept:
+                self.kept.append(block.settled[:, -1])
+            states = 2 * digits - 1 if self.query.model._form.spins else digits
+            for question, tally in zip(self.query.questions, self.tallies, strict=True):
+                columns = self.query.columns(question)
+                tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
+        self.done += block.runs
 
     def job(self) -> tuple[Job, range] | None:
-        if self.runs > self.room or not self.kernel.has_twin:
+        if self.runs > self.room or not self.is_kept or not self.kernel.has_twin:
             return None
         runner = on_backend(self.kernel, self.scan, self.runs, "cuda", "estimate")
         job = make_set_job(self.query.model, runner, self.scan, self.query.labels, self.sequence, "estimate")

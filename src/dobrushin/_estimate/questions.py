@@ -361,8 +361,8 @@ class Tally(ABC):
     @abstractmethod
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None: ...
 
-    def add_counts(self, table: NDArray[np.int64]) -> None:
-        """Take counts of single variables (variables, states) into account."""
+    def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
+        """Take counts of single variables (variables, states) into account, and of those that are not settled."""
         raise NotImplementedError("only questions that kernels can count")
 
     @abstractmethod
@@ -387,7 +387,9 @@ class CountTally(Tally):
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         self.settled = self.settled + self.question.count(states, settled, first)
 
-    def add_counts(self, table: NDArray[np.int64]) -> None:
+    def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
+        if unsettled is not None:
+            self.open = self.open + self.question.per_row(unsettled)
         self.settled = self.settled + self.question.counts_of(table)
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:

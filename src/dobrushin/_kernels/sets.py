@@ -147,6 +147,14 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 
 @kernel
+def count_settled(settled, counts):
+    """Add to counts[v, 1 + state] the runs in which variable v is settled in that state, to counts[v, 0] the others."""
+    for v in range(settled.shape[0]):
+        for c in range(settled.shape[1]):
+            counts[v, 1 + np.int64(settled[v, c])] += 1
+
+
+@kernel
 def settled_bits(x, n, rows, out):
     """out[v, run]: the state of a variable that is settled, else -1."""
     for v in range(rows.size):

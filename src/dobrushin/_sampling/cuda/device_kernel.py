@@ -120,10 +120,6 @@ class DeviceKernel(Runner):
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
         """States of some rows, on the device."""
 
-    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        """Add to counts[row, state] the chains in that state."""
-        super().count(States(x), rows, chains, counts)
-
     def batches(self, numbers: range, cores: int) -> Batches:
         """Chains that are run together: as even as can be, and small enough for the memory there is."""
         del cores
@@ -215,12 +211,6 @@ class DeviceKernel(Runner):
             _in_parts(hi - lo, lambda a, b, lo=lo: part(lo + a, lo + b))  # type: ignore[misc]
         return out
 
-    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        if isinstance(x, States):
-            self._count(x.array, rows, chains, counts)
-        else:
-            self.host.count(x, rows, chains, counts)
-
     def tables(self) -> tuple[Any, ...]:
         """What the kernel is about, on the current device; made once."""
         device = cupy().cuda.runtime.getDevice()
@@ -252,8 +242,11 @@ class CountingKernel(DeviceKernel):
     def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         """Add a tally to counts[row, state]."""
 
-    def _count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        self._add(self._tally(x, rows, chains, counts.shape[1]).get().astype(np.int64), chains, counts)
+    def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        if isinstance(x, States):
+            self._add(self._tally(x.array, rows, chains, counts.shape[1]).get().astype(np.int64), chains, counts)
+        else:
+            self.host.count(x, rows, chains, counts)
 
 
 def out_of_memory() -> type[Exception]:
