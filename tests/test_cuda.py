@@ -98,6 +98,19 @@ def test_forked_processes_are_told_how_to_use_the_gpu(monkeypatch):
         device.cupy()
 
 
+def test_a_forked_process_finds_out_for_itself_whether_there_is_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", gpu_on_host.Cupy())
+    device._answers.cache_clear()
+    assert device.is_available()
+    pretended = gpu_on_host.Cupy()
+    pretended.cuda.runtime.getDeviceCount = lambda: 0
+    monkeypatch.setitem(sys.modules, "cupy", pretended)
+    assert device.is_available()  # it is asked once
+    monkeypatch.setattr(device.os, "getpid", lambda: -1)
+    assert not device.is_available()
+    device._answers.cache_clear()
+
+
 def test_streams_are_those_of_the_cpu(gpu):
     cp, _ = gpu
     model = db.Ising.grid(3, 3, couplings=0.2)

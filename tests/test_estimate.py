@@ -2,7 +2,6 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -247,7 +246,7 @@ def test_repeated_calls_compute_each_influence_row_once(monkeypatch):
         return compute(model, positions, method)
 
     monkeypatch.setattr(known, "influence_rows", counting)
-    model = db.Ising.grid(50, 30, couplings=0.2)
+    model = db.Ising.grid(30, 30, couplings=0.2)
     db.estimate(model, [0], seed=1)
     assert len(asked) == len(set(asked)) > 0
     before = len(asked)
@@ -266,15 +265,14 @@ def test_repeated_calls_compute_each_influence_row_once(monkeypatch):
 
 
 @settings(max_examples=30, deadline=None)
-@given(SEEDS, st.sampled_from(FAMILIES), st.booleans())
-def test_remembered_rows_are_those_of_the_conditioned_model(seed, family, all_at_once):
+@given(SEEDS, st.sampled_from(FAMILIES))
+def test_remembered_rows_are_those_of_the_conditioned_model(seed, family):
     rng = np.random.default_rng(seed)
     model = random_model(rng, family, n=6)
     space = workspace(model)
-    with mock.patch("dobrushin._influence.known._SMALL", 10 if all_at_once else 0):
-        space.rows.rows(np.arange(6))
-        evidence = {model.labels[2]: model.states(2)[0], model.labels[4]: model.states(4)[-1]}
-        given_rows = space.given(evidence).rows.rows(np.arange(4))
+    space.rows.rows(np.arange(6))
+    evidence = {model.labels[2]: model.states(2)[0], model.labels[4]: model.states(4)[-1]}
+    given_rows = space.given(evidence).rows.rows(np.arange(4))
     fresh = db.influence(model.condition(evidence)).rows(np.arange(4))
     np.testing.assert_array_equal(given_rows.columns, fresh.columns)
     np.testing.assert_array_equal(given_rows.values, fresh.values)
@@ -475,7 +473,7 @@ def test_rows_are_remembered_safely_by_many_threads():
 
 
 def test_an_interruption_leaves_rows_unknown_not_wrong(monkeypatch):
-    model = db.Ising.grid(200, 10, couplings=0.2)
+    model = db.Ising.grid(10, 10, couplings=0.2)
     rows = workspace(model).rows
 
     def interrupted(*_):
@@ -486,7 +484,7 @@ def test_an_interruption_leaves_rows_unknown_not_wrong(monkeypatch):
         rows.rows(np.arange(60))
     monkeypatch.undo()
     np.testing.assert_array_equal(rows.rows(np.arange(60)).values, db.influence(model, rows=range(60)).matrix.data)
-    np.testing.assert_array_equal(rows.rows(np.arange(2000)).values, db.influence(model).matrix.data)
+    np.testing.assert_array_equal(rows.rows(np.arange(100)).values, db.influence(model).matrix.data)
 
 
 def test_rounding_of_evidence_is_in_the_intervals():

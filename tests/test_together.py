@@ -9,6 +9,7 @@ import dobrushin as db
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import collect_sets, make_set_job, run_sets
 from dobrushin._estimate import several
+from dobrushin._estimate.runs import ChainRun
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._sampling.kernel import choose_kernel
@@ -102,6 +103,9 @@ def test_runs_that_do_not_fit_together_are_drawn_in_turn(monkeypatch):
 
 def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
     chains = wanted_runs(["bits"], 2, 100)[1][0]
+    table = choose_kernel(ising(np.random.default_rng(1), 6), db.Scan.systematic(27, 30), 10, "table")
+    moved = on_backend(table, chains.job.scan, 10, "cuda", "sample")
+    assert not can_join(chains._replace(job=replace(chains.job, runner=moved)))
     job = chains.job
     assert can_join(chains)
     for other in (
@@ -274,7 +278,64 @@ def test_an_interruption_keeps_what_was_planned(monkeypatch):
         db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
     assert sorted(caught.value.estimates.answers) == [0, 1, 2]
     assert all(same(whole[k], caught.value.estimates[k]) for k in range(3))
-    monkeypatch.undo()
+
+
+def test_an_interruption_while_answers_are_finished_keeps_those_that_are(monkeypatch):
+    finish, count = several._finish, []
+
+    def interrupted(*arguments):
+        count.append(1)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return finish(*arguments)
+
+    monkeypatch.setattr(several, "_finish", interrupted)
+    with pytest.raises(db.EstimatesInterrupted) as caught:
+        db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
+    assert sorted(caught.value.estimates.answers) == [0, 1]
+
+
+def test_what_cannot_wait_is_answered_at_once(monkeypatch):
+    product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {0: 2, 1: 2}, bounds=(-1, 1))
+    asked = [(product, None), *queries(3), (product, {5: 1})]
+    draw, count = ChainRun.draw, []
+
+    def interrupted(self):
+        count.append(1)
+        if len(count) == 2:
+            raise KeyboardInterrupt
+        return draw(self)
+
+    monkeypatch.setattr(ChainRun, "draw", interrupted)
+    with pytest.raises(db.EstimatesInterrupted) as caught:
+        db.estimate_many(GRID, asked, **HOW, backend="cuda")
+    assert sorted(caught.value.estimates.answers) == [0, 1, 2, 3]
+
+
+def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(device.Function, "_get", broken)
+    found = db.estimate_many(GRID, queries(3), **HOW, backend="cuda")
+    assert sorted(found.errors) == [0, 1, 2]
+    assert all("no compiler" in str(error) for error in found.errors.values())
+
+
+def test_queries_on_one_large_model_wait_for_each_other(monkeypatch):
+    monkeypatch.setattr(several, "_MOST_VARIABLES", 50_000)
+    launches = count_launches(monkeypatch)
+    found = db.estimate_many(GRID, [([201 * k], None) for k in range(6)], **HOW, backend="cuda")
+    assert not found.errors
+    assert launches == {"one": 0, "many": 5}
+
+
+def test_small_launches_are_not_blown_up_by_large_ones(gpu, monkeypatch):
+    runs = wanted_runs(["bits", "potts"], 6, 3000 if gpu[1] else 200)
+    monkeypatch.setattr(device, "_MOST_BLOCKS", 1)
+    launches = count_launches(monkeypatch)
+    assert_same_draws(runs, draw_together([chains for chains, *_ in runs]))
+    assert launches["many"] > 10
 
 
 def test_short_waves_give_the_same_answers(monkeypatch):
@@ -288,6 +349,7 @@ def test_short_waves_give_the_same_answers(monkeypatch):
 
 def test_with_little_work_auto_stays_on_the_cpu(monkeypatch):
     monkeypatch.setattr(several, "is_available", lambda: True)
+    monkeypatch.setattr(several, "may_be_available", lambda: True)
     launches = count_launches(monkeypatch)
     here = db.estimate_many(GRID, queries(3), **HOW, backend="cpu")
     there = db.estimate_many(GRID, queries(3), **HOW, backend="auto")

@@ -18,6 +18,9 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import Runner, Work, streams_of
 from dobrushin._scan import Scan
 
+# States that are read together to be counted.
+_AT_ONCE = 2**24
+
 
 class SetRunner(Runner):
     """Sets instead of states: `read` gives -1 where a variable is not settled.
@@ -26,7 +29,9 @@ class SetRunner(Runner):
     """
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
-        count_settled(self.read(x, rows, chains), counts)
+        some = max(1, _AT_ONCE // max(1, chains))
+        for lo in range(0, len(rows), some):
+            count_settled(self.read(x, rows[lo : lo + some], chains), counts[lo : lo + some])
 
 
 class SetKernel(SetRunner):

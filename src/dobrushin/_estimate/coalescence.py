@@ -230,9 +230,11 @@ class _SetRun(Run):
                 tally.add(states[:, columns], digits[:, columns] >= 0, self.done)
         self.done += block.runs
 
-    def job(self) -> tuple[Job, range] | None:
-        if self.runs > self.room or not self.is_kept or not self.kernel.has_twin:
-            return None
+    @property
+    def can_wait(self) -> bool:
+        return self.runs <= self.room and self.is_kept and self.kernel.has_twin
+
+    def job(self) -> tuple[Job, range]:
         runner = on_backend(self.kernel, self.scan, self.runs, "cuda", "estimate")
         job = make_set_job(self.query.model, runner, self.scan, self.query.labels, self.sequence, "estimate")
         return job, range(self.runs)

@@ -340,13 +340,14 @@ def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: 
     def left() -> float | None:
         return None if seconds is None else seconds - (monotonic() - begin)
 
+    def is_enough() -> bool:
+        return monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds)
+
     with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
-        for found in answer_some(receive(shared), queries, left):
+        for found in answer_some(receive(shared), queries, left, is_enough):
             if whole.is_stopped:
                 break
             outcomes |= found
-            if monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds):
-                break
     return outcomes
 
 

@@ -83,12 +83,14 @@ class Run(ABC):
     def estimate(self) -> Estimate:
         """The answer that the outcomes give."""
 
+    @property
     @abstractmethod
-    def job(self) -> tuple[Job, range] | None:
-        """All outcomes as a job for the GPU, with their numbers, so that they can be drawn with those of others.
+    def can_wait(self) -> bool:
+        """Whether all outcomes can be drawn on a GPU at once: it is known how many, and they are not too many."""
 
-        None where it is not known beforehand how many there are, or where the GPU cannot draw them.
-        """
+    @abstractmethod
+    def job(self) -> tuple[Job, range]:
+        """All outcomes as a job for the GPU, with their numbers, so that they can be drawn with those of others."""
 
     @abstractmethod
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
@@ -227,13 +229,15 @@ class ChainRun(Run):
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
             tally.add_counts(counts[self.query.columns(question)])
 
-    def job(self) -> tuple[Job, range] | None:
-        """Means stop early: it is not known how many chains they take."""
+    @property
+    def can_wait(self) -> bool:
+        """Means stop early: it is not known how many chains they take. Starts that may be forbidden are looked at."""
+        is_counted = all(question.is_counted for question in self.query.questions)
+        has_zeros = self.query.model._form.has_zeros
+        return is_counted and not has_zeros and self.method.kernel.has_twin and self.trials <= self.room
+
+    def job(self) -> tuple[Job, range]:
         kernel, model, trials = self.method.kernel, self.query.model, self.trials
-        if not all(question.is_counted for question in self.query.questions):
-            return None
-        if trials > self.room or not kernel.has_twin:
-            return None
         runner, start = on_backend(kernel, self.scan, trials, "cuda", "estimate"), self.query.space.start
         job = make_job(model, runner, self.scan, trials, self.sequence, start, self.at_once, "estimate")
         return job, range(trials)

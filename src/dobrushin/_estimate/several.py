@@ -17,7 +17,7 @@ from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.sampler import MANY_UPDATES
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
-from dobrushin._shared.device import cupy, is_available
+from dobrushin._shared.device import is_available, may_be_available
 from dobrushin._shared.log import log
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running
@@ -52,47 +52,50 @@ class Content(NamedTuple):
         return self.settings._replace(time=time), Running(backend=self.settings.backend, deadline=deadline)
 
     @property
-    def on_device(self) -> bool:
-        """Whether chains may be drawn on the GPU."""
+    def may_use_device(self) -> bool:
+        """Whether there may be a GPU to draw on."""
         if not self.model.is_discrete or self.settings.backend == "cpu":
             return False
-        return self.settings.backend == "cuda" or is_available()
+        return self.settings.backend == "cuda" or may_be_available()
 
 
-def answer_some(content: Content, queries: Mapping[int, Pair], left: Left) -> Iterator[Outcomes]:
-    """The answers to queries by number, or why there are none, as they are found.
+def answer_some(
+    content: Content, queries: Mapping[int, Pair], left: Left, is_enough: Callable[[], bool] = lambda: False
+) -> Iterator[Outcomes]:
+    """The answers to queries by number, or why there are none, as they are found; until that is enough.
 
-    On Ctrl-C those that are planned are drawn and answered first.
+    Nothing that is planned is dropped then. On Ctrl-C what can be drawn together still is.
     """
-    if not content.on_device:
+    if not content.may_use_device:
         for k, query in queries.items():
             yield {k: _answer(content, k, query, left())}
+            if is_enough():
+                return
         return
     waiting = iter(queries.items())
-    trouble: KeyboardInterrupt | None = None
-    while trouble is None:
+    while True:
         wave = _Wave(content, left)
         try:
             for k, query in waiting:
-                wave.plan(k, query)
-                if wave.is_full:
+                if (known := wave.plan(k, query)) is not None:
+                    yield {k: known}
+                if wave.is_full or is_enough():
                     break
-        except KeyboardInterrupt as pressed:
-            trouble = pressed
-        if not wave.plans and not wave.outcomes:
-            break
-        yield wave.answer()
-    if trouble is not None:
-        raise trouble
+        except KeyboardInterrupt:
+            yield from wave.answer_together()
+            raise
+        if not wave.is_begun:
+            return
+        yield from wave.answer_together()
+        yield from wave.answer_others()
+        if is_enough():
+            return
 
 
 def _answer(content: Content, k: int, query: Pair, seconds: float | None) -> Estimate | Exception:
     """The answer to query number k, within some seconds, or why there is none."""
     settings, running = content.within(seconds)
-    try:
-        return _light(guard_memory(answer_query)(content.model, *query, settings, content.seed(k), running))
-    except Exception as error:
-        return _light_error(error)
+    return _try(guard_memory(answer_query), content.model, *query, settings, content.seed(k), running)
 
 
 class _Planned(NamedTuple):
@@ -107,10 +110,10 @@ class _Wave:
 
     def __init__(self, content: Content, left: Left) -> None:
         self.content, self.left = content, left
-        self.plans: dict[int, _Planned] = {}
-        self.outcomes: Outcomes = {}
+        self.plans: dict[int, _Planned] = {}  # of queries that wait to be drawn
+        self.is_begun = False
         self._begin = monotonic()
-        self._variables = 0  # of all models that wait
+        self._models: dict[int, int] = {}  # variables of the models that wait
 
     @property
     def is_full(self) -> bool:
@@ -118,58 +121,65 @@ class _Wave:
         seconds, left = _SECONDS_TOGETHER, self.left()
         if left is not None:
             seconds = min(seconds, left)
-        return self._variables > _MOST_VARIABLES or monotonic() - self._begin > seconds
+        return sum(self._models.values()) > _MOST_VARIABLES or monotonic() - self._begin > seconds
 
-    def plan(self, k: int, query: Pair) -> None:
-        """Plan a query; it is answered at once, if nothing is drawn for it."""
+    def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
+        """Plan a query; the answer, if nothing is to be drawn for it, or not with others."""
+        self.is_begun = True
         settings, running = self.content.within(self.left())
         try:
             prepared = guard_memory(prepare_query)(self.content.model, *query, settings, running)
             run = prepared.method.begin(self.content.seed(k), running)
-            if run is None:
-                self.outcomes[k] = _light(prepared.answer(self.content.seed(k)))
-                return
+            if run is None or not run.can_wait:
+                return _light(prepared.answer(self.content.seed(k)))
         except Exception as error:
-            self.outcomes[k] = _light_error(error)
-            return
+            return _light_error(error)
         self.plans[k] = _Planned(prepared, run)
-        self._variables += run.query.model.n_variables
+        self._models[id(run.query.model)] = run.query.model.n_variables
+        return None
 
-    def answer(self) -> Outcomes:
-        """All answers."""
-        drawn = self._draw()
-        for k, (prepared, run) in self.plans.items():
-            try:
-                answer = _finish(prepared, run, *drawn[k]) if k in drawn else prepared.answer(self.content.seed(k))
-            except Exception as error:
-                self.outcomes[k] = _light_error(error)
-            else:
-                self.outcomes[k] = _light(answer)
-        return self.outcomes
+    def answer_together(self) -> Iterator[Outcomes]:
+        """Draw what can be drawn together, and answer these queries."""
+        done: Outcomes = {}
+        try:
+            for k, (job, outcome) in self._draw().items():
+                prepared, run = self.plans[k]
+                done[k] = _try(_finish, prepared, run, job, outcome)
+                del self.plans[k]
+        except KeyboardInterrupt:
+            yield done
+            raise
+        yield done
+
+    def answer_others(self) -> Iterator[Outcomes]:
+        """Answer those that are left, one by one."""
+        for k, (prepared, _) in self.plans.items():
+            yield {k: _try(prepared.answer, self.content.seed(k))}
 
     def _draw(self) -> dict[int, tuple[Job, Outcome]]:
-        """Draw what can be drawn together: jobs with their outcomes, by the number of the query."""
+        """Jobs that were drawn together, with their outcomes, by the number of the query."""
         total = sum(run.plan.updates for _, run in self.plans.values())
-        if self.content.settings.backend == "auto" and total < MANY_UPDATES:
+        is_auto = self.content.settings.backend == "auto"
+        if not self.plans or (is_auto and (total < MANY_UPDATES or not is_available())):
             return {}
-        try:
-            cupy()
-        except (ImportError, RuntimeError):
-            return {}  # each query says what is missing
-        from dobrushin._sampling.cuda.device_kernel import out_of_memory
         from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 
-        wanted = {}
-        for k, (_, run) in self.plans.items():
-            parts = run.job()
-            if parts is not None and can_join(chains := Chains(*parts)):
-                wanted[k] = chains
         try:
+            jobs = {k: Chains(*run.job()) for k, (_, run) in self.plans.items()}
+            wanted = {k: chains for k, chains in jobs.items() if can_join(chains)}
             outcomes = draw_together(list(wanted.values()))
-        except (MemoryError, out_of_memory()) as error:
-            log.info("the GPU has not enough memory for many runs at once: one by one (%s)", error)
+        except Exception as error:  # whatever a GPU has to say: each query will say it for itself, or manage alone
+            log.info("the GPU did not draw many runs at once: one by one (%s)", error)
             return {}
         return {k: (wanted[k].job, outcome) for k, outcome in zip(wanted, outcomes, strict=True)}
+
+
+def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Exception:
+    """An answer, or why there is none."""
+    try:
+        return _light(answer(*arguments))
+    except Exception as error:
+        return _light_error(error)
 
 
 def _finish(prepared: Prepared, run: Run, job: Job, outcome: Outcome) -> Estimate:

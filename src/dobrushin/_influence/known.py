@@ -21,8 +21,6 @@ from dobrushin._models.sources import as_model
 from dobrushin._shared.arrays import frozen, row_entries
 
 _MAKING = RLock()
-# All rows of a model with so few variables and so few neighbours take no longer than asking for some a few times.
-_SMALL, _FEW = 1024, 6
 
 
 class KnownInfluence:
@@ -53,8 +51,8 @@ class KnownInfluence:
             return self._rows(positions)
 
     def _rows(self, positions: NDArray[np.int64]) -> Rows:
-        if self._all is None and (len(positions) == self.n_variables or self._is_small):
-            self._all = influence_rows(self.model, np.arange(self.n_variables), "best")
+        if len(positions) == self.n_variables and self._all is None:
+            self._all = influence_rows(self.model, positions, "best")
         if self._all is not None:
             return self._all if len(positions) == self.n_variables else self._all.take(positions)
         missing = positions[self._begin[positions] == 0]
@@ -70,18 +68,11 @@ class KnownInfluence:
         parts = (self._columns[entry], self._values[entry], self._theorem[entry], self._cap[positions])
         return Rows(frozen(start), *(frozen(part) for part in parts))
 
-    @cached_property
-    def _is_small(self) -> bool:
-        """Whether all rows are computed when the first ones are asked for."""
-        if self.n_variables > _SMALL or self.links is None:
-            return False
-        return int(np.diff(self.links[0]).max(initial=0)) <= _FEW
-
     @property
     def links(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Neighbours of all variables, CSR, where rows take so little time that some more of them do not matter."""
+        """Neighbours of all variables, CSR, where rows take so little time that a few more do not matter: of spins."""
         form = self.model._form
-        return form.adjacency if form.is_indexed else None
+        return form.adjacency if form.is_indexed and form.spins else None
 
     def _store(self, positions: NDArray[np.int64], rows: Rows) -> None:
         total = self._entries + len(rows.columns)

@@ -2,7 +2,7 @@
 
 The scan is built from its last step backwards. d holds the weights pulled back through the steps chosen so far; the
 next one to prepend is the variable with the largest d. Its L1 norm is the variation of the scan built so far.
-Only variables that were touched have a number, and only they are in the heap.
+Only variables that were touched, and some around them, have a number; only those that were are in the heap.
 """
 
 import numpy as np

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +20,8 @@ from dobrushin._shared.extras import require
 
 # One thread compiles, the others wait for it.
 _LOCK = threading.Lock()
-# Blocks in the third dimension of a grid.
-_MOST_SETS = 65535
+# Blocks in the third dimension of a grid, and blocks of a launch that may be there in vain.
+_MOST_SETS, _MOST_BLOCKS = 65535, 2**22
 
 
 def cupy() -> Any:
@@ -44,14 +48,25 @@ def _no_device(reason: str) -> RuntimeError:
     )
 
 
-@functools.cache
 def is_available() -> bool:
     """Whether there is a GPU that can be used."""
+    return _answers(os.getpid())
+
+
+@functools.cache
+def _answers(process: int) -> bool:
+    """What a process has found; one that was forked from it has to find out for itself."""
+    del process
     try:
         cupy()
     except (ImportError, RuntimeError):
         return False
     return True
+
+
+def may_be_available() -> bool:
+    """Whether it is worth asking: that would load CuPy and wake the driver."""
+    return "cupy" in sys.modules or find_spec("cupy") is not None
 
 
 class Function(NamedTuple):
@@ -116,12 +131,27 @@ def one_launch() -> Iterator[None]:
     finally:
         _WAITING.reset(token)
     for (function, block), launches in waiting.items():
-        for lo in range(0, len(launches), _MOST_SETS):
-            some = launches[lo : lo + _MOST_SETS]
+        for some in _alike(launches, block):
             slots = np.array([[_slot(argument) for argument in one.arguments] for one in some], dtype=np.uint64)
-            blocks = -(-max(one.threads for one in some) // block)
-            grid = (blocks, max(one.rows for one in some), len(some))
-            function.compiled_for_many()(grid, (block, 1, 1), (cupy().asarray(slots),))
+            function.compiled_for_many()(_grid(some, block), (block, 1, 1), (cupy().asarray(slots),))
+
+
+def _grid(launches: list[_Launch], block: int) -> tuple[int, int, int]:
+    """Blocks for the largest of some launches, for each of them."""
+    threads, rows = (max(column) for column in zip(*((one.threads, one.rows) for one in launches), strict=True))
+    return -(-threads // block), rows, len(launches)
+
+
+def _alike(launches: list[_Launch], block: int) -> Iterator[list[_Launch]]:
+    """All launches at once; those of one order of size, where small ones beside large ones would be mostly empty."""
+    groups: dict[Any, list[_Launch]] = {0: launches}
+    if math.prod(_grid(launches, block)) > _MOST_BLOCKS:
+        groups = {}
+        for one in launches:
+            groups.setdefault((one.threads.bit_length() // 3, one.rows.bit_length() // 3), []).append(one)
+    for group in groups.values():
+        for lo in range(0, len(group), _MOST_SETS):
+            yield group[lo : lo + _MOST_SETS]
 
 
 def _slot(argument: Any) -> int:

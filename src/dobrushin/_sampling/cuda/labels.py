@@ -154,6 +154,7 @@ class DeviceTable(_Labels):
     """`Table` on the device."""
 
     name: ClassVar[str] = "table"
+    is_one_launch: ClassVar[bool] = False  # it is for random scans, and for few chains
 
     def _make_tables(self) -> tuple[Any, ...]:
         cp, neighbor = cupy(), self.host.neighbor
