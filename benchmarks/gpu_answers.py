@@ -107,7 +107,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
         yield Row(f"  the same on {_PROCESSES} processes", count, [lambda: ask("cpu", pool), None, on_gpu])
     yield Row("  their plans alone, on one core", count, [plan, None, None])
     settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None, "estimate_many")
-    wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None)
+    wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None, may_wait=True)
     for k, query in enumerate(queries):
         wave.plan(k, query)
     runs = [run for _, run in wave.plans.values()]
@@ -117,7 +117,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
 
     together = one_by_one = None
     if is_available():
-        wanted = [Chains(*parts) for run in runs if (parts := run.job()) is not None]
+        wanted = [Chains(*run.job()) for run in runs]
         assert all(map(can_join, wanted))
         together, one_by_one = lambda: draw_together(wanted), lambda: [draw_together([one]) for one in wanted]
     yield Row("  their draws alone", count, [draw, one_by_one, together])

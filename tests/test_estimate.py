@@ -597,3 +597,15 @@ def test_the_answer_says_when_the_tolerance_was_not_reached():
     with pytest.raises(db.BudgetError) as caught:
         db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
     assert "the tolerance 0.01 was not reached" in str(caught.value.estimate)
+
+
+def test_memory_that_runs_out_is_said_of_the_function_that_was_called(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    model = db.Ising.grid(4, 4, couplings=0.1)
+    for name in ("answer", "propose"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Dobrushin, name, full)
+            with pytest.raises(db.BudgetError, match=r"^dobrushin\.estimate "):
+                db.estimate(model, [0], method="dobrushin")

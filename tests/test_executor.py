@@ -595,13 +595,14 @@ def test_a_query_that_cannot_be_sent_is_named():
 
 
 def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
-    def answer(_, k, __, ___):
+    def answer(self, k, _):
+        self.is_begun = True
         if k == 2:
             raise KeyboardInterrupt
         return plain[0]
 
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
-    monkeypatch.setattr(several, "_answer", answer)
+    monkeypatch.setattr(several._Wave, "plan", answer)
     settings = read_settings(MODEL, 0.2, 0.99, "auto", None, None, "estimate_many")._replace(backend="cpu")
     content = several.Content(MODEL, settings, np.random.SeedSequence(1))
     found = many.answer_piece(content, {k: ([k], None) for k in range(5)}, Within(1), None)

@@ -1,5 +1,6 @@
 """Many runs in one launch on the GPU: the counts and answers that each gives by itself on the CPU."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import dobrushin as db
 from dobrushin._coalescence.set_kernel import choose_sets
 from dobrushin._coalescence.set_runs import collect_sets, make_set_job, run_sets
 from dobrushin._estimate import several
+from dobrushin._estimate.estimator import Prepared
 from dobrushin._estimate.runs import ChainRun
 from dobrushin._sampling.cuda import together
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
@@ -169,6 +171,18 @@ def same(ours, theirs):
     ) and str(ours.seed) == str(theirs.seed)
 
 
+def interrupted(function, moment):
+    """A function whose call number `moment` is interrupted."""
+    calls = itertools.count(1)
+
+    def call(*arguments):
+        if next(calls) == moment:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return call
+
+
 def count_launches(monkeypatch):
     """How often each function is launched, for one run and for many."""
     seen = {"one": 0, "many": 0}
@@ -263,50 +277,26 @@ def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
     assert all(same(a, b) for a, b in zip(here, there, strict=True))
 
 
-def test_an_interruption_keeps_what_was_planned(monkeypatch):
+@pytest.mark.parametrize(
+    ("where", "name", "moment", "kept"),
+    [
+        (several, "prepare_query", 4, [0, 1, 2]),  # what was planned is drawn
+        (Prepared, "finish", 3, [0, 1]),  # what was drawn and finished stays
+    ],
+)
+def test_an_interruption_keeps_what_there_is(where, name, moment, kept, monkeypatch):
     whole = db.estimate_many(GRID, queries(6), **HOW, backend="cpu")
-    prepare, count = several.prepare_query, []
-
-    def interrupted(*arguments):
-        count.append(1)
-        if len(count) == 4:
-            raise KeyboardInterrupt
-        return prepare(*arguments)
-
-    monkeypatch.setattr(several, "prepare_query", interrupted)
+    monkeypatch.setattr(where, name, interrupted(getattr(where, name), moment))
     with pytest.raises(db.EstimatesInterrupted) as caught:
         db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
-    assert sorted(caught.value.estimates.answers) == [0, 1, 2]
-    assert all(same(whole[k], caught.value.estimates[k]) for k in range(3))
-
-
-def test_an_interruption_while_answers_are_finished_keeps_those_that_are(monkeypatch):
-    finish, count = several._finish, []
-
-    def interrupted(*arguments):
-        count.append(1)
-        if len(count) == 3:
-            raise KeyboardInterrupt
-        return finish(*arguments)
-
-    monkeypatch.setattr(several, "_finish", interrupted)
-    with pytest.raises(db.EstimatesInterrupted) as caught:
-        db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
-    assert sorted(caught.value.estimates.answers) == [0, 1]
+    assert sorted(caught.value.estimates.answers) == kept
+    assert all(same(whole[k], caught.value.estimates[k]) for k in kept)
 
 
 def test_what_cannot_wait_is_answered_at_once(monkeypatch):
     product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {0: 2, 1: 2}, bounds=(-1, 1))
     asked = [(product, None), *queries(3), (product, {5: 1})]
-    draw, count = ChainRun.draw, []
-
-    def interrupted(self):
-        count.append(1)
-        if len(count) == 2:
-            raise KeyboardInterrupt
-        return draw(self)
-
-    monkeypatch.setattr(ChainRun, "draw", interrupted)
+    monkeypatch.setattr(ChainRun, "draw", interrupted(ChainRun.draw, 2))
     with pytest.raises(db.EstimatesInterrupted) as caught:
         db.estimate_many(GRID, asked, **HOW, backend="cuda")
     assert sorted(caught.value.estimates.answers) == [0, 1, 2, 3]

@@ -17,7 +17,7 @@ def choose(query: Query) -> Method:
     What goes wrong carries an estimate, at worst one that says nothing.
     """
     with carry_estimate(query):
-        return guard_memory(_choose)(query)
+        return guard_memory(_choose, "estimate")(query)
 
 
 def _choose(query: Query) -> Method:

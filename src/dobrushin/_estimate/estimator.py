@@ -20,7 +20,7 @@ from dobrushin._estimate.method import (
     Method,
     Plan,
     adapt_errors,
-    answer,
+    answer_by,
     carry_estimate,
     is_certain,
 )
@@ -28,12 +28,14 @@ from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Asked, Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_query
 from dobrushin._estimate.relevance import keep_relevant
+from dobrushin._estimate.runs import Run
 from dobrushin._estimate.settings import read_settings
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
+from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
@@ -299,12 +301,16 @@ class Prepared:
 
     def answer(self, sequence: np.random.SeedSequence) -> Estimate:
         """The answer."""
-        return self.complete(lambda: answer(self.method, sequence, self.running))
+        return self._complete(lambda: self.method.answer(sequence, self.running))
 
-    def complete(self, find: Callable[[], Estimate]) -> Estimate:
+    def finish(self, run: Run, job: Job, outcome: Outcome) -> Estimate:
+        """The answer from what was drawn for a run of the method."""
+        return self._complete(lambda: run.finish(job, outcome))
+
+    def _complete(self, find: Callable[[], Estimate]) -> Estimate:
         """The answer that is found for what the method knows, as one about the model."""
         with adapt_errors(self._adapt, self.part):
-            estimate = self._adapt(find())
+            estimate = self._adapt(answer_by(find, self.method, self.running))
         if not self.is_hard or self.asked.weighed is None:
             return estimate
         return weigh_evidence(estimate, self.asked.weighed, self.asked.observed, self.settings, self.running)

@@ -397,19 +397,15 @@ def carry_estimate(query: Query) -> Iterator[None]:
 
 def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
     """The answer of a proposal; what goes wrong carries an estimate, at worst one that says nothing."""
-
-    def answer() -> Estimate:
-        return method.answer(sequence, running)
-
-    return answer_by(answer, method, running)
+    return answer_by(lambda: method.answer(sequence, running), method, running)
 
 
-def answer_by(answer: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
-    """The same, where a function gives the answer of the method."""
+def answer_by(find: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
+    """The same, where a function finds the answer of the proposal."""
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
     try:
         with limit:
-            return guard_memory(answer)()
+            return guard_memory(find, "estimate")()
     except EstimateInterrupted:
         raise
     except KeyboardInterrupt:

@@ -11,7 +11,6 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.estimator import Prepared, answer_query, prepare_query
-from dobrushin._estimate.method import answer_by
 from dobrushin._estimate.query import Settings
 from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
@@ -66,15 +65,9 @@ def answer_some(
 
     Nothing that is planned is dropped then. On Ctrl-C what can be drawn together still is.
     """
-    if not content.may_use_device:
-        for k, query in queries.items():
-            yield {k: _answer(content, k, query, left())}
-            if is_enough():
-                return
-        return
-    waiting = iter(queries.items())
+    waiting, may_wait = iter(queries.items()), content.may_use_device
     while True:
-        wave = _Wave(content, left)
+        wave = _Wave(content, left, may_wait)
         try:
             for k, query in waiting:
                 if (known := wave.plan(k, query)) is not None:
@@ -92,12 +85,6 @@ def answer_some(
             return
 
 
-def _answer(content: Content, k: int, query: Pair, seconds: float | None) -> Estimate | Exception:
-    """The answer to query number k, within some seconds, or why there is none."""
-    settings, running = content.within(seconds)
-    return _try(guard_memory(answer_query), content.model, *query, settings, content.seed(k), running)
-
-
 class _Planned(NamedTuple):
     """A query that is planned, and the run that answers it."""
 
@@ -106,10 +93,10 @@ class _Planned(NamedTuple):
 
 
 class _Wave:
-    """Queries that are planned one by one, and whose chains or sets are drawn together."""
+    """Queries that are planned one by one, and whose chains or sets are drawn together, if they may wait for that."""
 
-    def __init__(self, content: Content, left: Left) -> None:
-        self.content, self.left = content, left
+    def __init__(self, content: Content, left: Left, may_wait: bool) -> None:
+        self.content, self.left, self.may_wait = content, left, may_wait
         self.plans: dict[int, _Planned] = {}  # of queries that wait to be drawn
         self.is_begun = False
         self._begin = monotonic()
@@ -126,12 +113,15 @@ class _Wave:
     def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
         """Plan a query; the answer, if nothing is to be drawn for it, or not with others."""
         self.is_begun = True
+        asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.left())
+        if not self.may_wait:
+            return _try(guard_memory(answer_query, "estimate_many"), *asked, settings, seed, running)
         try:
-            prepared = guard_memory(prepare_query)(self.content.model, *query, settings, running)
-            run = prepared.method.begin(self.content.seed(k), running)
+            prepared = guard_memory(prepare_query, "estimate_many")(*asked, settings, running)
+            run = prepared.method.begin(seed, running)
             if run is None or not run.can_wait:
-                return _light(prepared.answer(self.content.seed(k)))
+                return _light(prepared.answer(seed))
         except Exception as error:
             return _light_error(error)
         self.plans[k] = _Planned(prepared, run)
@@ -144,7 +134,7 @@ class _Wave:
         try:
             for k, (job, outcome) in self._draw().items():
                 prepared, run = self.plans[k]
-                done[k] = _try(_finish, prepared, run, job, outcome)
+                done[k] = _try(prepared.finish, run, job, outcome)
                 del self.plans[k]
         except KeyboardInterrupt:
             yield done
@@ -180,13 +170,6 @@ def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Excepti
         return _light(answer(*arguments))
     except Exception as error:
         return _light_error(error)
-
-
-def _finish(prepared: Prepared, run: Run, job: Job, outcome: Outcome) -> Estimate:
-    def estimate() -> Estimate:
-        return run.finish(job, outcome)
-
-    return prepared.complete(lambda: answer_by(estimate, prepared.method, prepared.running))
 
 
 def _light(answer: Estimate) -> Estimate:

@@ -45,8 +45,7 @@ def restrict_couplings(matrix: Any, kept: NDArray[np.bool_]) -> Any:
     number, size = (np.cumsum(kept) - 1).astype(matrix.indices.dtype), int(kept.sum())
     inside = np.repeat(kept, np.diff(matrix.indptr)) & kept[matrix.indices]
     seen = prefix_sums(inside)[matrix.indptr]  # entries that are inside, before each row
-    ends = seen[1:][kept]
-    start = np.append(ends[:1] * 0, ends).astype(matrix.indptr.dtype)
+    start = np.concatenate([[0], seen[1:][kept]]).astype(matrix.indptr.dtype)
     columns = number[matrix.indices[inside]]
     parts = (frozen(matrix.data[inside]), frozen(columns), frozen(start))
     return sparse.csr_array(parts, shape=(size, size))

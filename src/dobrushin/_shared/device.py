@@ -66,7 +66,12 @@ def _answers(process: int) -> bool:
 
 def may_be_available() -> bool:
     """Whether it is worth asking: that would load CuPy and wake the driver."""
-    return "cupy" in sys.modules or find_spec("cupy") is not None
+    return "cupy" in sys.modules or _is_installed()
+
+
+@functools.cache
+def _is_installed() -> bool:
+    return find_spec("cupy") is not None
 
 
 class Function(NamedTuple):

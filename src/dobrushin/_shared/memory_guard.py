@@ -17,8 +17,8 @@ _Result = TypeVar("_Result")
 _REMEDY = "Ask for less at a time, or give the process more memory."
 
 
-def guard_memory(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Make a public function raise `BudgetError` where memory runs out.
+def guard_memory(function: Callable[_Arguments, _Result], called: str = "") -> Callable[_Arguments, _Result]:
+    """Make a public function, or the part of one that is `called` so, raise `BudgetError` where memory runs out.
 
     Underflow is no error here, also where people made it one: bounds count with it.
     """
@@ -29,7 +29,7 @@ def guard_memory(function: Callable[_Arguments, _Result]) -> Callable[_Arguments
             with np.errstate(under="ignore"):
                 return _unwrapped(function, *args, **kwargs)
         except MemoryError as error:
-            what, required, free = f"dobrushin.{function.__name__}", _size_of(error), free_memory()
+            what, required, free = f"dobrushin.{called or function.__name__}", _size_of(error), free_memory()
             raise BudgetError(what, max(required, free), free, "bytes or more", _REMEDY) from None
 
     return guarded

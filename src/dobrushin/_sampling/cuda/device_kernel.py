@@ -76,9 +76,7 @@ class DeviceKernel(Runner):
     workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
     chunk: ClassVar[int]  # updates between looks at whether to stop, at most
     width: ClassVar[Any]  # type of a state
-    is_one_launch: ClassVar[bool] = (
-        True  # whether some steps of a cycle are one launch, so that those of many runs can be
-    )
+    is_one_launch: ClassVar[bool] = True  # whether steps of a cycle are one launch: then those of many runs can be
 
     def __post_init__(self) -> None:
         self.region, self.error = self.host.region, self.host.error
