@@ -17,6 +17,7 @@ from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin._sampling.sampler import Record, collect, make_job, on_backend, run_chains
 from dobrushin._shared import device
+from dobrushin._shared.running import Running
 from models import random_model
 from test_cuda import gpu as gpu
 from test_cuda import ising
@@ -359,13 +360,29 @@ def test_a_limit_in_time_ends_many_on_the_gpu_too():
 
 
 @pytest.mark.parametrize("family", ["ising", "potts", "pairwise", "factors"])
-def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(family, monkeypatch):
-    model = random_model(np.random.default_rng(4), family, n=6, max_states=3, strength=0.3)
+def test_sets_are_counted_as_they_are_read(family):
+    model = random_model(np.random.default_rng(4), family, n=6, max_states=3, strength=0.5)
+    scan, labels, seed = db.Scan.systematic(6, 12), list(model.labels), np.random.SeedSequence(1)
+    kernel = choose_sets(model, scan)
+    settled = run_sets(model, kernel, scan, labels, range(300), seed).settled[:, -1]
+    expected = np.array([[(column == state).sum() for state in range(-1, 3)] for column in settled.T])
+    assert (expected[:, 0] > 0).any()
+    assert (expected[:, 1:] > 0).any()
+    for backend in ("cpu", "cuda"):
+        how = {"running": Running(backend=backend), "counts": True}
+        counted = run_sets(model, kernel, scan, labels, range(300), seed, **how)
+        assert (counted.runs, len(counted.settled)) == (300, 0)
+        np.testing.assert_array_equal(counted.counts, expected[:, : counted.counts.shape[1]])
+
+
+@pytest.mark.parametrize("states", [2, 3])
+def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(states, monkeypatch):
+    model = db.Potts.grid(6, 6, states=states, couplings=0.7)
     how = {"seed": 3, "method": "coalescence", "tolerance": 0.1}
     kept = db.estimate(model, "all", **how)
+    assert kept._origin.run.tallies[0].open.sum() > 0  # else there would be nothing to forget
     monkeypatch.setattr("dobrushin._estimate.coalescence._KEPT_STATES", 0)
     for backend in ("cpu", "cuda"):
         counted = db.estimate(model, "all", **how, backend=backend)
         assert same(kept, counted)
         assert counted.plan.chains == kept.plan.chains
-    assert (kept.bias_bound > 0).all()
