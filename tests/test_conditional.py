@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._sampling import conditional
-from dobrushin._sampling.kernel import choose_kernel
+from dobrushin._sampling.kernel import WHOLE_KERNEL, choose_kernel
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
@@ -149,7 +149,7 @@ def test_tables_are_kept_small(monkeypatch):
     assert sizes.max() <= conditional.WHOLE
     whole = db.sample(model, scan, chains=100, seed=1, kernel="conditional")
     monkeypatch.setattr(conditional, "LARGEST_TABLES", 20_000)
-    model._kept_kernel = None
+    model._form.memory.forget(WHOLE_KERNEL)
     small = choose_kernel(model, scan, 1, "conditional").groups
     assert small.table.size <= 20_000 < groups.table.size
     assert (db.sample(model, scan, chains=100, seed=1, kernel="conditional").states == whole.states).all()

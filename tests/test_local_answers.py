@@ -12,11 +12,12 @@ import reference
 from dobrushin._estimate import regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.local import Local
-from dobrushin._estimate.query import read_query
+from dobrushin._estimate.query import DERIVED, read_query
 from dobrushin._estimate.regions import Region, Wanted
 from dobrushin._estimate.settings import read_settings
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
 from dobrushin._models.factors import FactorTables
+from dobrushin._models.memory import Memory
 from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
@@ -84,7 +85,7 @@ def ferromagnet(rng, n, strength=1.0, fields=1.0, flips=True):
 def sum_over(factors, ball, group):
     """The law of some variables by number, all others of a region summed out."""
     order = find_order(ball.start, ball.neighbor, factors.states, group, np.arange(len(ball.positions)), 1e12)
-    return RegionSum(order, factors, group).run(factors)
+    return RegionSum(order, factors, group, Memory()).run(factors)
 
 
 # -- sums inside a region ----------------------------------------------------------------------
@@ -532,7 +533,7 @@ def test_evidence_makes_no_new_model_where_sums_near_the_targets_do(make):
             free = db.estimate(model, asked, tolerance=0.002)
             missed += ((free.lower > exact.upper) | (free.upper < exact.lower)).any()
     assert missed >= 4
-    assert not any(space.is_given for space in model._workspace._derived.values())
+    assert not any(space.is_given for space in model.memory.values(DERIVED))
 
 
 def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do():

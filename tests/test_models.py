@@ -1,5 +1,7 @@
 """Models: one distribution whichever way it is built, conditioned, merged or converted."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dobrushin as db
+from dobrushin._models.memory import Memory, Slot
+from dobrushin._shared.fingerprint import fingerprint
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)
@@ -236,3 +240,43 @@ def test_negative_positions_are_refused():
         with pytest.raises(db.ArgumentError, match=r"not negative if they are whole numbers.* Got -[123]"):
             make()
     assert db.Ising({("a", -1): 0.1}).labels == ("a", -1)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def test_memory_makes_a_value_once_and_keeps_those_used_last():
+    memory, slot, made = Memory(), Slot("numbers", max_values=2), []
+    for key in (1, 2, 1, 3, 1, 2):
+        assert memory.get(slot, lambda key=key: made.append(key) or 10 * key, key) == 10 * key
+    assert made == [1, 2, 3, 2]
+    assert memory.values(slot) == [10, 20]
+    assert memory.get(Slot("numbers"), lambda: "another slot of the same name", 1) == "another slot of the same name"
+
+
+def test_memory_is_bounded_in_bytes_but_keeps_the_last_value():
+    memory, slot = Memory(), Slot("arrays", max_values=100, max_bytes=10_000)
+    for size in (400, 400, 400, 2000):
+        memory.get(slot, lambda size=size: np.zeros(size), object())
+        assert sum(array.nbytes for array in memory.values(slot)) <= max(10_000, 8 * size)
+    assert [len(array) for array in memory.values(slot)] == [2000]
+
+
+def test_memory_is_neither_pickled_nor_part_of_a_model():
+    model, same = (db.Ising.grid(4, 4, couplings=0.2) for _ in range(2))
+    db.estimate(model, [0])
+    db.sample(model, db.Scan.systematic(16, 160), chains=2)
+    assert model.memory._values
+    assert model._form.memory._values
+    assert fingerprint(model) == fingerprint(same)
+    again = pickle.loads(pickle.dumps(model))
+    assert not again.memory._values
+    assert not again._form.memory._values
+    assert again == model
+
+
+def test_a_model_shares_its_memory_with_its_parts():
+    model = db.Ising.grid(30, 30, couplings=0.2)
+    part, rest = model.near(np.array([0]), 3).model, model.condition({0: 1})
+    assert part.memory.common is rest.memory.common is model.memory
+    assert part.memory is not model.memory

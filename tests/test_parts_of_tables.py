@@ -10,6 +10,7 @@ import pytest
 import dobrushin as db
 from dobrushin._estimate import estimator
 from dobrushin._models.local import LocalForm
+from dobrushin._sampling.kernel import WHOLE_KERNEL
 from models import all_states, random_model
 
 TABLES = ["pairwise", "spins", "factors"]
@@ -193,15 +194,15 @@ def test_a_kernel_for_the_whole_model_is_made_once():
     model = random_model(rng, "factors", n=6, max_states=4, density=0.9)
     scan = db.Scan.systematic(6, 60)
     first = db.sample(model, scan, chains=100, seed=1)
-    kept = model._kept_kernel
+    (kept,) = model._form.memory.values(WHOLE_KERNEL)
     assert first.kernel == kept.name == "conditional"
     again = db.sample(model, scan, chains=100, seed=1)
-    assert model._kept_kernel is kept
+    assert model._form.memory.values(WHOLE_KERNEL) == [kept]
     assert (first.states == again.states).all()
     db.sample(model, scan, chains=100, seed=1, kernel="factors")
-    assert model._kept_kernel.name == "factors"
+    assert [kernel.name for kernel in model._form.memory.values(WHOLE_KERNEL)] == ["factors"]
     db.sample(model, db.Scan([0] * 50), chains=100, seed=1)
-    assert model._kept_kernel.name == "factors"  # parts are not kept
+    assert [kernel.name for kernel in model._form.memory.values(WHOLE_KERNEL)] == ["factors"]  # parts are not kept
 
 
 # -- on disk -------------------------------------------------------------------------------------------

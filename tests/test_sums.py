@@ -18,6 +18,7 @@ from dobrushin._exact.engine import plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
 from dobrushin._exact.working import Working
 from dobrushin._kernels import orders as kernels
+from dobrushin._models.memory import Memory
 from dobrushin._shared import memory
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import Deadline
@@ -29,7 +30,7 @@ CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in
 def plan_of(model, groups, order):
     """The plan of an order that nobody chose."""
     tables = model._form.tables()
-    return engine.plan_in_order(tables, groups, list(order))
+    return engine.plan_in_order(tables, groups, list(order), Memory())
 
 
 def orders(model, rng):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +20,7 @@ from dobrushin._exact.partition import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._models import Model
+from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering
 from dobrushin._models.state_names import read_evidence as read_states
 from dobrushin._sampling.start import allowed_state
@@ -35,9 +34,6 @@ from dobrushin.errors import ArgumentError, BudgetError
 _MOST_CELLS = 2**16
 # Targets that a search for a scan would take long for.
 _VERY_MANY = 10**5
-# Models given evidence that are kept: so many, and fewer of large ones.
-_MOST_KEPT, _MOST_VARIABLES = 16, 10**6
-_MAKING = RLock()
 
 
 class Settings(NamedTuple):
@@ -289,8 +285,6 @@ class Workspace:
     sums: Sums | None = None
     log_partition: LogPartition | None = None
     log_evidence: LogPartition | None = None
-    _derived: OrderedDict[Hashable, Workspace] = field(default_factory=OrderedDict)
-    _lock: Any = field(default_factory=RLock)
 
     @property
     def rows(self) -> KnownInfluence:
@@ -328,26 +322,23 @@ class Workspace:
             given = {self.model.index(label): state for label, state in evidence.items()}
             rest, known = self.model._fix(given, "estimate"), np.array(list(given))
             kept = np.delete(np.arange(self.model.n_variables), known)
-            rest._known_influence = KnownInfluence(rest, self.rows, kept)
+            known_influence(rest, self.rows, kept)
             return Workspace(rest, self.model._form.condition_error(known), is_given=True)
 
         return self.derive(key, condition)
 
     def derive(self, key: Hashable, make: Callable[[], Workspace]) -> Workspace:
         """The workspace of a model that is made from this one; the last ones are kept."""
-        with self._lock:
-            if key not in self._derived:
-                self._derived[key] = make()
-            self._derived.move_to_end(key)
-            while len(self._derived) > min(_MOST_KEPT, 1 + _MOST_VARIABLES // self.model.n_variables):
-                self._derived.popitem(last=False)
-            return self._derived[key]
+        return self.model.memory.get(DERIVED, make, key)
 
 
 def workspace(model: Model) -> Workspace:
     """The workspace of a model: the same one every time."""
-    with _MAKING:
-        if model._workspace is None:
-            model._workspace = Workspace(model)
-        space: Workspace = model._workspace
-    return space
+    return model.memory.get(_WORKSPACE, lambda: Workspace(model))
+
+
+_WORKSPACE: Slot[Workspace] = Slot("workspace")
+# Workspaces of models that evidence or targets make of a model.
+DERIVED: Slot[Workspace] = Slot(
+    "derived workspaces", max_values=16, max_bytes=2**27, bytes_of=lambda space: space.model._form.nbytes
+)

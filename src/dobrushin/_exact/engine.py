@@ -6,7 +6,6 @@ bytes. `SumPlan.run` returns the joint marginal of each group with a bound on it
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from dobrushin._exact.order import find_order
 from dobrushin._exact.program import Program, Scope, build
 from dobrushin._exact.working import Working
 from dobrushin._models.factors import FactorTables, adjacency
+from dobrushin._models.memory import Memory, Slot
 from dobrushin._shared import device
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
@@ -166,13 +166,16 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
     return SumPlan(list(groups), _program(_shape(tables), order.variables, groups), order.variables).require(limit)
 
 
-def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int]) -> SumPlan:
+def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int], memory: Memory) -> SumPlan:
     """The same with an order that is there already; the variables of a group must be in one of its cliques.
 
     In a lattice the surroundings of many variables look the same, so small programs are kept.
     """
-    make = _kept_program if len(tables.scope) <= _SMALL else _program
-    return SumPlan(list(groups), make(_shape(tables), tuple(order), tuple(groups)), order)
+    shape = _shape(tables)
+    if len(tables.scope) > _SMALL:
+        return SumPlan(list(groups), _program(shape, order, groups), order)
+    program = memory.get(_PROGRAMS, lambda: _program(shape, order, groups), (shape, tuple(order), tuple(groups)))
+    return SumPlan(list(groups), program, order)
 
 
 def _shape(tables: FactorTables) -> _Shape:
@@ -194,4 +197,4 @@ def _program(shape: _Shape, order: Sequence[int], groups: Sequence[Scope]) -> Pr
     return build(cardinalities, factors, order, groups)
 
 
-_kept_program = functools.lru_cache(maxsize=64)(_program)
+_PROGRAMS: Slot[Program] = Slot("programs of sums", max_values=64)

@@ -23,6 +23,7 @@ from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
+from dobrushin._models.memory import Memory
 from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
@@ -281,8 +282,8 @@ class Law(NamedTuple):
 class RegionSum:
     """A plan that sums factors of one structure; only their entries differ from run to run."""
 
-    def __init__(self, order: Order, factors: Factors, group: NDArray[np.int64]) -> None:
-        self._plan = plan_in_order(FactorTables(*factors), [tuple(group.tolist())], order.variables)
+    def __init__(self, order: Order, factors: Factors, group: NDArray[np.int64], memory: Memory) -> None:
+        self._plan = plan_in_order(FactorTables(*factors), [tuple(group.tolist())], order.variables, memory)
 
     @property
     def bytes(self) -> int:

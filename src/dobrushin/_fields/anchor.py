@@ -23,6 +23,7 @@ from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes
+from dobrushin._models.memory import Slot
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, CertificateError
@@ -249,12 +250,12 @@ class ScaledRows:
         return Rows(rows.start, rows.columns, frozen(values), rows.theorem, frozen(np.ones(len(positions))))
 
 
+_SPACE: Slot[FieldSpace] = Slot("field workspace")
+
+
 def space_of(field: GaussianField) -> FieldSpace:
     """What is known about a field: the same object every time."""
-    if field._workspace is None:
-        field._workspace = FieldSpace(field)
-    space: FieldSpace = field._workspace
-    return space
+    return field.memory.get(_SPACE, lambda: FieldSpace(field))
 
 
 def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] | None:

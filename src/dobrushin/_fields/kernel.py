@@ -29,7 +29,7 @@ class FieldKernel(ArrayKernel):
     point: NDArray[np.float64]  # where every chain starts
     error: NDArray[np.float64]
     work_of_sites: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "density"
     rate: ClassVar[float] = 2.5e8
     by_levels: ClassVar[bool] = False

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import Rows, RowSource, influence_rows
 from dobrushin._models import Model
+from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._shared.arrays import frozen, row_entries
-
-_MAKING = RLock()
 
 
 class KnownInfluence:
@@ -107,13 +106,17 @@ class KnownInfluence:
         return Influence._make(self.rows(np.arange(self.n_variables)), self.n_variables, self.labels, None)
 
 
-def known_influence(model: Model) -> KnownInfluence:
-    """What is known of the influence of a model: the same object every time."""
-    with _MAKING:
-        if model._known_influence is None:
-            model._known_influence = KnownInfluence(model)
-        known: KnownInfluence = model._known_influence
-    return known
+_KNOWN: Slot[KnownInfluence] = Slot("influence")
+
+
+def known_influence(
+    model: Model, before: KnownInfluence | None = None, kept: NDArray[np.int64] | None = None
+) -> KnownInfluence:
+    """Return what is known of the influence of a model, the same object every time.
+
+    The model may be new and made by evidence from one whose influence is known; `kept` are its positions there.
+    """
+    return model.memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
 
 
 def row_source(influence: Any, function: str) -> RowSource:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from dobrushin._models.memory import Memory, held_bytes
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
@@ -40,6 +42,19 @@ class Form(ABC):
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
     is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
     is_discrete: ClassVar[bool] = True  # whether states are counted, and the paper's bounds are about them
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "memory"}
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What later stages keep about the distribution."""
+        return Memory()
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the form takes."""
+        return held_bytes(vars(self))
 
     # -- the variables ---------------------------------------------------------------------
 

@@ -126,6 +126,7 @@ class LocalModel(Model, ABC):
         is_inner = is_among(inside, np.unique(np.concatenate(inner)))
         form = self._part_form(inside, is_inner)
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
+        model.memory.share(self.memory)
         return Part(model, is_inner, Numbering(self.n_variables, inside))
 
     @abstractmethod

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._models.forms import Form, ImpossibleEvidence
 from dobrushin._models.identity import describe, fingerprint_of, same_model
 from dobrushin._models.likelihood import split_evidence
+from dobrushin._models.memory import Memory
 from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
@@ -42,11 +43,6 @@ class Model:
     All that is asked of a model is then answered by its form.
     """
 
-    # What later stages remember about the model; not sent to other processes.
-    _workspace: Any = None
-    _known_influence: Any = None
-    _kept_kernel: Any = None
-
     _state_names: StateNames | None = None
 
     def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: Any = None) -> None:
@@ -73,8 +69,12 @@ class Model:
         return self._lowered
 
     def __getstate__(self) -> dict[str, Any]:
-        remembered = ("_workspace", "_known_influence", "_kept_kernel")
-        return {name: value for name, value in self.__dict__.items() if name not in remembered}
+        return {name: value for name, value in self.__dict__.items() if name != "memory"}
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What later stages keep about the model, its labels included; see `Form.memory` for what has none."""
+        return Memory()
 
     # -- who the variables are -------------------------------------------------------------
 
@@ -255,7 +255,9 @@ class Model:
             label = self._labels[fault.position]
             raise ArgumentError(where, "evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
         kept = np.flatnonzero(~fixed)
-        return rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
+        model = rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
+        model.memory.share(self.memory)
+        return model
 
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         """Make each group of variables one joint variable.
@@ -312,6 +314,7 @@ class Model:
             )
         part = local.near(centres, radius)
         part.model._name_states(self._names_of(part.numbering.positions))
+        part.model.memory.share(self.memory)
         return part
 
     def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._influence.factors import Packed
 from dobrushin._kernels import conditional
 from dobrushin._models.forms import Form
+from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, Region
 from dobrushin._sampling.array_kernel import Orders, Steps, TableKernel
 from dobrushin._sampling.factors import Factors
@@ -48,7 +48,7 @@ class Conditional(TableKernel):
     states: NDArray[np.int64]
     groups: Groups
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "conditional"
     rate: ClassVar[float] = 3e7
     batch: ClassVar[int] = 256
@@ -107,16 +107,14 @@ class Extent(NamedTuple):
     is_whole: bool  # whether one table for each variable is allowed
 
 
-# Of whole forms, which are asked about more than once.
-_EXTENTS: WeakKeyDictionary[Form, Extent] = WeakKeyDictionary()
+# Of all variables of a form, which are asked about more than once.
+_EXTENT: Slot[Extent] = Slot("extent of tables")
 
 
 def _extent(form: Form, region: Region) -> Extent:
     if len(region.updated) < form.n_variables:
         return _find_extent(form, region)
-    if form not in _EXTENTS:
-        _EXTENTS[form] = _find_extent(form, region)
-    return _EXTENTS[form]
+    return form.memory.get(_EXTENT, lambda: _find_extent(form, region))
 
 
 def _find_extent(form: Form, region: Region) -> Extent:

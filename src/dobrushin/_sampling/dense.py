@@ -39,7 +39,7 @@ class Dense(ArrayKernel):
     fields: NDArray[np.float64]
     reach: NDArray[np.int64]  # (variables, 2): the first neighbour, and the one after the last
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "dense"
     rate: ClassVar[float] = 4e8

@@ -28,7 +28,7 @@ class Factors(TableKernel):
     states: NDArray[np.int64]
     factors: LocalFactors
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "factors"
     rate: ClassVar[float] = 1e7
     has_twin: ClassVar[bool] = True

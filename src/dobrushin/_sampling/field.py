@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._kernels import chain, lanes
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
+from dobrushin._models.memory import Slot
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import Order, Orders, Steps
 from dobrushin._sampling.diagonals import find_diagonals
@@ -34,9 +34,9 @@ class Field(WaveKernel):
     theta: NDArray[np.float64]
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
-    arranged: Waves = field(default_factory=dict)
-    for_sweeps: dict[str, Any] = field(default_factory=dict)  # what was made for sweeps, by what it is
+    orders: Orders = field(default_factory=dict, compare=False)
+    arranged: Waves = field(default_factory=dict, compare=False)
+    for_sweeps: dict[str, Any] = field(default_factory=dict, compare=False)  # what was made for sweeps, by what it is
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
@@ -57,9 +57,8 @@ class Field(WaveKernel):
     def make(cls, form: Any, region: Region) -> Field:
         if len(region.updated) < form.n_variables:
             return cls._make(form, region)
-        if form not in _KNOWN:
-            _KNOWN[form] = cls._make(form, region)
-        return replace(_KNOWN[form], orders={}, arranged={})
+        kept: Field = form.memory.get(_WHOLE, lambda: cls._make(form, region))
+        return replace(kept, orders={}, arranged={})
 
     @classmethod
     def _make(cls, form: Any, region: Region) -> Field:
@@ -162,5 +161,5 @@ class Field(WaveKernel):
         chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
 
 
-# Kernels of whole models, for as long as these live: with what was made for their sweeps.
-_KNOWN: WeakKeyDictionary[Form, Field] = WeakKeyDictionary()
+# The kernel of a whole form, with what was made for its sweeps.
+_WHOLE: Slot[Field] = Slot("field kernel")

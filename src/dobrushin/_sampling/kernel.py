@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dobrushin._kernels.generator import streams
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
+from dobrushin._models.memory import Slot
 from dobrushin._models.near import Region
 from dobrushin._models.spins import TABLE_ORDER
 from dobrushin._scan import Cycle, Scan, Segment
@@ -242,14 +243,15 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
     return _made(KERNELS[name], model, form, region)
 
 
+# The kernel that was last made for all variables of a form, by its class.
+WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
+
+
 def _made(kernel: type[Kernel], model: Model, form: Form, region: Region) -> Kernel:
     """The kernel with its arrays; the last one for a whole model is kept, if it takes long to make."""
     if not kernel.is_kept or not model.is_whole or len(region.updated) < model.n_variables:
         return kernel.make(form, region)
-    if type(model._kept_kernel) is not kernel:
-        model._kept_kernel = kernel.make(form, region)
-    made: Kernel = model._kept_kernel
-    return made
+    return form.memory.get(WHOLE_KERNEL, lambda: kernel.make(form, region), kernel)
 
 
 def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]]:

@@ -32,8 +32,8 @@ class PottsLanes(WaveKernel):
     strength: NDArray[np.float64]
     unary: NDArray[np.float64]
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
-    arranged: Waves = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
+    arranged: Waves = field(default_factory=dict, compare=False)
     name: ClassVar[str] = "potts"
     rate: ClassVar[float] = 5e7
     has_twin: ClassVar[bool] = True

@@ -31,7 +31,7 @@ class Table(ArrayKernel):
     neighbor: NDArray[np.int64]
     threshold: NDArray[np.uint64]  # 2^63 P(1)
     error: NDArray[np.float64]
-    orders: Orders = field(default_factory=dict)
+    orders: Orders = field(default_factory=dict, compare=False)
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "table"
     rate: ClassVar[float] = 1.5e8

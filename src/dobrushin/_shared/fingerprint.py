@@ -14,8 +14,6 @@ from scipy import sparse
 
 Add = Callable[[Any], None]
 Write = Callable[[Any], None]
-# What objects remember of earlier work is not part of what they are.
-_MEMORY = ("orders", "arranged", "for_sweeps", "_workspace", "_known_influence", "_kept_kernel")
 
 
 def fingerprint(*parts: Any) -> str:
@@ -38,7 +36,9 @@ def fingerprint(*parts: Any) -> str:
 @functools.singledispatch
 def _take(part: Any, add: Add, write: Write) -> None:
     if hasattr(part, "__dict__") and (dataclasses.is_dataclass(part) or not isinstance(part, type)):
-        add({k: v for k, v in vars(part).items() if k not in _MEMORY and not _is_computed(type(part), k)})
+        # What objects keep of earlier work is not part of what they are.
+        kept = {f.name for f in dataclasses.fields(part) if not f.compare} if dataclasses.is_dataclass(part) else ()
+        add({k: v for k, v in vars(part).items() if k not in kept and not _is_computed(type(part), k)})
     else:
         write(repr(part).encode())
 

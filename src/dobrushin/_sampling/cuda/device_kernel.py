@@ -72,7 +72,7 @@ class DeviceKernel(Runner):
     """What kernels on the device share."""
 
     host: Any
-    arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # tables, by device
+    arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict, compare=False)  # tables, by device
     workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
     chunk: ClassVar[int]  # updates between looks at whether to stop, at most
     width: ClassVar[Any]  # type of a state

@@ -1,0 +1,107 @@
+"""The memory of a model: results of later stages, kept as long as the model or the form that they belong to.
+
+A stage declares a `Slot` for each kind of value and asks for values by `memory.get(slot, make)`. Nothing rests on a
+value being there: memory is bounded, is not pickled, and is no part of what a model is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from threading import RLock
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+from scipy import sparse
+
+T = TypeVar("T")
+
+
+@singledispatch
+def held_bytes(value: Any) -> int:
+    """Return about how many bytes the arrays of a value take: of a dataclass, those of its fields."""
+    if not dataclasses.is_dataclass(value):
+        return 0
+    return sum(held_bytes(part) for part in vars(value).values())
+
+
+@held_bytes.register(np.ndarray)
+def _(value: Any) -> int:
+    return int(value.nbytes)
+
+
+@held_bytes.register(sparse.csr_array)
+def _(value: Any) -> int:
+    return int(value.data.nbytes + value.indices.nbytes + value.indptr.nbytes)
+
+
+@held_bytes.register(tuple)
+@held_bytes.register(list)
+def _(value: Any) -> int:
+    return 8 * len(value) + sum(held_bytes(part) for part in value)
+
+
+@held_bytes.register(Mapping)
+def _(value: Any) -> int:
+    return sum(held_bytes(part) for part in value.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Slot(Generic[T]):
+    """A kind of value that a stage keeps: at most `max_values`, which took at most `max_bytes` when they were made.
+
+    The value that was used last stays, however large it is.
+    """
+
+    name: str
+    max_values: int = 1
+    max_bytes: int = 2**28
+    bytes_of: Callable[[T], int] = held_bytes
+
+
+class Memory:
+    """Values by slot and key; of each slot, those that were used last."""
+
+    def __init__(self) -> None:
+        self._values: dict[Slot[Any], OrderedDict[Hashable, tuple[Any, int]]] = {}  # with their bytes
+        self._lock = RLock()
+        self._origin: Memory | None = None
+
+    @property
+    def common(self) -> Memory:
+        """The memory that a model shares with its parts, for values that are not about one of them."""
+        return self if self._origin is None else self._origin
+
+    def share(self, whole: Memory) -> None:
+        """Let the model be a part of another one, whose memory this is."""
+        self._origin = whole.common
+
+    def get(self, slot: Slot[T], make: Callable[[], T], key: Hashable = None) -> T:
+        """Return the value that is kept under a key; make it if there is none."""
+        with self._lock:
+            values = self._values.setdefault(slot, OrderedDict())
+            if key in values:
+                values.move_to_end(key)
+                return cast(T, values[key][0])
+        made = make()  # without the lock: threads that this waits for may ask for other values
+        size = slot.bytes_of(made) if slot.max_values > 1 else 0
+        with self._lock:
+            value, _ = values.setdefault(key, (made, size))
+            values.move_to_end(key)
+            total = sum(size for _, size in values.values())
+            while len(values) > 1 and (len(values) > slot.max_values or total > slot.max_bytes):
+                total -= values.popitem(last=False)[1][1]
+        return cast(T, value)
+
+    def values(self, slot: Slot[T]) -> list[T]:
+        """Return what is kept, the value that was used last at the end."""
+        with self._lock:
+            return [value for value, _ in self._values.get(slot, {}).values()]
+
+    def forget(self, slot: Slot[Any]) -> None:
+        """Drop all values of a slot."""
+        with self._lock:
+            self._values.pop(slot, None)
