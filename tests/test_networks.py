@@ -99,6 +99,22 @@ def test_broken_networks_are_refused_in_a_sentence(name, old, new, message, tmp_
         db.read(write_file(tmp_path, name, TEXTS[name].replace(old, new, 1)))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("before", ["", "<?x <!-- ?>", "<!-- a -->"])
+@pytest.mark.parametrize(
+    "declaration", ['<!ENTITY a "b">', '<!ENTITY % a "b">', '<!ENTITY a SYSTEM "file:///etc/passwd">']
+)
+def test_entities_are_refused_wherever_they_are_declared(encoding, before, declaration, tmp_path):
+    xml = XML.replace('<?xml version="1.0"?>\n', f'<?xml version="1.0" encoding="{encoding[:6]}"?>{before}', 1)
+    text = xml.replace("<!ELEMENT BIF ( NETWORK )*>", declaration + "<?x --> ?>", 1)
+    mark = "\ufeff" if encoding == "utf-16-le" else ""
+    (tmp_path / "wet.xmlbif").write_bytes((mark + text).encode(encoding))
+    with pytest.raises(db.FormatError, match="without entities"):
+        db.read(tmp_path / "wet.xmlbif")
+    (tmp_path / "wet.xmlbif").write_bytes((mark + xml).encode(encoding))
+    assert db.read(tmp_path / "wet.xmlbif") == db.read(write_file(tmp_path, "wet.bif", SPRINKLER))
+
+
 def test_cycles_and_nonsense_are_refused(tmp_path):
     loop = """node a { states = ("0" "1"); } node b { states = ("0" "1"); }
     potential (a | b) { data = ((0.5 0.5)(0.5 0.5)); } potential (b | a) { data = ((0.5 0.5)(0.5 0.5)); }"""

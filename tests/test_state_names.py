@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._estimate.headline import telling_state
 from dobrushin.cli.app import app
-from dobrushin.io.archive import pack
+from dobrushin.io.npz import pack
 from models import FAMILIES, SPRINKLER, random_model
 
 MODEL = db.Ising({(0, 1): 0.3})

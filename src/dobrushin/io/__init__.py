@@ -14,11 +14,9 @@ from dobrushin.io.formats import FORMATS
 if TYPE_CHECKING:
     from dobrushin.io.bif import state_names
     from dobrushin.io.dispatch import lost_names, read, read_offset, write
-    from dobrushin.io.evidence import read_evidence
     from dobrushin.io.folder import build_folder
-    from dobrushin.io.marginals import read_marginals, write_marginals
     from dobrushin.io.stored import open_model
-    from dobrushin.io.uai import read_sizes
+    from dobrushin.io.uai import read_evidence, read_marginals, read_sizes, write_marginals
 
 # Loaded on first use, so that the command line can list the formats before NumPy is there.
 _HOME = {
@@ -26,13 +24,13 @@ _HOME = {
     "lost_names": "dispatch",
     "open_model": "stored",
     "read": "dispatch",
-    "read_evidence": "evidence",
-    "read_marginals": "marginals",
+    "read_evidence": "uai",
+    "read_marginals": "uai",
     "read_offset": "dispatch",
     "read_sizes": "uai",
     "state_names": "bif",
     "write": "dispatch",
-    "write_marginals": "marginals",
+    "write_marginals": "uai",
 }
 
 __all__ = [

@@ -3,10 +3,6 @@
 Blocks ``network``, ``variable`` (its states by name) and ``probability``: a ``table`` in which the states of the
 variable come first and those of the last parent are fastest, or a row for each state of the parents, or a ``default``
 row. Properties and comments are skipped. Commas may be left out.
-
-Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
-network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
-each state, are taken as they are: plain weights, of which nothing is left out.
 """
 
 from __future__ import annotations
@@ -22,12 +18,13 @@ from numpy.typing import NDArray
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.directed import find_parents
 from dobrushin.errors import ArgumentError
-from dobrushin.io.bif_tokens import Tokens
-from dobrushin.io.inverse import inverse
-from dobrushin.io.networks import Network, in_a_cycle, normalise, sums_of, sums_to_one
-from dobrushin.io.numbers import quote
-from dobrushin.io.source import LIMIT, Path, Source, load
+from dobrushin.io.networks import Network, Tokens, is_probability, read_probabilities
+from dobrushin.io.source import LIMIT, Path, Source, inverse, load, quote
 
+# Blanks and comments are matched too, but without a group, so that nothing is skipped unseen. A comment without an end
+# goes to the end of the file: to try again behind each start would take for ever.
+_TOKEN = re.compile(r'\s+|//[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|("[^"]*"|[{}()\[\];,|"]|[^\s{}()\[\];,|"]+)')
+_MARKS = frozenset('{}()[];,|"')
 # Names that need no quotes, and those that would be read as something else.
 _PLAIN = re.compile(r"[\w.+<>=-]+")
 _WORDS = frozenset({"table", "default", "property", "type", "network", "variable", "probability"})
@@ -35,7 +32,8 @@ _WORDS = frozenset({"table", "default", "property", "type", "network", "variable
 
 def read(source: Source) -> FactorGraph:
     """A factor graph of the tables; variables with one state are left out."""
-    return _Parser(source).network().to_model(source)
+    parser = _Parser(source)
+    return parser.network().to_model(parser.k)
 
 
 def write(model: Model) -> bytes:
@@ -114,53 +112,46 @@ def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]
     >>> state_names(path)
     {'rain': ('yes', 'no')}
     """
-    return _Parser(load(path, limit, "state_names")).network().states
+    parser = _Parser(load(path, limit, "state_names"))
+    network = parser.network()
+    network.check(parser.k)
+    return network.states
 
 
 class _Parser(Tokens):
     """Reads blocks from left to right."""
 
-    promised = 0
+    def __init__(self, source: Source) -> None:
+        super().__init__(source, _TOKEN, _MARKS)
+        self._refuse_strays()
 
     def network(self) -> Network:
-        """All blocks."""
-        network = Network({}, {}, {})
-        blocks: dict[str, int] = {}
+        """Read all blocks."""
+        network = Network(self.source, self.place)
         while self.k < len(self.tokens):
-            start = self.k
             kind = self.take("network, variable or probability")
             if kind == "network":
                 self.name("the name of the network")
                 self.expect("{")
                 while self.take("a property or }") != "}":
-                    self.k -= 1
                     self._property()
             elif kind == "variable":
                 self._variable(network)
             elif kind == "probability":
-                name = self._probability(network)
-                blocks[name] = start
+                self._probability(network)
             else:
-                self.fail("network, variable or probability", start)
-        for name in network.states:
-            if name not in network.tables:
-                raise self.source.error(
-                    f"a probability block for {quote(name)}", "the end of the file", self.at(self.k)
-                )
-        self._refuse_cycles(network, blocks)
+                self.fail("network, variable or probability", self.k - 1)
         return network
 
-    # -- blocks ----------------------------------------------------------------------------
-
     def _variable(self, network: Network) -> None:
-        name = self.name("the name of a variable")
+        start = self.k
+        name = self.name("the name of a variable").strip('"')
         if name in network.states:
-            self.fail("each variable once", self.k - 1)
+            self.fail("each variable once", start)
         self.expect("{")
         states: list[str] | None = None
         while (word := self.take("type, property or }")) != "}":
             if word == "property":
-                self.k -= 1
                 self._property()
                 continue
             if word != "type" or states is not None:
@@ -172,110 +163,123 @@ class _Parser(Tokens):
                 self.fail("the number of states", self.k - 1)
             self.expect("]")
             self.expect("{")
-            states = self.names("}", "names of states")
+            states = self._names("}", "names of states")
             self.expect(";")
             if str(len(states)) != count.lstrip("0") or not states:
                 self.fail(f"{count} states, one or more", self.k - 2, f"{len(states)}")
-            if (repeated := _find_repeated(states)) is not None:
-                self.fail("different states", self.k - 2, f"{quote(repeated)} twice")
         if states is None:
             self.fail("the type of the variable", self.k - 1)
-        network.states[name] = tuple(states)
+        network.add_variable(name, states, start)
 
-    def _probability(self, network: Network) -> str:
+    def _probability(self, network: Network) -> None:
         self.expect("(")
-        first = self.k
-        scope = self.names(")", "variables", bar=True)
-        for name in scope:
-            if name not in network.states:
-                self.fail("a variable that was declared before", first, quote(name))
-        if (repeated := _find_repeated(scope)) is not None:
-            self.fail("different variables", first, f"{quote(repeated)} twice")
-        if not scope or scope[0] in network.tables:
-            self.fail("a variable without a probability block", first)
-        child, *parents = scope
-        shape = [len(network.states[name]) for name in (*parents, child)]
-        self.promised += math.prod(shape)
-        if 8 * self.promised > self.source.limit:
-            self.source.require_memory(8.0 * min(self.promised, 2**60), "tables", self.at(first))
-        network.parents[child] = tuple(parents)
-        network.tables[child] = self._entries(network, child, shape, first)
-        return child
-
-    def _entries(self, network: Network, child: str, shape: list[int], first: int) -> NDArray[np.float64]:
-        parents, states = network.parents[child], shape[-1]
-        rows = np.full((math.prod(shape[:-1]), states), np.nan)
+        start = self.k
+        child, *parents = self._names(")", "variables", bar=True) or [""]
+        *shape, states = network.begin_table(child, parents, start)
+        rows = np.full((math.prod(shape), states), np.nan)
         codes = [{state: k for k, state in enumerate(network.states[name])} for name in parents]
         default: NDArray[np.float64] | None = None
         self.expect("{")
         while (word := self.take("table, default, a row or }")) != "}":
-            start = self.k - 1
+            at = self.k - 1
             if word == "property":
-                self.k -= 1
                 self._property()
             elif word == "table":
                 if not np.isnan(rows).all():
-                    self.fail("one table, or rows", start)
-                rows[...] = self.numbers(rows.size).reshape(states, -1).T
+                    self.fail("one table, or rows", at)
+                rows[...] = self._numbers(rows.size).reshape(states, -1).T
             elif word == "default":
                 if default is not None:
-                    self.fail("one default", start)
-                default = self.numbers(states)
+                    self.fail("one default", at)
+                default = self._numbers(states)
             elif word == "(" and parents:
-                names = self.names(")", "states of the parents")
-                if len(names) != len(parents):
-                    self.fail(f"the states of {len(parents)} parents", start, f"{len(names)}")
-                row = 0
-                for code, name, size in zip(codes, names, shape, strict=False):
-                    if name not in code:
-                        self.fail("a state of the parent", start, quote(name))
-                    row = row * size + code[name]
+                row = self._row(codes, shape)
                 if not np.isnan(rows[row, 0]):
-                    self.fail("each row once", start)
-                rows[row] = self.numbers(states)
+                    self.fail("each row once", at)
+                rows[row] = self._numbers(states)
             else:
-                self.fail("table, default, a row or }", start)
+                self.fail("table, default, a row or }", at)
         missing = np.isnan(rows[:, 0])
         if default is not None:
             rows[missing] = default
         elif missing.any():
-            row, names = int(np.argmax(missing)), []
-            for name, size in zip(reversed(parents), reversed(shape[:-1]), strict=True):
-                names.insert(0, network.states[name][row % size])
-                row //= size
+            row, digits = int(np.argmax(missing)), []
+            for name, size in zip(reversed(parents), reversed(shape), strict=True):
+                row, digit = divmod(row, size)
+                digits.append(network.states[name][digit])
+            names = ", ".join(reversed(digits))
             expected = "a row for each state of the parents" if parents else "a table"
-            self.fail(expected, self.k - 1, f"none for {quote(', '.join(names))}" if parents else "none")
-        sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
-        if (bad := ~sums_to_one(sums, states)).any():
-            sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
-            self.fail(f"probabilities of {quote(child)} that sum to 1", first, sentence)
-        return normalise(rows.ravel(), sums, states).reshape(rows.shape)
+            self.fail(expected, self.k - 1, f"none for {quote(names)}" if parents else "none")
+        network.set_table(child, rows)
+
+    def _row(self, codes: list[dict[str, int]], shape: list[int]) -> int:
+        """Read the states of the parents, and return the number of their row."""
+        start = self.k - 1
+        names = self._names(")", "states of the parents")
+        if len(names) != len(codes):
+            self.fail(f"the states of {len(codes)} parents", start, f"{len(names)}")
+        row = 0
+        for code, name, size in zip(codes, names, shape, strict=True):
+            if name not in code:
+                self.fail("a state of the parent", start, quote(name))
+            row = row * size + code[name]
+        return row
 
     def _property(self) -> None:
         """Skip a property: anything up to a semicolon."""
-        start = self.k
-        if self.take("a property or }") != "property":
+        start = self.k - 1
+        if self.tokens[start] != "property":
             self.fail("a property or }", start)
         try:
             self.k = self.tokens.index(";", self.k) + 1
         except ValueError:
             self.fail("a semicolon after the property", start, "none")
 
-    def _refuse_cycles(self, network: Network, blocks: dict[str, int]) -> None:
-        position = {name: i for i, name in enumerate(network.states)}
-        pairs = [(position[child], position[p]) for child, parents in network.parents.items() for p in parents]
-        children, parents = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        loop = in_a_cycle(children, parents, len(position))
-        if loop is not None:
-            name = list(position)[loop]
-            self.fail("a network without a cycle", blocks[name], f"{quote(name)} among its own ancestors")
+    def _names(self, mark: str, expected: str, bar: bool = False) -> list[str]:
+        """Read names up to a mark, with or without commas between them; there may be a bar after the first one."""
+        start = self.k
+        taken = self.upto(mark, expected)
+        if bar and taken[1:2] == ["|"]:
+            if len(taken) == 2:
+                self.fail("parents after the bar", start + 1)
+            items = [taken[0], *self._split(taken[2:], start + 2, expected)]
+        else:
+            items = self._split(taken, start, expected)
+        if any(item in _MARKS for item in items):
+            self.fail(expected, start + next(k for k, item in enumerate(taken) if item in _MARKS - {","}))
+        return [item.strip('"') for item in items]
 
+    def _numbers(self, count: int) -> NDArray[np.float64]:
+        """Read probabilities up to a semicolon."""
+        start = self.k
+        taken = self.upto(";", "probabilities")
+        words = self._split(taken, start, "probabilities")
+        values = read_probabilities(words)
+        if values is None:
+            for k, word in enumerate(taken):
+                if word != "," and not is_probability(word):
+                    self.fail("a probability, 0 or more", start + k)
+            values = np.fromiter(map(float, words), np.float64, len(words))
+        if len(words) != count:
+            self.fail(f"{count} probabilities", start, f"{len(words)}")
+        return values
 
-def _find_repeated(names: list[str]) -> str | None:
-    """The first name that is there twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    def _split(self, taken: list[str], start: int, expected: str) -> list[str]:
+        """Return the items, which have a comma between each two, or between none."""
+        if "," not in taken:
+            return taken
+        for k, item in enumerate(taken):
+            if (item == ",") != (k % 2 == 1) or (item == "," and k == len(taken) - 1):
+                self.fail(f"{expected} with a comma between each two, or without commas", start + k)
+        return taken[::2]
+
+    def _refuse_strays(self) -> None:
+        """Fail at comments and quotes without an end, and at comments that are part of a word."""
+        if "/*" in self.text or "//" in self.text or '"' in self.text:
+            for k, token in enumerate(self.tokens):
+                if token == '"' or (token[0] != '"' and ("/*" in token or "//" in token)):
+                    self.fail("quotes and comments that are closed, with space around them", k)
+            for match in _TOKEN.finditer(self.text):
+                word = match.group()
+                if word.startswith("/*") and (len(word) < 4 or not word.endswith("*/")):
+                    raise self.source.error("comments that end", "one that does not", self.byte(match.start()))

@@ -1,7 +1,24 @@
-"""Files of energies: E(s) = sum J_ij s_i s_j + sum h_i s_i + offset over spins, and pi ∝ exp(-beta E)."""
+"""Files of energies: E(s) = sum J_ij s_i s_j + sum h_i s_i + offset over spins, and pi ∝ exp(-beta E).
+
+dimod's binary quadratic models, ``.bqm``, versions 1.0 and 2.0
+    The magic word, the version, the length of the header, the header in JSON; then the offset, for each variable the
+    start of its neighbourhood and its linear bias, and for each variable its neighbours and quadratic biases: every
+    pair twice. Version 2 has its labels after that. Read here rather than by dimod, because every number is checked
+    before it is used as an index, and dimod need not be installed.
+dimod's coordinate text, ``.coo``
+    A line ``# vartype=SPIN`` or ``# vartype=BINARY``, and lines ``i j bias``: linear where i = j. Terms that are given
+    twice are added up. Labels are whole numbers; variables are in their order. The energy's offset, for which dimod's
+    text has no place, is kept in a line ``# offset=...``, which dimod skips.
+Graphs of max-cut problems (G-set, rudy), ``.mc``, ``.gset``, ``.rud``, ``.txt``
+    The numbers of vertices and edges, and then a line ``i j w`` for each edge. The energy is sum w_ij s_i s_j, so the
+    states of least energy are the maximum cuts. Vertices are counted from 1 in the file, and these are their labels.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import struct
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +33,11 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.state_names import StateNames
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
-from dobrushin.io.inverse import inverse
-from dobrushin.io.source import Source
+from dobrushin.io import labels as names
+from dobrushin.io.source import Numbers, Source, inverse, is_number, quote
 
 # What a variable takes in memory before it has a coupling: its label and a few numbers.
-VARIABLE_BYTES = 128
+_VARIABLE_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -83,3 +100,267 @@ class Energy:
 def _per_beta(theta: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
     """What times -beta is theta."""
     return inverse(lambda energy: -beta * energy, theta, -theta / beta) + 0.0
+
+
+# -- dimod, binary ----------------------------------------------------------------------------------
+
+_MAGIC = b"DIMODBQM"
+_FLOATS = ("float64", "float32")
+_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+
+
+def read_bqm(source: Source) -> Energy:
+    """The energies of a file."""
+    version, header, at = _read_header(source)
+    n, m = header["shape"]
+    source.require_memory(float(n) * _VARIABLE_BYTES, "variables")
+    bias, index, start = (np.dtype(header[key]).newbyteorder("<") for key in ("dtype", "itype", "ntype"))
+    linear = np.dtype([("start", start), ("bias", bias)])
+    quadratic = np.dtype([("other", index), ("bias", bias)])
+    size = bias.itemsize + n * linear.itemsize + 2 * m * quadratic.itemsize
+    if size > len(source.data) - at:
+        got = f"{len(source.data) - at} bytes after the header"
+        raise source.error(f"{size} bytes for {n} variables and {m} interactions", got)
+    offset = float(np.frombuffer(source.data, bias, 1, at)[0])
+    variables = np.frombuffer(source.data, linear, n, at + bias.itemsize)
+    others = np.frombuffer(source.data, quadratic, 2 * m, at + bias.itemsize + n * linear.itemsize)
+    given = _read_labels(source, version, header["variables"], n, at + size)
+    for values in (offset, variables["bias"], others["bias"]):
+        if not np.isfinite(values).all():
+            raise source.error("finite biases", "inf or nan")
+    i, j, Q = _read_pairs(source, variables["start"], others, n)
+    a = variables["bias"].astype(np.float64)
+    make = Energy if header["vartype"] == "SPIN" else Energy.of_bits
+    return make(i, j, Q, a, offset, given)
+
+
+def write_bqm(model: Model, beta: float, offset: float) -> bytes:
+    """An Ising model as a file of spins, version 2.0."""
+    energy = Energy.of_model(model, beta, offset, ".bqm")
+    n, m = len(energy.h), len(energy.J)
+    labelled = energy.labels is not None
+    index = "int32" if max(n, 2 * m) < 2**31 else "int64"
+    header = {
+        "shape": [n, m],
+        "dtype": "float64",
+        "itype": index,
+        "ntype": index,
+        "vartype": "SPIN",
+        "type": "BinaryQuadraticModel",
+        "variables": labelled,
+    }
+    text = json.dumps(header, sort_keys=True).encode() + b"\n"
+    text += b" " * (-(len(_MAGIC) + 6 + len(text)) % 64)
+    ends = (np.concatenate([energy.i, energy.j]), np.concatenate([energy.j, energy.i]))
+    both = sparse.csr_array((np.tile(energy.J, 2), ends), shape=(n, n))
+    both.sort_indices()
+    little = np.dtype(index).newbyteorder("<")
+    variables = np.empty(n, dtype=[("start", little), ("bias", "<f8")])
+    variables["start"], variables["bias"] = both.indptr[:-1], energy.h
+    others = np.empty(2 * m, dtype=[("other", little), ("bias", "<f8")])
+    others["other"], others["bias"] = both.indices, both.data
+    parts = [_MAGIC, bytes([2, 0]), struct.pack("<I", len(text)), text, struct.pack("<d", offset)]
+    parts += [variables.tobytes(), others.tobytes()]
+    if energy.labels is not None:
+        given = names.encode(energy.labels)
+        given += b" " * (-(8 + len(given)) % 64)
+        parts += [b"VARS", struct.pack("<I", len(given)), given]
+    return b"".join(parts)
+
+
+def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
+    """Version, header and where the numbers start."""
+    data = source.data
+    if not data.startswith(_MAGIC):
+        raise source.error(f"the bytes {_MAGIC.decode()} at the start", quote(data[: len(_MAGIC)]))
+    if len(data) < 14:
+        raise source.error("a header", "the end of the file")
+    if (data[8], data[9]) not in ((1, 0), (2, 0)):
+        raise source.error("version 1.0 or 2.0", f"{data[8]}.{data[9]}")
+    length = struct.unpack("<I", data[10:14])[0]
+    if length > len(data) - 14:
+        raise source.error(f"a header of {length} bytes", f"{len(data) - 14} bytes to the end of the file")
+    header = names.parse(source, data[14 : 14 + length])
+    if not isinstance(header, dict):
+        raise source.error("a header that is a JSON object", f"a {type(header).__name__}")
+    shape = header.get("shape")
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or any(type(k) is not int or k < 0 for k in shape)
+        or not shape[0]
+    ):
+        raise source.error("a shape of one or more variables and their interactions", quote(str(shape)[:80]))
+    choices = {"vartype": ("SPIN", "BINARY"), "dtype": _FLOATS, "itype": _INTEGERS, "ntype": _INTEGERS}
+    for key, allowed in choices.items():
+        if not isinstance(header.get(key), str) or header[key] not in allowed:
+            raise source.error(f"{key} to be one of {', '.join(allowed)}", names.shown(header.get(key)))
+    if not isinstance(header.get("variables"), list if data[8] == 1 else bool):
+        raise source.error("a header that says what the labels are ('variables')", "another value")
+    return data[8], header, 14 + length
+
+
+def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Sequence[Hashable] | None:
+    """Labels from the header (version 1), or from the end of the file."""
+    data = source.data
+    if version == 1 or not told:
+        if len(data) != at:
+            raise source.error("the end of the file after the biases", f"{len(data) - at} bytes more")
+        if version == 2:
+            return None
+        if len(told) not in (0, n):
+            raise source.error(f"labels of {n} variables", f"{len(told)} of them")
+        return names.from_list(source, told) if told else None
+    if data[at : at + 4] != b"VARS" or len(data) < at + 8:
+        raise source.error("labels (VARS) after the biases", quote(data[at : at + 4]))
+    length = struct.unpack("<I", data[at + 4 : at + 8])[0]
+    if length != len(data) - at - 8:
+        raise source.error(f"{length} bytes of labels to the end of the file", f"{len(data) - at - 8} bytes")
+    return names.decode(source, data[at + 8 :], n)
+
+
+def _read_pairs(
+    source: Source, starts: NDArray[Any], others: NDArray[Any], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Each unordered pair once, from neighbourhoods that must agree with each other."""
+    start = np.append(starts.astype(np.float64), len(others))
+    other = others["other"].astype(np.float64)
+    if start[0] != 0 or (np.diff(start) < 0).any():
+        raise source.error("neighbourhoods that follow each other", "starts that do not increase from 0")
+    if not ((other >= 0) & (other < n)).all():
+        raise source.error(f"neighbours from 0 to {n - 1}", f"{other[~((other >= 0) & (other < n))][0]:.17g}")
+    v = np.repeat(np.arange(n), np.diff(start).astype(np.int64))
+    u = other.astype(np.int64)
+    if (v == u).any():
+        raise source.error("no variable to be its own neighbour", f"variable {int(v[v == u][0])}")
+    biases = others["bias"].astype(np.float64)
+    up, down = np.flatnonzero(v < u), np.flatnonzero(v > u)
+    up, down = up[np.lexsort((u[up], v[up]))], down[np.lexsort((v[down], u[down]))]
+    i, j, Q = v[up], u[up], biases[up]
+    if len(up) != len(down) or (i != u[down]).any() or (j != v[down]).any() or (biases[down] != Q).any():
+        raise source.error("each interaction with one bias at both of its ends", "ends that differ")
+    if (again := (np.diff(i) == 0) & (np.diff(j) == 0)).any():
+        k = int(np.argmax(again))
+        raise source.error("each interaction once", f"that of {int(i[k])} and {int(j[k])} twice")
+    return i, j, Q
+
+
+# -- dimod, text ------------------------------------------------------------------------------------
+
+_COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
+# The first as dimod reads it, which is anywhere in a comment.
+_VARTYPE = re.compile(rb"vartype[:=][ \t]*([-_.a-zA-Z0-9]+)")
+_OFFSET = re.compile(rb"[ \t]*#[ \t]*offset=(.*)")
+
+
+def read_coo(source: Source) -> Energy:
+    """The energies of a file."""
+    vartype, offset = _settings(source)
+    numbers = Numbers(source, _COMMENT.sub(lambda line: b" " * len(line.group()), source.data))
+    what = "lines 'i j bias'"
+    rows = numbers.rows(max(1, len(numbers) // 3), 3, what)
+    if numbers.position < len(numbers):
+        raise numbers.error(what, numbers.position)
+    ends = rows[:, :2]
+    bad = ~(numbers.are_whole(3 * np.arange(len(rows))[:, None] + [0, 1]) & (ends >= 0))
+    if bad.any():
+        row, side = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise numbers.error("a label that is a whole number, 0 or more", 3 * int(row) + int(side))
+    labels, position = np.unique(ends.astype(np.int64), return_inverse=True)
+    i, j = np.sort(position.reshape(-1, 2), axis=1).T
+    n, linear = len(labels), i == j
+    a: NDArray[Any] = np.bincount(i[linear], rows[linear, 2], minlength=n)
+    pairs, place = np.unique((i * n + j)[~linear], return_inverse=True)
+    Q: NDArray[Any] = np.bincount(place, rows[~linear, 2], minlength=len(pairs))
+    make = Energy if vartype == b"SPIN" else Energy.of_bits
+    return make(pairs // n, pairs % n, Q, a, offset, labels.tolist())
+
+
+def write_coo(model: Model, beta: float, offset: float) -> bytes:
+    """An Ising model as a file of spins."""
+    energy = Energy.of_model(model, beta, offset, ".coo")
+    labels = list(model.labels)
+    for label in labels:
+        if not check.is_whole(label) or not 0 <= label < 2**53:
+            raise ArgumentError("write", "model", "labelled by whole numbers, for a .coo file", label)
+    lines = ["# vartype=SPIN", f"# offset={offset!r}"] if offset else ["# vartype=SPIN"]
+    # A variable without any term would not be in the file.
+    alone = np.bincount(np.concatenate([energy.i, energy.j]), minlength=len(labels)) == 0
+    told = np.flatnonzero(alone | (energy.h != 0)).tolist()
+    lines += [f"{labels[v]} {labels[v]} {_write_number(energy.h[v])}" for v in told]
+    pairs = zip(energy.i.tolist(), energy.j.tolist(), energy.J, strict=True)
+    lines += [f"{labels[i]} {labels[j]} {_write_number(J)}" for i, j, J in pairs]
+    return "\n".join([*lines, ""]).encode()
+
+
+def _settings(source: Source) -> tuple[bytes, float]:
+    """Vartype and offset, which stand in comments."""
+    settings: dict[str, set[bytes]] = {"vartype": set(), "offset": set()}
+    for comment in _COMMENT.finditer(source.data):
+        for vartype in _VARTYPE.findall(comment.group()):
+            settings["vartype"].add(vartype)
+            if vartype not in (b"SPIN", b"BINARY"):
+                raise source.error("vartype SPIN or BINARY", quote(vartype), comment.start())
+        if offset := _OFFSET.match(comment.group()):
+            word = offset.group(1).strip()
+            settings["offset"].add(word)
+            if not is_number(word):
+                raise source.error("an offset that is a number", quote(word), comment.start())
+        for name, values in settings.items():
+            if len(values) > 1:
+                raise source.error(f"one {name}", "two different ones", comment.start())
+    if not settings["vartype"]:
+        raise source.error("a line '# vartype=SPIN' or '# vartype=BINARY'", "none", 0)
+    return settings["vartype"].pop(), float(settings["offset"].pop() if settings["offset"] else 0)
+
+
+def _write_number(value: float) -> str:
+    """In full, and without an exponent: dimod skips lines that have one."""
+    return np.format_float_positional(value, trim="-")
+
+
+# -- max-cut ----------------------------------------------------------------------------------------
+
+
+def read_maxcut(source: Source) -> Energy:
+    """The energies of a file."""
+    numbers = Numbers(source, source.data)
+    numbers.rows(1, 2, "a line 'n m', the numbers of vertices and edges")
+    numbers.position = 0
+    n = numbers.count("the number of vertices, 1 or more", least=1)
+    m = numbers.count("the number of edges")
+    source.require_memory(float(n) * _VARIABLE_BYTES, "vertices", numbers.offset(0))
+    edges = numbers.rows(m, 3, f"a line 'i j w' for each of {m} edges")
+    numbers.require_end("the last edge")
+    ends = edges[:, :2]
+    bad = ~(numbers.are_whole(2 + 3 * np.arange(m)[:, None] + [0, 1]) & (ends >= 1) & (ends <= n))
+    if bad.any():
+        edge, side = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise numbers.error(f"a vertex from 1 to {n}", 2 + 3 * int(edge) + int(side))
+    i, j = ends.min(axis=1).astype(np.int64) - 1, ends.max(axis=1).astype(np.int64) - 1
+    if (loop := i == j).any():
+        raise numbers.error("an edge between different vertices", 2 + 3 * int(np.argmax(loop)))
+    order = np.lexsort((j, i))
+    again = order[1:][(np.diff(i[order]) == 0) & (np.diff(j[order]) == 0)]
+    if again.size:
+        raise numbers.error("each edge once", 2 + 3 * int(again.min()))
+    return Energy(i, j, edges[:, 2], np.zeros(n), 0.0, range(1, n + 1))
+
+
+def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
+    """A model without fields as a file; vertices are numbered by position, from 1."""
+    energy = Energy.of_model(model, beta, offset, "max-cut")
+    if energy.h.any():
+        raise ArgumentError(
+            "write", "model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]]
+        )
+    if offset:
+        raise ArgumentError("write", "offset", "0 for a max-cut file", offset)
+    edges = zip(energy.i.tolist(), energy.j.tolist(), energy.J.tolist(), strict=True)
+    lines = [f"{i + 1} {j + 1} {write_weight(w)}" for i, j, w in edges]
+    return "\n".join([f"{len(energy.h)} {len(lines)}", *lines, ""]).encode()
+
+
+def write_weight(weight: float) -> str:
+    """A weight in full, whole numbers as in the files that people have."""
+    return str(int(weight)) if weight.is_integer() and abs(weight) < 2**53 else repr(weight)

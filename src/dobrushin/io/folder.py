@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.local import LocalForm, LocalPairs
-from dobrushin._models.state_names import StateNames, read_names
+from dobrushin._models.state_names import Names, StateNames, read_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
-from dobrushin.io.folder_names import NAMES, encode
+from dobrushin.io import labels
 from dobrushin.io.source import Path
-from dobrushin.io.stored import FORMAT
-from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT
+from dobrushin.io.stored import COUNTS, FORMAT, LENGTHS, NAMES, TABLES_FORMAT
 
 # Rows that are written together, and edges that are sorted together.
 _ROWS, _EDGES = 2**18, 2**19
@@ -341,7 +340,7 @@ class _Folder:
         """Write the names of states and the manifest, and give the folder its name."""
         if names is not None:
             about = {**about, "state_names": True}
-            text, kinds = encode(names, about["variables"])
+            text, kinds = _encode_names(names, about["variables"])
             with open(os.path.join(self.temporary, NAMES), "xb") as file:
                 file.write(text)
             if kinds is not None:
@@ -366,3 +365,13 @@ class _Folder:
         # Ours are about the folder, which the caller knows by another name. Others come from the edges.
         if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(self.temporary)):
             raise OSError(error.errno, error.strerror or str(error), self.name) from None
+
+
+def _encode_names(names: StateNames, n: int) -> tuple[bytes, NDArray[np.int32] | None]:
+    """What a folder holds of names: the text, and the kinds of all variables."""
+    if names.common is not None:
+        return labels.encode_states(names), None
+    number: dict[Names, int] = {}
+    codes = (-1 if known is None else number.setdefault(known, len(number)) for known in names.own)
+    kinds = np.fromiter(codes, dtype=np.int32, count=n)
+    return labels.encode_kinds(list(number)), kinds

@@ -1,8 +1,8 @@
-"""The formats of model files, one entry for each: all that read, write, list or describe them look here.
+"""The formats of model files, one entry for each: code that reads, writes, lists or describes files looks here.
 
-A format is a file with ``read(source)``, which returns a model, and ``write(model)``, which returns bytes; formats that
-are only read have no ``write``. Files of energies need a temperature: their ``read`` returns an `Energy`, and their
-``write`` takes the model, beta and the offset. The file is imported when it is needed, so that help is immediate.
+A format is a module with ``read(source)``, which returns a model, and ``write(model)``, which returns bytes; formats
+that are only read have no ``write``. Files of energies need a temperature: their ``read`` returns an `Energy`, and
+their ``write`` takes the model, beta and the offset. The module is imported on first use, so that help is immediate.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Format:
-    """How files of one format are read and written, and what people should know of it.
+    """A file format: its module, and what people should know of it.
 
     Attributes
     ----------
     extensions : tuple of str
     home : str
-        Name of the module that has `read` and `write`.
+        Name of the module that has `read` and `write`. Behind a colon, the suffix of their names in a module with
+        several formats: "dobrushin.io.energies:coo" has `read_coo` and `write_coo`.
     what, becomes, labels : str
         What the files are, the family they become, and what names the variables.
     written_from : str
@@ -41,13 +42,17 @@ class Format:
     keeps: tuple[str, ...] = ()
 
     def read(self, source: Any) -> Any:
-        """The model of a file, or its energies."""
-        return importlib.import_module(self.home).read(source)
+        """Return the model of a file, or its energies."""
+        return self._function("read")(source)
 
     def write(self, model: Any, *energy: float) -> bytes:
-        """A model as a file."""
-        data: bytes = importlib.import_module(self.home).write(model, *energy)
+        """Return a model as a file."""
+        data: bytes = self._function("write")(model, *energy)
         return data
+
+    def _function(self, verb: str) -> Any:
+        module, _, suffix = self.home.partition(":")
+        return getattr(importlib.import_module(module), f"{verb}_{suffix}" if suffix else verb)
 
 
 FORMATS = {
@@ -59,11 +64,11 @@ FORMATS = {
                      "`FactorGraph`", "names of the file"),
     "hugin": Format((".net",), "dobrushin.io.hugin", "Bayesian network of Hugin", "`FactorGraph`",
                     "names of the file"),
-    "bqm": Format((".bqm",), "dobrushin.io.bqm", "dimod, binary, versions 1 and 2", "`Ising`",
+    "bqm": Format((".bqm",), "dobrushin.io.energies:bqm", "dimod, binary, versions 1 and 2", "`Ising`",
                   "those of the file", "`Ising`", energies=True, keeps=("labels",)),
-    "coo": Format((".coo",), "dobrushin.io.coo", "dimod, coordinate text", "`Ising`",
+    "coo": Format((".coo",), "dobrushin.io.energies:coo", "dimod, coordinate text", "`Ising`",
                   "numbers of the file, in order", "`Ising` with such labels", energies=True, keeps=("labels",)),
-    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), "dobrushin.io.maxcut", "max-cut: `n m`, lines `i j w`",
+    "maxcut": Format((".mc", ".gset", ".rud", ".txt"), "dobrushin.io.energies:maxcut", "max-cut: `n m`, lines `i j w`",
                      "`Ising`", "numbers of the file, from 1", "`Ising` without fields", energies=True),
     "npz": Format((".npz",), "dobrushin.io.npz", "our own", "any model", "any", "any model",
                   keeps=("labels", "states")),

@@ -10,105 +10,66 @@ from __future__ import annotations
 import re
 
 from dobrushin._models import FactorGraph
-from dobrushin.io.networks import Network
-from dobrushin.io.numbers import quote
-from dobrushin.io.source import Source
+from dobrushin.io.networks import Network, Tokens
+from dobrushin.io.source import Source, quote
 
 _TOKEN = re.compile(r'\s+|%[^\n]*|("[^"]*"|[{}()=;|]|[^\s{}()=;|"%]+|.)')
 _MARKS = frozenset("{}()=;|")
+_REST = "the rest of a block"
 
 
 def read(source: Source) -> FactorGraph:
-    """A factor graph of the tables; variables with one state are left out."""
-    return _Parser(source).network()
+    """Read a factor graph of the tables; variables with one state are left out."""
+    return _Parser(source, _TOKEN, _MARKS).model()
 
 
-class _Parser:
+class _Parser(Tokens):
     """Reads blocks from left to right."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        text = source.text()
-        places = [(m.group(1), m.start(1)) for m in _TOKEN.finditer(text) if m.group(1)]
-        self.tokens, self.places = [token for token, _ in places], [place for _, place in places]
-        self.text, self.k = text, 0
-
-    def network(self) -> FactorGraph:
-        """All blocks."""
-        network = Network({}, {}, {})
+    def model(self) -> FactorGraph:
+        """Read all blocks."""
+        network = Network(self.source, self.place)
         while self.k < len(self.tokens):
-            kind = self.take()
-            if kind == "discrete":
-                kind = self.take()
+            if (kind := self.take(_REST)) == "discrete":
+                kind = self.take(_REST)
+            start = self.k - 1
             if kind in ("net", "class"):
-                if self.peek() != "{":
-                    self.take()
+                if self.tokens[self.k : self.k + 1] != ["{"]:
+                    self.take(_REST)
                 self.fields()
             elif kind == "node":
-                name, fields = self.name(), self.fields()
+                name, fields = self.name("a name"), self.fields()
                 states = [word.strip('"') for word in fields.get("states", ()) if word not in _MARKS]
-                network.add_variable(self.source, name, states)
+                network.add_variable(name, states, start)
             elif kind == "potential":
-                self.potential(network)
+                self.potential(network, start)
             else:
-                raise self.error("net, node or potential", kind)
-        return network.finish(self.source)
+                self.fail("net, node or potential", start)
+        return network.to_model(self.k)
 
-    def potential(self, network: Network) -> None:
-        """The table of one variable."""
+    def potential(self, network: Network, start: int) -> None:
+        """Read the table of one variable."""
         self.expect("(")
-        words: list[str] = []
-        while (word := self.take()) != ")":
-            words.append(word)
+        words = self.upto(")", "variables")
         child, parents = words[:1], [word for word in words[1:] if word != "|"]
         if not child or words[1:].count("|") > 1 or (parents and words[1] != "|") or _MARKS & {*child, *parents}:
-            raise self.error("( child | parents )", " ".join(words)[:60])
+            self.fail("( child | parents )", start, quote(" ".join(words)))
         fields = self.fields()
         if "data" not in fields or "model_nodes" in fields:
-            raise self.error(f"data of {quote(child[0])}", "none, or a model of it")
-        numbers = [word for word in fields["data"] if word not in "()"]
-        network.add_table(self.source, child[0], parents, numbers)
+            self.fail(f"data of {quote(child[0])}", start, "none, or a model of it")
+        network.add_words(child[0], parents, [word for word in fields["data"] if word not in "()"], start)
 
     def fields(self) -> dict[str, list[str]]:
-        """What is between braces: names with the words up to a semicolon."""
+        """Read what is between braces: names with the words up to a semicolon."""
         self.expect("{")
         fields: dict[str, list[str]] = {}
-        while (name := self.take()) != "}":
+        while (name := self.take(_REST)) != "}":
+            start = self.k - 1
             self.expect("=")
-            words: list[str] = []
-            while (word := self.take()) != ";":
-                if word in "{}":
-                    raise self.error("a semicolon", word)
-                words.append(word)
+            words = self.upto(";", "a value")
+            if "{" in words or "}" in words:
+                self.fail("a semicolon after the value", start, "none")
             if name in fields:
-                raise self.error("each field once", name)
+                self.fail("each field once", start)
             fields[name] = words
         return fields
-
-    def name(self) -> str:
-        """A word that is no mark."""
-        word = self.take()
-        if word in _MARKS:
-            raise self.error("a name", word)
-        return word
-
-    def peek(self) -> str:
-        """The next word, which stays there."""
-        return self.tokens[self.k] if self.k < len(self.tokens) else ""
-
-    def take(self) -> str:
-        """The next word."""
-        if self.k >= len(self.tokens):
-            raise self.source.error("the rest of a block", "the end of the file", len(self.source.data))
-        self.k += 1
-        return self.tokens[self.k - 1]
-
-    def expect(self, mark: str) -> None:
-        """Pass a mark that must come next."""
-        if (word := self.take()) != mark:
-            raise self.error(repr(mark), word)
-
-    def error(self, expected: str, found: str) -> Exception:
-        """What to raise about the last word."""
-        offset = len(self.text[: self.places[self.k - 1]].encode())
-        return self.source.error(expected, quote(found), offset)

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin.errors import ArgumentError
-from dobrushin.io.numbers import quote
-from dobrushin.io.source import Source
+from dobrushin.io.source import Source, quote
 
 KINDS = "strings, finite numbers, booleans, None, or tuples of these"
 

@@ -1,11 +1,16 @@
-"""Bayesian networks: what tables must be, and what all their files share."""
+"""Read Bayesian networks: what the readers of all their files share, and what their tables must be.
+
+Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
+network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
+each state, are taken as they are: plain weights, of which nothing is left out.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +19,27 @@ from scipy.sparse import csgraph
 
 from dobrushin._models import FactorGraph
 from dobrushin._models.directed import sums_to_one
-from dobrushin.io.numbers import is_number, quote
-from dobrushin.io.source import Source
+from dobrushin.io.source import Source, in_bulk, is_number, quote
 
 # Rows that miss 1 by more than this are not rounded but wrong, and by less than this for each state they do not.
 _SLIGHT, _ROUNDING = 1e-5, 1e-15
 
 
 def sums_of(values: NDArray[np.float64], first: NDArray[Any]) -> NDArray[np.float64]:
-    """Sums of the values from each of these places up to the next; too large ones are inf."""
+    """Return the sums of the values from each of these places up to the next; too large ones are inf."""
     with np.errstate(over="ignore"):
         return np.add.reduceat(values, first)
 
 
 def normalise(table: NDArray[np.float64], sums: NDArray[np.float64], states: Any) -> NDArray[np.float64]:
-    """Tables of probabilities, whose rows have these sums and numbers of states, with rows that sum to 1.
-
-    Published tables are rounded, and their product is then no Bayesian network: what does not matter in a network would
-    matter a little. Rows that miss 1 by more than `_SLIGHT` are left as they are, and so is what is 1 but for rounding.
-    """
+    """Divide the rows of a flat table that miss 1 by at most `_SLIGHT` by their sums; leave the others as they are."""
     off = np.abs(sums - 1)
     divisor = np.where((off > _ROUNDING * np.asarray(states)) & (off <= _SLIGHT), sums, 1.0)
     return table / np.repeat(divisor, states)
 
 
 def in_a_cycle(children: NDArray[Any], parents: NDArray[Any], n: int) -> int | None:
-    """A variable that is its own ancestor, if there is one; an edge for each child and parent."""
+    """Return a variable that is its own ancestor, if there is one; an edge for each child and parent."""
     graph = sparse.csr_array((np.ones(len(children), dtype=np.int8), (parents, children)), shape=(n, n))
     count, group = csgraph.connected_components(graph, directed=True, connection="strong")
     if count == n:
@@ -47,71 +47,196 @@ def in_a_cycle(children: NDArray[Any], parents: NDArray[Any], n: int) -> int | N
     return int(np.argmax(np.bincount(group)[group] > 1))
 
 
-@dataclass
+def graph_of_tables(
+    states: Mapping[Any, Sequence[Hashable]], tables: Iterable[tuple[Sequence[Any], NDArray[np.float64]]]
+) -> FactorGraph | None:
+    """Make the factor graph of tables of weights; None if no variable has two states.
+
+    Parameters
+    ----------
+    states : dict from variable to names of states
+        Variables with one state are left out.
+    tables : pairs of variables and weights
+        The weights have an axis for each of the variables.
+    """
+    random = [variable for variable, names in states.items() if len(names) > 1]
+    if not random:
+        return None
+    position = {variable: i for i, variable in enumerate(random)}
+    factors = []
+    for variables, weights in tables:
+        scope = [position[variable] for variable in variables if variable in position]
+        with np.errstate(divide="ignore"):
+            factors.append((scope, np.log(weights).reshape([len(states[random[i]]) for i in scope])))
+    names = [tuple(states[variable]) for variable in random]
+    return FactorGraph([len(own) for own in names], factors, random, state_names=names)
+
+
 class Network:
-    """What the file of a Bayesian network says."""
+    """The network in a file, checked as it grows.
 
-    states: dict[str, tuple[str, ...]]
-    parents: dict[str, tuple[str, ...]]
-    # A row for each state of the parents, the last parent fastest; a column for each state of the variable.
-    tables: dict[str, NDArray[np.float64]]
+    Parameters
+    ----------
+    source : Source
+    place : function
+        From the token that a method is given as `k` to the first byte of the token, for messages.
+    """
 
-    def to_model(self, source: Source) -> FactorGraph:
-        """A factor graph of the tables; variables with one state are left out."""
-        random = [name for name, states in self.states.items() if len(states) > 1]
-        if not random:
-            raise source.error("a variable with two or more states", "none", 0)
-        position = {name: i for i, name in enumerate(random)}
-        factors = []
-        for name, table in self.tables.items():
-            scope = [v for v in (*self.parents[name], name) if v in position]
-            with np.errstate(divide="ignore"):
-                logs = np.log(table).reshape([len(self.states[v]) for v in scope])
-            factors.append(([position[v] for v in scope], logs))
-        names = [self.states[name] for name in random]
-        return FactorGraph([len(own) for own in names], factors, random, state_names=names)
+    def __init__(self, source: Source, place: Callable[[int], int | None] = lambda _: None) -> None:
+        self.source, self._place = source, place
+        self.states: dict[str, tuple[str, ...]] = {}
+        self.parents: dict[str, tuple[str, ...]] = {}
+        # A row for each state of the parents, the last parent fastest; a column for each state of the variable.
+        self.tables: dict[str, NDArray[np.float64]] = {}
+        self._start: dict[str, int] = {}
+        self._entries = 0
 
-    # -- for readers that do not know where in the file they are ------------------------------
-
-    def add_variable(self, source: Source, name: str, states: Sequence[str]) -> None:
-        """A variable with its states, once and with different ones."""
+    def add_variable(self, name: str, states: Sequence[str], k: int = 0) -> None:
+        """Add a variable with its states."""
         if name in self.states:
-            raise source.error("each variable once", f"{quote(name)} twice")
-        if not name or not states or len(set(states)) < len(states):
-            raise source.error(f"one or more different states of {quote(name)}", quote(", ".join(states)))
+            self._fail("each variable once", f"{quote(name)} twice", k)
+        if not name or not states or (repeated := _find_repeated(states)) is not None:
+            found = f"{quote(repeated)} twice" if name and states and repeated is not None else "none"
+            self._fail(f"one or more different states of {quote(name)}", found, k)
         self.states[name] = tuple(states)
 
-    def add_table(self, source: Source, name: str, parents: Sequence[str], words: Sequence[str]) -> None:
-        """The probabilities of a variable: its own states are fastest, those of its first parent slowest."""
-        for member in (name, *parents):
-            if member not in self.states:
-                raise source.error("tables of variables that were declared", quote(member))
-        if name in self.tables or len({name, *parents}) < 1 + len(parents):
-            raise source.error(f"one table of {quote(name)}, with different parents", "another one")
-        sizes = [len(self.states[member]) for member in (*parents, name)]
-        source.require_memory(8.0 * min(math.prod(sizes), 2**60), "tables")
-        if len(words) != math.prod(sizes):
-            raise source.error(f"{math.prod(sizes)} probabilities of {quote(name)}", str(len(words)))
-        for word in words:
-            if not (is_number(word.encode()) and float(word) >= 0):
-                raise source.error(f"probabilities of {quote(name)}, 0 or more", quote(word))
-        rows = np.array([float(word) for word in words]).reshape(-1, sizes[-1])
-        sums = sums_of(rows.ravel(), np.arange(0, rows.size, sizes[-1]))
-        if (bad := ~sums_to_one(sums, sizes[-1])).any():
-            sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
-            raise source.error(f"probabilities of {quote(name)} that sum to 1", sentence)
-        self.parents[name] = tuple(parents)
-        self.tables[name] = normalise(rows.ravel(), sums, sizes[-1]).reshape(rows.shape)
+    def begin_table(self, child: str, parents: Sequence[str], k: int = 0) -> list[int]:
+        """Check the variables of a table and charge its memory; return the numbers of states, the child's last."""
+        for name in (child, *parents):
+            if name not in self.states:
+                self._fail("a variable that was declared before", quote(name), k)
+        if (repeated := _find_repeated([child, *parents])) is not None:
+            self._fail("different variables", f"{quote(repeated)} twice", k)
+        if child in self.parents:
+            self._fail("one table for each variable", f"another one of {quote(child)}", k)
+        sizes = [len(self.states[name]) for name in (*parents, child)]
+        self._entries += min(math.prod(sizes), 2**60)
+        if 8 * self._entries > self.source.limit:
+            self.source.require_memory(8.0 * self._entries, "tables", self._place(k))
+        self.parents[child], self._start[child] = tuple(parents), k
+        return sizes
 
-    def finish(self, source: Source) -> FactorGraph:
-        """The model, if every variable has a table and none is its own ancestor."""
+    def set_table(self, child: str, rows: NDArray[np.float64]) -> None:
+        """Keep the rows of a table, which must sum to 1."""
+        states = rows.shape[-1]
+        sums = sums_of(rows.ravel(), np.arange(0, rows.size, states))
+        if (bad := ~sums_to_one(sums, states)).any():
+            sentence = f"the sum {sums[int(np.argmax(bad))]:.6g}"
+            self._fail(f"probabilities of {quote(child)} that sum to 1", sentence, self._start[child])
+        self.tables[child] = normalise(rows.ravel(), sums, states).reshape(rows.shape)
+
+    def add_words(self, child: str, parents: Sequence[str], words: Sequence[str], k: int = 0) -> None:
+        """Add a table from the words of a file: the child's states are fastest, those of its first parent slowest."""
+        sizes = self.begin_table(child, parents, k)
+        if len(words) != math.prod(sizes):
+            self._fail(f"{math.prod(sizes)} probabilities of {quote(child)}", str(len(words)), k)
+        for word in words:
+            if not is_probability(word):
+                self._fail(f"probabilities of {quote(child)}, 0 or more", quote(word), k)
+        self.set_table(child, np.array([float(word) for word in words]).reshape(-1, sizes[-1]))
+
+    def to_model(self, end: int = 0) -> FactorGraph:
+        """Make the model, if every variable has a table and none is its own ancestor; `end` is the last token."""
+        self.check(end)
+        scopes = {name: (*self.parents[name], name) for name in self.tables}
+        shapes = {name: [len(self.states[v]) for v in scope] for name, scope in scopes.items()}
+        model = graph_of_tables(
+            self.states, ((scopes[name], table.reshape(shapes[name])) for name, table in self.tables.items())
+        )
+        if model is None:
+            self._fail("a variable with two or more states", "none", 0)
+        return model
+
+    def check(self, end: int = 0) -> None:
+        """Fail if a variable has no table or is its own ancestor."""
         for name in self.states:
             if name not in self.tables:
-                raise source.error(f"a table of {quote(name)}", "none")
+                self._fail(f"a table of {quote(name)}", "none", end)
         position = {name: i for i, name in enumerate(self.states)}
         pairs = [(position[child], position[p]) for child, parents in self.parents.items() for p in parents]
         children, above = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        loop = in_a_cycle(children, above, len(position))
-        if loop is not None:
-            raise source.error("a network without a cycle", f"{quote(list(position)[loop])} among its own ancestors")
-        return self.to_model(source)
+        if (loop := in_a_cycle(children, above, len(position))) is not None:
+            name = list(position)[loop]
+            self._fail("a network without a cycle", f"{quote(name)} among its own ancestors", self._start[name])
+
+    def _fail(self, expected: str, found: str, k: int) -> NoReturn:
+        raise self.source.error(expected, found, self._place(k))
+
+
+class Tokens:
+    """The words and marks of a file from left to right; their places are found again only for messages.
+
+    Parameters
+    ----------
+    source : Source
+    pattern : pattern
+        Matches a token as its group 1, and blanks and comments without a group.
+    marks : set of str
+        Tokens that are no names.
+    """
+
+    def __init__(self, source: Source, pattern: re.Pattern[str], marks: frozenset[str]) -> None:
+        self.source, self.text = source, source.text()
+        self._pattern, self._marks = pattern, marks
+        self.tokens = [token for token in pattern.findall(self.text) if token]
+        self.k = 0
+
+    def take(self, expected: str) -> str:
+        """Return the next token."""
+        if self.k >= len(self.tokens):
+            raise self.source.error(expected, "the end of the file", len(self.source.data))
+        self.k += 1
+        return self.tokens[self.k - 1]
+
+    def expect(self, token: str) -> None:
+        """Pass a token that must come next."""
+        if self.take(repr(token)) != token:
+            self.fail(repr(token), self.k - 1)
+
+    def name(self, expected: str) -> str:
+        """Return the next token, which must be a name."""
+        if (token := self.take(expected)) in self._marks:
+            self.fail(expected, self.k - 1)
+        return token
+
+    def upto(self, mark: str, expected: str) -> list[str]:
+        """Return the tokens up to a mark, which is passed."""
+        try:
+            end = self.tokens.index(mark, self.k)
+        except ValueError:
+            self.fail(f"{expected} and then {mark}", self.k, "none")
+        start, self.k = self.k, end + 1
+        return self.tokens[start:end]
+
+    def place(self, k: int) -> int:
+        """Return the first byte of token k."""
+        for seen, match in enumerate(m for m in self._pattern.finditer(self.text) if m.group(1)):
+            if seen == k:
+                return self.byte(match.start(1))
+        return len(self.source.data)
+
+    def byte(self, character: int) -> int:
+        """Return the place of a character in the file, in bytes."""
+        return len(self.text[:character].encode())
+
+    def fail(self, expected: str, k: int, got: str | None = None) -> NoReturn:
+        """Say what is wrong at token k."""
+        shown = got or (quote(self.tokens[k]) if k < len(self.tokens) else "the end of the file")
+        raise self.source.error(expected, shown, self.place(k))
+
+
+def is_probability(word: str) -> bool:
+    """Return whether a word is a number of 0 or more."""
+    return is_number(word.encode()) and float(word) >= 0
+
+
+def read_probabilities(words: list[str]) -> NDArray[np.float64] | None:
+    """Read numbers of 0 or more; None where `is_probability` must look at each of the words."""
+    values = in_bulk(words)
+    return None if values is None or (values < 0).any() else values
+
+
+def _find_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that is there twice."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]

@@ -1,13 +1,19 @@
-"""Files as bytes: read and unpacked up to a limit, written whole or not at all."""
+"""Read files as bytes or as numbers, up to a limit; write files whole or not at all."""
 
 from __future__ import annotations
 
 import gzip
 import os
+import re
 import stat
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.files import replace_file
@@ -95,3 +101,222 @@ def save(path: Path, data: bytes, function: str) -> None:
         replace_file(name, data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+# Python's float() also takes underscores, names such as nan, and digits of other scripts: no file has those.
+_CHARACTERS = b"0123456789+-.eE \t\r\n"
+# Patterns have one way to match only, or a long word that does not match would take the square of its length.
+_NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_WORD = re.compile(rb"[^ \t\r\n]+")
+_SPACE = re.compile(rb"[ \t\r\n]")
+# Only with such an exponent, or with so many digits, can a number be too small for a double. Two patterns, since a
+# search for one that starts with a fixed letter is ten times as fast.
+_TINY = (re.compile(rb"e-\d{3}"), re.compile(rb"E-\d{3}"))
+_LONG = 300
+# Text is cut into pieces of this size, since a list of words takes ten times the memory of their numbers.
+_PIECE = 2**20
+# Whole numbers up to here are exact as floats, and no others become them.
+_LARGEST_WHOLE = 2**53 - 1
+
+
+class Numbers:
+    """The numbers of a text in order, and a place in them from where `take` and `whole` go on.
+
+    Parameters
+    ----------
+    source : Source
+    text : bytes
+        What to read: `source.data` with all that is not a number blanked out, so that offsets stay.
+    """
+
+    def __init__(self, source: Source, text: bytes) -> None:
+        self.source = source
+        self._text = text
+        if text.translate(None, _CHARACTERS):
+            raise self._strange()
+        solid = np.frombuffer(text, dtype=np.uint8) > 32
+        self.starts = np.flatnonzero(solid & ~np.concatenate([[False], solid[:-1]]))
+        self.values = np.empty(len(self.starts))
+        done = 0
+        try:
+            for piece in _pieces(text):
+                words = piece.split()
+                self.values[done : done + len(words)] = np.fromiter(map(float, words), np.float64, len(words))
+                done += len(words)
+        except ValueError:
+            raise self._strange() from None
+        self.position = 0
+        self._require_doubles()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, count: int, what: str) -> NDArray[np.float64]:
+        """The next numbers."""
+        left = len(self) - self.position
+        if count > left:
+            got = "the end of the file" if not left else f"{left} numbers to the end of the file"
+            raise self.source.error(what, got, len(self._text))
+        taken = self.values[self.position : self.position + count]
+        self.position += count
+        return taken
+
+    def whole(self, count: int, what: str, least: int = 0) -> NDArray[np.int64]:
+        """The next numbers, which must be whole and at least `least`."""
+        first = self.position
+        taken = self.take(count, what)
+        fine = self.are_whole(np.arange(first, first + count)) & (taken >= least)
+        self.first_error(~fine, first, what)
+        return taken.astype(np.int64)
+
+    def are_whole(self, which: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of these numbers are whole and written so: 3.0 and 3e0 are no counts and no labels."""
+        return ~self._marked[which] & (np.abs(self.values[which]) <= _LARGEST_WHOLE)
+
+    @cached_property
+    def _marked(self) -> NDArray[np.bool_]:
+        """Which numbers are written with a point or an exponent."""
+        letters = np.frombuffer(self._text, dtype=np.uint8)
+        marks = np.flatnonzero((letters == ord(".")) | (letters == ord("e")) | (letters == ord("E")))
+        marked = np.zeros(len(self), dtype=bool)
+        marked[np.searchsorted(self.starts, marks, side="right") - 1] = True
+        return marked
+
+    def count(self, what: str, least: int = 0) -> int:
+        """The next number, which must be whole."""
+        return int(self.whole(1, what, least)[0])
+
+    def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Go over blocks of numbers, each after its size: which of the numbers are sizes, and which are in blocks."""
+        values, end = self.values, len(self)
+        first = k = self.position
+        sizes = []
+        for block in range(count):
+            if k >= end or not 0 <= (size := values[k]) < end - k or size != int(size):
+                raise self.error(f"{what.format(block)}, and then as many numbers", k)
+            sizes.append(k)
+            k += 1 + int(size)
+        self.position = k
+        at = np.array(sizes, dtype=np.int64)
+        if (odd := ~self.are_whole(at)).any():
+            raise self.error(what.format(int(np.argmax(odd))), int(at[np.argmax(odd)]))
+        inside = np.ones(k - first, dtype=bool)
+        inside[at - first] = False
+        return at, first + np.flatnonzero(inside)
+
+    def rows(self, count: int, width: int, what: str) -> NDArray[np.float64]:
+        """The next numbers as rows, each of which must be a line of its own."""
+        first = self.position
+        taken = self.take(count * width, what).reshape(count, width)
+        lines = self.lines()
+        line = lines[first : self.position].reshape(count, width)
+        torn = (line[:, 0] != line[:, -1]) | (np.diff(line[:, 0], prepend=lines[first - 1] if first else -1) == 0)
+        self.first_error(np.repeat(torn, width), first, what)
+        return taken
+
+    def require_end(self, what: str) -> None:
+        """Fail if anything is left."""
+        if self.position < len(self):
+            raise self.error(f"the end of the file after {what}", self.position)
+
+    def offset(self, k: int) -> int:
+        """First byte of number k, or the end of the text."""
+        return int(self.starts[k]) if k < len(self) else len(self._text)
+
+    def word(self, k: int) -> bytes:
+        """Number k as it is written."""
+        return match.group() if (match := _WORD.match(self._text, self.offset(k))) else b""
+
+    def error(self, expected: str, k: int) -> FormatError:
+        """What to raise when number k is wrong."""
+        got = quote(self.word(k)) if k < len(self) else "the end of the file"
+        return self.source.error(expected, got, self.offset(k))
+
+    def first_error(self, bad: NDArray[np.bool_], first: int, expected: str) -> None:
+        """Fail at the first number that is bad, where `bad` speaks of the numbers from `first` on."""
+        if bad.any():
+            raise self.error(expected, first + int(np.argmax(bad)))
+
+    def lines(self) -> NDArray[np.int64]:
+        """Lines of the numbers, counted from 0."""
+        ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
+        return np.searchsorted(ends, self.starts)
+
+    def _strange(self) -> FormatError:
+        """The first word that is no number."""
+        words = _WORD.finditer(self._text)
+        match = next((word for word in words if not _NUMBER.fullmatch(word.group())), None)
+        return self.source.error("a number", quote(match.group() if match else b""), match.start() if match else 0)
+
+    def _require_doubles(self) -> None:
+        """A number may be neither too large nor, since 0 forbids what it is the weight of, too small."""
+        self.first_error(np.isinf(self.values), 0, "a number that a double can hold")
+        marks = [match.start() for pattern in _TINY for match in pattern.finditer(self._text)]
+        marked = np.searchsorted(self.starts, np.array(marks, dtype=np.int64), side="right") - 1
+        long = np.flatnonzero(np.diff(self.starts, append=len(self._text)) > _LONG)
+        for k in np.union1d(marked, long).tolist():
+            if _vanishes(self.word(k)):
+                raise self.error("a number that a double can hold", k)
+
+
+def is_number(word: bytes) -> bool:
+    """Whether a word is a decimal number, and one that a double can hold."""
+    return _NUMBER.fullmatch(word) is not None and np.isfinite(float(word)) and not _vanishes(word)
+
+
+def in_bulk(words: list[str]) -> NDArray[np.float64] | None:
+    """Numbers from words, or None if there is one that `is_number` must look at."""
+    text = " ".join(words)
+    if not text.isascii() or text.encode().translate(None, _CHARACTERS):
+        return None
+    if any(pattern.search(text.encode()) for pattern in _TINY) or max(map(len, words), default=0) > _LONG:
+        return None
+    try:
+        values = np.fromiter(map(float, words), np.float64, len(words))
+    except ValueError:
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def quote(word: bytes | str) -> str:
+    """A word of a file as it is shown in messages."""
+    text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
+    return text if len(text) <= 40 else text[:36] + "...'"
+
+
+def _vanishes(word: bytes) -> bool:
+    """Whether a number is not 0 as it is written, but is 0 as a double."""
+    return float(word) == 0 and re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """The text in pieces that end between words."""
+    start = 0
+    while start < len(text):
+        gap = _SPACE.search(text, start + _PIECE)
+        stop = gap.start() if gap else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+def inverse(
+    forward: Callable[[Any], Any], wanted: NDArray[np.float64], guess: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Numbers that `forward` takes exactly to those wanted, where a neighbour of the guess does so; else the guess.
+
+    Files hold weights or energies and models their logarithms, so what was read is not what is written: the rounded
+    inverse of a rounded function may be off by one unit in the last place. Among its neighbours is the number that
+    was read.
+    """
+    best = guess.copy()
+    with np.errstate(all="ignore"):
+        missed = np.flatnonzero((forward(guess) != wanted) & np.isfinite(guess))
+        for direction in (np.inf, -np.inf):
+            near = guess[missed]
+            for _ in range(2):
+                near = np.nextafter(near, direction)
+                hit = forward(near) == wanted[missed]
+                best[missed[hit]] = near[hit]
+    return best

@@ -1,33 +1,69 @@
 """Models on disk that are used where they are: plain .npy arrays in a folder, with a small manifest.
 
+Of an Ising or Potts model:
+
 manifest.json   format, number of variables and of entries, number of states (0 for spins), whether there are potentials
-                and names of states (`folder_names`)
+                and names of states
 start.npy       int64, n + 1: where the neighbours of each variable begin
 neighbor.npy    int32 or int64: neighbours, increasing within each row; every edge stands in both rows
-coupling.npy    float64: what couples them
+coupling.npy    float64: couplings
 potential.npy   float64: fields (n,) or unaries (n, states); missing where all are 0
+
+Of a factor graph:
+
+manifest.json      format; numbers of variables, of factors, of places in all scopes, and of entries of all tables
+cardinalities.npy  int64: number of states of each variable
+scope_start.npy    int64, factors + 1: where the scope of each factor begins
+scope.npy          int64: positions of the variables of the factors
+table_start.npy    int64, factors + 1: where the log-table of each factor begins
+table.npy          float64: log-tables in C order; nothing is forbidden
+factor_start.npy   int64, variables + 1: where the factors of each variable begin
+factor_of.npy      int64: the factors of the variables
+
+Of both, where states have names:
+
+state_names.json  {"all": names} where all variables have the same, else {"kinds": [names, ...]}
+state_kind.npy    int32, n: which of the kinds each variable has, -1 for none; missing where all have the same
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.local import LocalArrays, LocalModel, Rows
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.local import LocalArrays, LocalForm, LocalModel, Rows
+from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import row_entries
 from dobrushin.errors import FormatError
-from dobrushin.io.folder_names import open_names
-from dobrushin.io.source import Path
-from dobrushin.io.stored_tables import COUNTS, LENGTHS, TABLES_FORMAT, StoredTables
+from dobrushin.io import labels
+from dobrushin.io.source import LIMIT, Path, load
 
-FORMAT = "dobrushin model folder 1"
+FORMAT, TABLES_FORMAT = "dobrushin model folder 1", "dobrushin factor graph folder 1"
+# What the manifest counts, and of which arrays these are the lengths (one more for starts).
+COUNTS = ("variables", "factors", "places", "entries")
+LENGTHS = {
+    "cardinalities": ("variables", 0),
+    "scope_start": ("factors", 1),
+    "scope": ("places", 0),
+    "table_start": ("factors", 1),
+    "table": ("entries", 0),
+    "factor_start": ("variables", 1),
+    "factor_of": ("places", 0),
+}
+# The same for an Ising or Potts model; and of which arrays the last entry is the length of others.
+_PAIRS = {"start": ("variables", 1), "neighbor": ("entries", 0), "coupling": ("entries", 0)}
+_PAIR_ENDS = {"start": "entries"}
+_TABLE_ENDS = {"scope_start": "places", "table_start": "entries", "factor_start": "places"}
+NAMES, KINDS = "state_names.json", "state_kind.npy"
 # Files that are shorter are read where NumPy cannot map them: it maps no empty arrays.
 _SHORT = 10_000
-Stored = TypeVar("Stored", "StoredModel", StoredTables)
 
 
 class StoredModel(LocalArrays):
@@ -38,7 +74,7 @@ class StoredModel(LocalArrays):
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, (self.n_variables, len(self._neighbor), self.n_states))
+        return _reopen, (self.path, repr(self))
 
     def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         sizes = super().degrees_of(positions)
@@ -76,8 +112,99 @@ class StoredModel(LocalArrays):
         return FormatError(file, f"{subject} to be {requirement}", f"{value} at {where}")
 
 
+class MappedTables(FactorTables):
+    """A form whose arrays stay on disk. What is read of them is checked: files may be damaged."""
+
+    def __init__(self, path: str, arrays: dict[str, Any]) -> None:
+        self.path = path
+        self._cardinalities = arrays["cardinalities"]
+        self.scope_start, self.scope = arrays["scope_start"], arrays["scope"]
+        self.table_start, self.table = arrays["table_start"], arrays["table"]
+        self.factor_start, self.factor_of = arrays["factor_start"], arrays["factor_of"]
+
+    def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        start, slot = self._rows("factor_start", positions, len(self.factor_of))
+        factor = np.asarray(self.factor_of[slot])
+        fine = (factor >= 0) & (factor < self.n_factors)
+        self._require("factor_of", fine, f"factors from 0 to {self.n_factors - 1}", factor)
+        scope_start, places = self._rows("scope_start", factor, len(self.scope))
+        own = np.repeat(np.repeat(positions, np.diff(start)), np.diff(scope_start))
+        held = np.add.reduceat(self.scope[places] == own, scope_start[:-1]) if len(factor) else factor
+        self._require("factor_of", held == 1, "factors that hold the variable, once", factor)
+        return start, factor
+
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        seen = super().neighbors_at(positions)
+        self._require("scope", (seen >= 0) & (seen < self.n_variables), f"below {self.n_variables}", seen)
+        return np.asarray(seen)
+
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
+        sizes = np.asarray(self._cardinalities[inside])
+        self._require("cardinalities", sizes >= 2, "2 or more", sizes)
+        start, factor = self._factors_at(inside[inner])
+        values = self.table[self._rows("table_start", np.unique(factor), len(self.table))[1]]
+        self._require("table", np.abs(values) <= check.LARGEST, check.FINITE, values)
+        part = super().part(inside, inner)
+        # Every inner variable knows all the factors that were found through the others.
+        listed = np.diff(start)
+        found = np.diff(part.factor_start)[inner]
+        self._require("factor_of", listed == found, f"complete ({found.tolist()[:5]} factors or more)", listed)
+        area = np.multiply.reduceat(sizes[part.scope], part.scope_start[:-1]) if part.n_factors else sizes[:0]
+        numbers = np.diff(part.table_start)
+        self._require("table_start", area == numbers, "tables as large as their scopes say", numbers)
+        return part
+
+    def _rows(self, name: str, rows: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`row_entries` of rows whose starts are in a file."""
+        starts = getattr(self, name)
+        first, last = np.asarray(starts[rows]), np.asarray(starts[rows + 1])
+        self._require(name, (first >= 0) & (first <= last) & (last <= most), f"increasing up to {most}", first)
+        return row_entries(first, last - first)
+
+    def _require(self, name: str, fine: Any, expected: str, values: NDArray[Any]) -> None:
+        if not np.all(fine):
+            value = np.ravel(values)[int(np.argmin(fine))]
+            raise FormatError(os.path.join(self.path, f"{name}.npy"), f"numbers that are {expected}", f"{value}")
+
+
+class StoredTables(LocalForm):
+    """A factor graph whose arrays stay on disk."""
+
+    def __init__(self, path: str, arrays: dict[str, Any]) -> None:
+        super().__init__(MappedTables(path, arrays))
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, repr(self))
+
+
+class StoredNames(Sequence[Names | None]):
+    """Names by position, looked up where they lie; what is read is checked, since files may be damaged."""
+
+    def __init__(self, path: str, kinds: tuple[Names, ...], codes: Any, sizes: Any) -> None:
+        self.path, self._kinds, self._codes, self._sizes = path, kinds, codes, sizes
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, i: Any) -> Any:
+        code = int(self._codes[i])
+        if code == -1:
+            return None
+        if not 0 <= code < len(self._kinds):
+            expected = f"numbers from -1 to {len(self._kinds) - 1}"
+            raise FormatError(os.path.join(self.path, KINDS), expected, f"{code} at variable {i}")
+        if len(self._kinds[code]) != int(self._sizes[i]):
+            expected = f"{int(self._sizes[i])} names of states for variable {i}"
+            raise FormatError(os.path.join(self.path, NAMES), expected, f"{len(self._kinds[code])}")
+        return self._kinds[code]
+
+
+Stored = TypeVar("Stored", StoredModel, StoredTables)
+
+
 def open_model(path: Path) -> LocalModel:
-    """Open a model that lies in a folder, without reading it.
+    """Open a model in a folder, without reading it.
 
     Parameters
     ----------
@@ -87,13 +214,12 @@ def open_model(path: Path) -> LocalModel:
     Returns
     -------
     LocalModel
-        Of which only what is near the targets is ever read. In other processes it is opened again by its path.
+        Only what is near the targets is ever read. Other processes open the model again by its path.
 
     Raises
     ------
     FormatError
-        If the folder is no such model, here; or when a part of it is read that cannot be used, by the functions that
-        read it.
+        If the folder is no such model; functions that read a damaged part of it later fail so, too.
 
     Examples
     --------
@@ -113,50 +239,48 @@ def open_model(path: Path) -> LocalModel:
     if not os.path.isdir(folder):
         raise FormatError(folder, "a folder", "a file (dobrushin.read reads those)")
     about = _read_manifest(os.path.join(folder, "manifest.json"))
-    if about["format"] == TABLES_FORMAT:
-        return _open_tables(folder, about)
-    n, entries, states, has_potentials = (about[name] for name in ("variables", "entries", "states", "potential"))
-    shapes: dict[str, tuple[int, ...]] = {"start": (n + 1,), "neighbor": (entries,), "coupling": (entries,)}
-    if has_potentials:
-        shapes["potential"] = (n, states) if states else (n,)
+    tables = about["format"] == TABLES_FORMAT
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {name: (about[count] + more,) for name, (count, more) in (LENGTHS if tables else _PAIRS).items()}
+    if not tables and about["potential"]:
+        shapes["potential"] = (about["variables"], about["states"]) if about["states"] else (about["variables"],)
     arrays = {name: _map(os.path.join(folder, f"{name}.npy"), shape) for name, shape in shapes.items()}
-    ends = int(arrays["start"][0]), int(arrays["start"][-1])
-    if ends != (0, entries):
-        raise FormatError(
-            os.path.join(folder, "start.npy"), f"row starts from 0 to {entries}", f"{ends[0]} to {ends[1]}"
-        )
-    return _name(StoredModel(folder, n, states or None, arrays), about)
-
-
-def _open_tables(folder: str, about: dict[str, Any]) -> StoredTables:
-    """A factor graph."""
-    shapes = {name: (about[count] + more,) for name, (count, more) in LENGTHS.items()}
-    arrays = {name: _map(os.path.join(folder, f"{name}.npy"), shape) for name, shape in shapes.items()}
-    for start, end in (("scope_start", "places"), ("table_start", "entries"), ("factor_start", "places")):
+    for start, end in (_TABLE_ENDS if tables else _PAIR_ENDS).items():
         ends = int(arrays[start][0]), int(arrays[start][-1])
         if ends != (0, about[end]):
             expected = f"row starts from 0 to {about[end]}"
             raise FormatError(os.path.join(folder, f"{start}.npy"), expected, f"{ends[0]} to {ends[1]}")
-    return _name(StoredTables(folder, arrays), about)
+    named = bool(about.get("state_names"))
+    if tables:
+        stored = StoredTables(folder, arrays)
+        return _name(stored, stored.cardinalities) if named else stored
+    model = StoredModel(folder, about["variables"], about["states"] or None, arrays)
+    return _name(model, np.array([model.n_states or 2])) if named else model
 
 
-def _name(model: Stored, about: dict[str, Any]) -> Stored:
-    """Give the states of a model that is new the names in its folder, if there are some."""
-    if not about.get("state_names"):
-        return model
-    sizes = np.array([model.n_states or 2]) if isinstance(model, StoredModel) else model.cardinalities
+def _name(model: Stored, sizes: NDArray[Any]) -> Stored:
+    """Give the states of a new model the names in its folder; `sizes` are the numbers of states of the variables."""
     shape = (model.n_variables,)
-    names = open_names(model.path, np.broadcast_to(sizes, shape), lambda file: _map(file, shape))
+    sizes = np.broadcast_to(sizes, shape)
+    source = load(os.path.join(model.path, NAMES), LIMIT, "open_model")
+    common, several = labels.decode_kinds(source)
+    if common is None:
+        names = StateNames(own=StoredNames(model.path, several, _map(os.path.join(model.path, KINDS), shape), sizes))
+    elif sizes.strides != (0,):  # those of each variable are in a file, which is not read here
+        codes = np.broadcast_to(np.int32(0), shape)
+        names = StateNames(own=StoredNames(model.path, (common,), codes, sizes))
+    elif int(sizes[0]) != len(common):
+        raise source.error(f"names of {int(sizes[0])} states", f"{len(common)}")
+    else:
+        names = StateNames(common=common)
     return model._name_states(names)
 
 
-def _reopen(path: str, known: tuple[int, int, int | None]) -> LocalModel:
-    """A model from another process, if the folder still holds it."""
+def _reopen(path: str, known: str) -> LocalModel:
+    """Open a model that comes from another process, if the folder still holds it."""
     model = open_model(path)
-    sizes = (model.n_variables, len(getattr(model, "_neighbor", ())), getattr(model, "n_states", None))
-    if sizes != known:
-        text = "{} variables, {} entries and {} states"
-        raise FormatError(path, text.format(*known) + " as when it was opened first", text.format(*sizes))
+    if repr(model) != known:
+        raise FormatError(path, f"{known} as when it was opened first", repr(model))
     return model
 
 
