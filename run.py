@@ -1,7 +1,8 @@
 """Set up a private environment in .venv and run something in it.
 
     python3 run.py estimate      the main job on a built-in model; any `dobrushin` command line works
-    python3 run.py test          the tests; further arguments go to pytest
+    python3 run.py test          the tests but for the slow ones; further arguments go to pytest
+    python3 run.py test --all    all tests
 
 Needs Python 3.11 or newer and pip, nothing else.
 """

@@ -101,6 +101,7 @@ def test_anytime_limits_stay_sound_at_huge_numbers_of_trials():
         assert 0.5 - 20 / math.sqrt(trials) < limit < 0.5 - 1.5 / math.sqrt(trials)
 
 
+@pytest.mark.slow
 def test_early_answers_cover_when_an_adversary_stops_them_and_fixed_intervals_do_not():
     tolerance, confidence, runs, z = 0.02, 0.8, 1000, 1.6
 
@@ -198,6 +199,7 @@ def test_a_lost_executor_leaves_an_estimate():
         assert estimate.half_width.max() < 0.5
 
 
+@pytest.mark.slow
 def test_a_saved_run_with_little_time_has_the_plan_of_one_without_a_limit(tmp_path):
     clique = db.Ising({(i, j): 0.01 for i in range(70) for j in range(i)})
     options = {"tolerance": 0.01, "seed": 1}
@@ -352,6 +354,7 @@ def test_hoeffding_needs_as_many_values_as_it_says():
         assert hoeffding(values, error) <= aim < hoeffding(max(1, values - 1 - values // 10**9), error)
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_mean_is_never_exceeded():
     coin = db.Ising({(0, 1): 0.05})  # spins with the largest variance there is
     target = db.Statistic(lambda x: x[:, 0].astype(float), {0: 2.0}, bounds=(-1, 1), name="spin")

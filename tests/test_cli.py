@@ -173,6 +173,7 @@ def test_uai_files_with_evidence(tmp_path):
     assert "estimate all variables. 2 is missing" in error
 
 
+@pytest.mark.slow
 def test_inspect_influence_certify_optimize_sample(grid, strong, tmp_path):
     code, out, _ = call("inspect", grid)
     assert code == 0
@@ -255,6 +256,7 @@ def test_convert_and_back(grid, tmp_path):
         assert db.read(tmp_path / "back.npz").n_variables == 16
 
 
+@pytest.mark.slow
 def test_warmup_compiles_and_checks():
     code, out, _ = call("warmup")
     assert code == 0
@@ -568,6 +570,7 @@ def test_an_interruption_ends_in_words(tmp_path):
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_a_limit_in_time_prints_what_was_reached(grid, tmp_path):
     out = tmp_path / "early.json"
     words = ("--method", "dobrushin", "--tolerance", "1e-7", "--seed", "1")

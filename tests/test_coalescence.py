@@ -357,6 +357,7 @@ def partition_draws(draws, rng):
     return model, result
 
 
+@pytest.mark.slow
 def test_a_partition_of_the_unit_interval_is_unsound_from_the_past():
     model, draws = partition_draws(900, np.random.default_rng(0))
     marginal = db.exact.marginals(model)[0]
@@ -365,6 +366,7 @@ def test_a_partition_of_the_unit_interval_is_unsound_from_the_past():
     assert fits(np.bincount(exact.states[:, 0], minlength=3), marginal)
 
 
+@pytest.mark.slow
 def test_exact_draws_on_a_torus_agree_with_a_long_run():
     torus = db.Ising.grid(40, 40, couplings=0.35, periodic=True)
     exact = db.exact_sample(torus, [0, 1], draws=4096, seed=1)
@@ -435,6 +437,7 @@ def test_the_certificate_never_uses_the_scaled_matrix():
 # -- estimates -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, st.sampled_from(FAMILIES), st.booleans())
 def test_estimates_by_coalescence_contain_the_truth(seed, family, zeros):

@@ -12,6 +12,7 @@ INF = -np.inf
 EQUAL = [[0.0, INF], [INF, 0.0]]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(FAMILIES), st.booleans(), st.integers(2, 40))
 def test_groups_are_disjoint_small_and_can_be_merged(seed, family, zeros, most):
@@ -64,6 +65,7 @@ def test_blocks_let_variables_move_that_cannot_move_alone():
     assert db.diagnose(blocks).irreducible is None or db.diagnose(blocks).irreducible
 
 
+@pytest.mark.slow
 def test_diagnosis_says_what_holds():
     weak = db.diagnose(db.Ising.grid(8, 8, couplings=0.1))
     assert weak.satisfies_dobrushin
@@ -87,6 +89,7 @@ def test_diagnosis_says_what_holds():
         db.diagnose(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -56,6 +56,7 @@ def coverage(models, runs, confidence=0.8, shrink=1.0):
     return np.array(result), widest
 
 
+@pytest.mark.slow
 def test_intervals_hold_as_often_as_they_say_and_keep_the_tolerance():
     models = weak_models(20)
     misses, widest = coverage(models, 50)
@@ -176,6 +177,7 @@ def test_auto_takes_the_clique_tree_where_it_is_cheaper():
     assert db.estimate(db.Ising.grid(1000, 1000, couplings=0.1), [0], seed=1).plan.method == "local"
 
 
+@pytest.mark.slow
 def test_a_strong_model_without_a_certificate_says_why():
     model = db.Ising.grid(60, 60, couplings=0.5, periodic=True)
     for method in ("auto", "dobrushin"):

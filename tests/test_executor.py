@@ -124,6 +124,7 @@ def test_functions_that_cannot_be_sent_are_named():
         db.sample(MODEL, SCAN, executor=pool, initial=lambda numbers: np.ones((len(numbers), 144), dtype=int))
 
 
+@pytest.mark.slow
 def test_coalescence_and_estimates_are_the_same_in_processes(tmp_path):
     model = db.Ising.grid(6, 6, couplings=0.35)
     scan = db.Scan.systematic(36, 360)
@@ -644,6 +645,7 @@ def dask() -> Iterator:
         yield client
 
 
+@pytest.mark.slow
 def test_dask_gives_the_same(dask):
     pool = dask.get_executor()
     assert workers_of(pool) == 2
@@ -660,6 +662,7 @@ def test_dask_gives_the_same(dask):
     assert all(same_estimate(a, b) for a, b in zip(here, far, strict=True))
 
 
+@pytest.mark.slow
 def test_dask_reruns_what_killed_workers_had(dask, tmp_path):
     start = Noted(str(tmp_path), 144, seconds=0.1)
     options = {"chains": 2048, "seed": 3, "initial": start, "kernel": "field"}

@@ -55,6 +55,7 @@ def holds(module, data):
     return Outcome("", 0.0, module.findings(data), []).holds
 
 
+@pytest.mark.slow
 def test_ising_tv(tmp_path):
     data, found = rerun("ising-tv", ising_tv, tmp_path)
     for replicate in data:
@@ -72,6 +73,7 @@ def test_ising_tv(tmp_path):
     assert not holds(ising_tv, worse)
 
 
+@pytest.mark.slow
 def test_replicates_are_the_same_over_processes(tmp_path):
     plain = ising_tv.compute(Store(QUICK))
     code, _, _ = call("reproduce", "ising-tv", "--quick", "--out", tmp_path, "--workers", 2, "--quiet")
@@ -104,6 +106,7 @@ def test_parts_that_finish_after_another_failed_are_kept(tmp_path):
         Store(QUICK, executor=pool).parts([Part("third", lambda: {"values": 1})])
 
 
+@pytest.mark.slow
 def test_wall_clock(tmp_path):
     data, _ = rerun("wall-clock", wall_clock, tmp_path)
     small, large = data[300]["setup"], data[1000]["setup"]
@@ -124,6 +127,7 @@ def test_wall_clock(tmp_path):
     assert not holds(wall_clock, wrong)
 
 
+@pytest.mark.slow
 def test_mle(tmp_path):
     data, _ = rerun("mle", mle, tmp_path)
     for side, runs in data.items():
@@ -147,6 +151,7 @@ def test_the_optimum_is_that_of_the_exact_fit():
     np.testing.assert_allclose(mle.optimum(edges, data), exact.parameters, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_marginal(tmp_path):
     data, found = rerun("marginal", marginal, tmp_path)
     known = {
@@ -172,6 +177,7 @@ def test_marginal(tmp_path):
     assert not holds(marginal, wrong)
 
 
+@pytest.mark.slow
 def test_loose_bounds(tmp_path):
     data, _ = rerun("loose-bounds", loose_bounds, tmp_path)
     last = [data[factor]["bounds"]["DoGS"][-1] for factor in loose_bounds.FACTORS]
@@ -187,6 +193,7 @@ def test_loose_bounds(tmp_path):
     assert not holds(loose_bounds, wrong)
 
 
+@pytest.mark.slow
 def test_beyond(tmp_path):
     data, found = rerun("beyond", beyond, tmp_path)
     settled = data["coalescence"]
@@ -330,6 +337,7 @@ def test_what_can_be_asked_for(tmp_path):
     assert "Example: dobrushin reproduce ising-tv --quick" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
     """Eight counties in a row, one of them with many cases; without NumPyro a sentence says what to install."""
     names = [f"county {k}" for k in range(8)]

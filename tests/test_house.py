@@ -32,6 +32,7 @@ def test_doors_open_along_the_flow(path):
         assert plan.fault(plan.room(path), there) is None, there
 
 
+@pytest.mark.slow
 def test_rooms_do_not_import_each_other_in_a_circle():
     assert plan.cycle() == []
 
@@ -109,6 +110,7 @@ def test_only_one_file_speaks_to_numba_and_files_stay_small(path):
     assert text.count("\n") <= 500
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_for_one_type_each():
     """In a process of its own, where no other test has called a kernel."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, plan.SOURCE.parent)))}

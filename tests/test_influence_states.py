@@ -169,6 +169,7 @@ def test_offsets_are_at_least_the_mean_of_two_odds():
     assert below_the_larger > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["best", "paper"])
 def test_very_many_states_have_quick_bounds(method):
     rng = np.random.default_rng(0)

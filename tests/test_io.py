@@ -764,6 +764,7 @@ def test_the_judge_sees_what_is_wrong(folder, monkeypatch):
 # -- real files ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_data
 def test_all_real_files_are_read():
     root = Path(DATA)

@@ -493,6 +493,7 @@ def test_limits_that_hold_for_every_model_are_not_rounded_inwards():
     assert answer.lower[0] <= a
 
 
+@pytest.mark.slow
 def test_sums_that_are_done_at_once_are_what_auto_would_take(monkeypatch):
     """With and without the short cut, "auto" takes the same method; with it, no scan is looked for."""
     rng = np.random.default_rng(0)

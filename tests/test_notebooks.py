@@ -87,6 +87,7 @@ def values():
 VALUES = dict(values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_everything_has_a_page_that_is_well_formed_and_escaped(name):
     page = VALUES[name]._repr_html_()
@@ -96,6 +97,7 @@ def test_everything_has_a_page_that_is_well_formed_and_escaped(name):
     assert len(page) < 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_pages_take_their_colours_from_where_they_are(name):
     colours = re.findall(r"(?:color|background|border[a-z-]*): ?([^;\"]+)", VALUES[name]._repr_html_())
@@ -228,6 +230,7 @@ def kinds(notebook):
     ]
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs_and_shows_what_is_stored():
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -144,6 +144,7 @@ def test_only_what_is_near_is_looked_at(monkeypatch):
     assert "adjacency" not in vars(model._form)
 
 
+@pytest.mark.slow
 def test_where_nothing_near_is_certified_the_whole_is_asked(monkeypatch):
     """A chain is summed exactly, however strong it is; around a target, nothing is certified."""
     i = np.arange(400)

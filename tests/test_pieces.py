@@ -155,6 +155,7 @@ def begin(call, piece=None):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of Windows are others")
 @pytest.mark.parametrize("call", _ENDLESS)
 def test_ctrl_c_ends_a_long_call(call):
@@ -167,6 +168,7 @@ def test_ctrl_c_ends_a_long_call(call):
     assert "KeyboardInterrupt" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of Windows are others")
 def test_ctrl_c_waits_for_a_call_without_pauses():
     """Negative control: the calls above are long, and it is the pauses that let them end."""

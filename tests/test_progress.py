@@ -272,6 +272,7 @@ def test_verbose_commands_tell_logs_and_programs_are_not_told():
     assert _progress("reproduce", True, {}) is False
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_bar_while_it_moves_and_keeps_it():
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

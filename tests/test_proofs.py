@@ -304,6 +304,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_forgeries_fail(kind, path, tmp_path):
     """What passes is a proof by itself: of a claim that is true of the factors in the file."""

@@ -285,6 +285,7 @@ def test_statistics_and_joint_targets_keep_what_they_look_at():
 # -- published networks ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_data
 def test_all_networks_are_known_as_such():
     paths = sorted((Path(DATA) / "bif").glob("*.bif.gz"))

@@ -96,6 +96,7 @@ def relations(words):
     return {name: float(np.abs(product.sum(axis=-1)).max()) for name, product in products.items()}
 
 
+@pytest.mark.slow
 def test_single_random_bits_are_fair_and_independent():
     """Bit-parallel chains use single bits: lanes, neighbouring lanes, planes and blocks must not be related."""
     keys = generator.streams(np.uint64(7), np.uint64(8), 0, 4)
@@ -587,6 +588,7 @@ def start_run(tmp_path, steps, name):
     return subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     steps = 20_000_000
     process = start_run(tmp_path, steps, "never")

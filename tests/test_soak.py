@@ -27,6 +27,7 @@ def kinds(trial):
     return [fault.split(":", 1)[0] for fault in trial.faults]
 
 
+@pytest.mark.slow
 def test_a_share_of_the_soak_test_finds_nothing():
     command = [sys.executable, str(BENCHMARKS / "soak.py"), "--hangs", str(GUARD), "--trial", *map(str, TRIALS)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -62,6 +63,7 @@ def test_lost_work_is_counted():
     assert kinds(trial) == ["lost", "lost"]
 
 
+@pytest.mark.slow
 def test_broken_promises_and_overruns_are_counted(monkeypatch, tmp_path):
     def refuse():
         raise db.BudgetError("This estimate", 2, 1, "seconds", "Wait.")
@@ -75,6 +77,7 @@ def test_broken_promises_and_overruns_are_counted(monkeypatch, tmp_path):
     assert "overrun" in kinds(trial)
 
 
+@pytest.mark.slow
 def test_hangs_and_crashes_are_counted():
     code = f"""
 import os, sys, time

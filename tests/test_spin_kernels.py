@@ -228,6 +228,7 @@ def uneven_grid(rng, rows, columns):
     return db.Ising.grid(rows, columns, couplings=rng.normal(size=edges), fields=fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 2), (2, 7), (7, 2), (3, 3), (3, 8), (9, 4), (20, 20), (13, 31)])
 def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
     monkeypatch.setattr("dobrushin._sampling.diagonals.SHORTEST_SIDE", 2)
@@ -267,6 +268,7 @@ def test_only_grids_have_diagonals(monkeypatch):
     assert find_diagonals(kernel.region, kernel.theta, kernel.fields) is None
 
 
+@pytest.mark.slow
 def test_what_was_made_for_sweeps_is_kept_as_long_as_the_model(monkeypatch):
     rng = np.random.default_rng(8)
     model = random_spins(rng, 1000, 5, rng.normal(size=50) * 0.3)

@@ -542,6 +542,7 @@ def write_many(folder, count=30):
     (folder / "index.json").write_text(json.dumps({"classes": ["void", *CLASSES], "images": rows}))
 
 
+@pytest.mark.slow
 def test_splits_of_the_experiment(tmp_path):
     write_many(tmp_path / "msrc")
     assert segmentation.find_images(tmp_path) == tmp_path / "msrc"
