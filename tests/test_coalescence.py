@@ -17,7 +17,7 @@ from dobrushin._coalescence import set_runs
 from dobrushin._coalescence.set_kernel import SET_KERNELS, choose_sets
 from dobrushin._estimate.method import METHODS
 from dobrushin._kernels import generator
-from dobrushin._kernels.logarithm import arrival, logarithm
+from dobrushin._kernels.elementary import arrival, logarithm
 from dobrushin._shared.intervals import lower_limit, upper_limit
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model

@@ -397,7 +397,7 @@ def test_waves_make_the_draws_of_single_steps(name, seed):
 def test_the_exponential_of_waves():
     import decimal
 
-    from dobrushin._kernels.exponential import exponential
+    from dobrushin._kernels.elementary import exponential
 
     rng = np.random.default_rng(0)
     worst = 0.0

@@ -283,7 +283,7 @@ def test_what_was_made_for_sweeps_is_kept_as_long_as_the_model(monkeypatch):
     late = scan[300:4500]  # parts of sweeps are no sweeps
     expected = db.sample(model, db.Scan(late.order), seed=1, kernel="field").states
     assert (db.sample(model, late, seed=1, kernel="field").states == expected).all()
-    monkeypatch.setattr("dobrushin._kernels.chain.ising_steps", None)  # waves are used now, however few the sweeps
+    monkeypatch.setattr("dobrushin._kernels.spins.ising_steps", None)  # waves are used now, however few the sweeps
     assert (db.sample(model, short, seed=1, kernel="field").states == slow).all()
     assert not pickle.loads(pickle.dumps(kernel)).for_sweeps
     form = weakref.ref(model._form)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
 from dobrushin._coalescence.spin_pairs import has_spin_pairs, spin_pairs
-from dobrushin._kernels import sets
+from dobrushin._kernels import bits
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.bits import MOST_NEIGHBORS, bit_thresholds, tabulate
@@ -73,9 +73,9 @@ class SetBits(SetKernel):
         self, x: NDArray[Any], order: NDArray[np.int32], place: int, steps: int, number: int, stride: int, keys: Any
     ) -> None:
         wide = self.neighbor.shape[1] > 8
-        sets.set_bits(order, place, steps, number, stride, self.neighbor, self.threshold, wide, keys, x)
+        bits.set_bits(order, place, steps, number, stride, self.neighbor, self.threshold, wide, keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
-        sets.settled_bits(x, self.region.size, rows, out)
+        bits.settled_bits(x, self.region.size, rows, out)
         return out

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
-from dobrushin._kernels import factor_race, race
+from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
@@ -82,10 +82,10 @@ class SetLabels(SetKernel):
         self, x: NDArray[Any], order: NDArray[np.int32], place: int, steps: int, number: int, stride: int, keys: Any
     ) -> None:
         tables = (self.region.start, self.region.neighbor, self.delay, self.unary)
-        race.set_labels(order, place, steps, number, stride, *tables, keys, x)
+        sets.set_labels(order, place, steps, number, stride, *tables, keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
         states = np.full(self.region.size, self.unary.shape[1])
-        factor_race.settled_labels(x, frozen(self._first), frozen(states), rows, out)
+        sets.settled_labels(x, frozen(self._first), frozen(states), rows, out)
         return out

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.set_kernel import SetKernel
-from dobrushin._kernels import factor_race
+from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._sampling.kernel import UNIT, Runner
@@ -73,7 +73,7 @@ class SetRace(SetKernel):
         size = sums[m_start[1:]] - sums[m_start[:-1]]
         with np.errstate(over="ignore"):
             possible = _BY_RUN * np.exp(members / (members + 1.0) * size)
-        cells = labels * np.where(size <= np.log(factor_race.MOST_CELLS + 0.5), np.exp(np.minimum(size, 9.0)), possible)
+        cells = labels * np.where(size <= np.log(sets.MAX_CELLS + 0.5), np.exp(np.minimum(size, 9.0)), possible)
         row = np.repeat(np.arange(self.region.size), np.diff(f_start))
         return 0.6 + np.bincount(row, weights=cells, minlength=self.region.size) / _ORDINARY_CELLS
 
@@ -89,9 +89,9 @@ class SetRace(SetKernel):
         self, x: NDArray[Any], order: NDArray[np.int32], place: int, steps: int, number: int, stride: int, keys: Any
     ) -> None:
         shared = (self.largest, self.states, self.first, *self.factors)
-        factor_race.set_race(order, place, steps, number, stride, *shared, keys, x)
+        sets.set_race(order, place, steps, number, stride, *shared, keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
-        factor_race.settled_labels(x, self.first, self.states, rows, out)
+        sets.settled_labels(x, self.first, self.states, rows, out)
         return out

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
 from dobrushin._exact.working import Working
-from dobrushin._kernels.contraction import account, run_steps
-from dobrushin._kernels.semirings import LOWEST, add_wide_products, normalise
+from dobrushin._kernels.contraction import LOWEST, account, add_wide_products, normalise, run_steps
 from dobrushin._models.factors import FactorTables
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._exact.arithmetic import UNIT, no_allowed_state, shifted_tables
 from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.working import Working
-from dobrushin._kernels.semirings import take_maxima
+from dobrushin._kernels.contraction import take_maxima
 from dobrushin._models.factors import FactorTables
 
 

@@ -18,7 +18,7 @@ from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._exact.engine import plan_in_order
 from dobrushin._exact.order import graph_arguments, make_order
 from dobrushin._exact.working import Working
-from dobrushin._kernels.cuts import cut_tables
+from dobrushin._kernels.contraction import cut_tables
 from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen

@@ -1,6 +1,6 @@
 """One chain of binary variables with few neighbours, by tables of thresholds.
 
-Lists of steps are as in `chain`. They may be in any order that keeps the dependencies (theory page, "Levels"):
+Lists of steps are as in `spins`. They may be in any order that keeps the dependencies (theory page, "Levels"):
 independent steps next to each other can be computed at once by the processor.
 """
 

@@ -6,6 +6,8 @@ from offset[b] on. Step t makes the table made[t] from those at operand[operand_
     made[kept] = sum over the other variables of the product of the operands.
 
 The loops of a step are laid out in `layout`; an inner tile of two axes is done by `_tile`, the other axes by counting.
+The last functions do the same with other numbers: with exponents of their own, and for maxima instead of sums. A number
+with an exponent of its own is a pair (m, e) for m 2**e with m in [1/2, 1), or m = 0: it never underflows.
 """
 
 import math
@@ -332,3 +334,118 @@ def run_steps(
         if most == 0.0:
             return t
     return last
+
+
+# No exponent is lower: so many that sums of a few do not overflow.
+LOWEST = -(2**57)
+
+
+@kernel
+def _begin(axes, begin, start, digit, base):
+    """Digits and places of combination `begin` of all axes, in C order; base[-1] is that of the table that is made."""
+    rest = begin
+    for a in range(len(axes) - 1, -1, -1):
+        digit[a] = rest % axes[a, LENGTH]
+        rest //= axes[a, LENGTH]
+    for k in range(len(start)):
+        base[k] = start[k]
+    base[-1] = 0
+    for a in range(len(axes)):
+        base[-1] += digit[a] * axes[a, MADE]
+        for k in range(len(start)):
+            base[k] += digit[a] * axes[a, 2 + k]
+
+
+@kernel
+def _advance(axes, digit, base):
+    """The next combination."""
+    count = len(base) - 1
+    for a in range(len(axes) - 1, -1, -1):
+        digit[a] += 1
+        if digit[a] < axes[a, LENGTH]:
+            base[-1] += axes[a, MADE]
+            for k in range(count):
+                base[k] += axes[a, 2 + k]
+            return
+        digit[a] = 0
+        back = axes[a, LENGTH] - 1
+        base[-1] -= back * axes[a, MADE]
+        for k in range(count):
+            base[k] -= back * axes[a, 2 + k]
+
+
+@kernel
+def add_wide_products(axes, begin, end, store, powers, start, out, out_powers):
+    """Add the products of combinations begin..end of all axes to a table of numbers with exponents."""
+    digit = np.zeros(len(axes), dtype=np.int64)
+    base = np.zeros(len(start) + 1, dtype=np.int64)
+    _begin(axes, begin, start, digit, base)
+    for _ in range(begin, end):
+        number, power = 1.0, 0
+        for k in range(len(start)):
+            number *= store[base[k]]
+            power += powers[base[k]]
+        if number > 0.0:
+            o = base[-1]
+            ahead = power - out_powers[o]
+            if out[o] == 0.0:
+                out[o], out_powers[o] = number, power
+            elif ahead > 0:
+                out[o] = number + (math.ldexp(out[o], -ahead) if ahead < 2000 else 0.0)
+                out_powers[o] = power
+            elif ahead > -2000:
+                out[o] += math.ldexp(number, ahead)
+        _advance(axes, digit, base)
+
+
+@kernel
+def normalise(table, powers):
+    """Bring all numbers into [1/2, 1), and the largest exponent to 0; returns that exponent, or None for zeros only."""
+    most, some = 0, False
+    for i in range(len(table)):
+        if table[i] > 0.0:
+            number, power = math.frexp(table[i])
+            table[i] = number
+            powers[i] += power
+            if not some or powers[i] > most:
+                most, some = powers[i], True
+    for i in range(len(table)):
+        powers[i] = max(powers[i] - most, LOWEST) if table[i] > 0.0 else 0
+    return most, some
+
+
+@kernel
+def take_maxima(axes, begin, end, store, start, out):
+    """Raise the entries of `out` to the sums of logarithms of combinations begin..end of all axes."""
+    digit = np.zeros(len(axes), dtype=np.int64)
+    base = np.zeros(len(start) + 1, dtype=np.int64)
+    _begin(axes, begin, start, digit, base)
+    for _ in range(begin, end):
+        total = 0.0
+        for k in range(len(start)):
+            total += store[base[k]]
+        out[base[-1]] = max(out[base[-1]], total)
+        _advance(axes, digit, base)
+
+
+@kernel
+def cut_tables(states, scope_start, scope, table_start, is_free, state, cut_start, entries):
+    """Which entries of each table are left when the variables that are not free are in these states.
+
+    Tables are in C order over their scopes; what is left of factor f begins at cut_start[f] and is in C order too.
+    """
+    for f in range(cut_start.size - 1):
+        first = cut_start[f]
+        entries[first] = table_start[f]
+        size, stride = 1, 1
+        for k in range(scope_start[f + 1] - 1, scope_start[f] - 1, -1):
+            v = scope[k]
+            if is_free[v]:
+                for a in range(1, states[v]):
+                    for e in range(first, first + size):
+                        entries[e + a * size] = entries[e] + a * stride
+                size *= states[v]
+            else:
+                for e in range(first, first + size):
+                    entries[e] += state[v] * stride
+            stride *= states[v]

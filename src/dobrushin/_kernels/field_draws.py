@@ -390,7 +390,7 @@ def field_steps(
     order, number, repeats, base, period, start, neighbor, Q, diagonal, linear, lower, upper, exposure, trials,
     value_start, values, keys, c, x
 ):  # fmt: skip
-    """Take chains through lists of steps (see `chain`); x is (variables, chains); c is scratch."""
+    """Take chains through lists of steps (see `spins`); x is (variables, chains); c is scratch."""
     for r in range(repeats):
         for k in range(order.size):
             i = order[k]

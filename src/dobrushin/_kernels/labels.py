@@ -1,6 +1,6 @@
 """Gibbs updates of variables with any number of states: Potts models and general factors.
 
-States have the layout [variable, chain]. Lists of steps are as in `chain`; the chains share the list.
+States have the layout [variable, chain]. Lists of steps are as in `spins`; the chains share the list.
 """
 
 import numpy as np
@@ -24,6 +24,34 @@ def start_labels(ids, states, keys, x):
         for c in range(keys.shape[1]):
             random = mix(keys[0, c] + keys[1, c] * (START + np.uint64(ids[v])))
             x[v, c] = below(random, k)
+
+
+@kernel
+def potts_chain(order, number, repeats, base, period, start, neighbor, strength, unary, key, gamma, x):
+    """One chain of a Potts model; `strength` and `unary` are exponentials, so that weights are products.
+
+    The label is the number of partial sums of the weights that u times their total is not below.
+    """
+    k = unary.shape[1]
+    flat = unary.ravel()
+    weight = np.empty(k)
+    for _ in range(repeats):
+        for step in range(order.size):
+            i = order[step]
+            for a in range(k):
+                weight[a] = flat[i * k + a]
+            for e in range(start[i], start[i + 1]):
+                weight[x[neighbor[e]]] *= strength[e]
+            total = 0.0
+            for a in range(k):
+                total += weight[a]
+                weight[a] = total
+            u = np.float64(mix(key + gamma * np.uint64(base + number[step])) >> np.uint64(11)) * UNIT * total
+            label = 0
+            for a in range(k - 1):
+                label += weight[a] <= u
+            x[i] = label
+        base += period
 
 
 @kernel

@@ -1,118 +1,29 @@
 """Gibbs updates of sets: every variable has the set of states that any trajectory could be in.
 
-See the theory page, "Sets that hold every trajectory". All trajectories share the random bits of a step, and the map
-from these bits and the neighbours to the new state does not depend on the sets. A step updates variable
-order[place + t] (cyclic) and uses the random bits of number + stride * t.
+See the theory page, "Sets that hold every trajectory" and "More states: the race". All trajectories share the random
+numbers of a step, and the map from these numbers and the neighbours to the new state does not depend on the sets. A
+step updates variable order[place + t] (cyclic) and uses the random numbers of number + stride * t. Sets of spins with
+few neighbours are in `bits`.
+
+Labels race: each has a random arrival time, and the first one wins. Label a of a step uses the random number
+(number + stride * t) * K + a, with K the most labels of a variable.
 """
 
 import numpy as np
 
-from dobrushin._kernels.exponential import exponential
+from dobrushin._kernels.elementary import arrival, exponential, logarithm
 from dobrushin._kernels.generator import mix
 from dobrushin._shared.compile import kernel
 
-ZERO, ONE, ALL = np.uint64(0), np.uint64(1), ~np.uint64(0)
 UNIT = 2.0**-53
 
 
 @kernel
-def set_bits(order, place, steps, number, stride, neighbor, threshold, wide, keys, x):
-    """Binary variables whose chance of state 1 rises or falls with each neighbour: 64 runs side by side.
-
-    Row i of x holds the lowest state of variable i, row n + i the highest. neighbor[i] are the rows whose configuration
-    gives the smallest chance: 4 of them, or 6 where `wide`, then as many for the largest. Both ends compare the same
-    random number with their own threshold, as in `bits`.
-    """
-    W = keys.shape[1]
-    n, width = threshold.shape[0], neighbor.shape[1] // 2
-    key, gamma = keys[0], keys[1]
-    random, low, high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    open_low, open_high = np.empty(W, dtype=np.uint64), np.empty(W, dtype=np.uint64)
-    mask = np.empty(threshold.shape[1], dtype=np.uint64)
-    for t in range(steps):
-        i = order[place]
-        place += 1
-        if place == order.size:
-            place = 0
-        for w in range(W):
-            low[w] = ZERO
-            open_low[w] = ALL
-        for w in range(W):
-            high[w] = ZERO
-            open_high[w] = ALL
-        counter = np.uint64(number + stride * t) * np.uint64(64)
-        near, far = neighbor[i, :width], neighbor[i, width:]
-        for plane in range(64):
-            for c in range(mask.size):
-                mask[c] = ZERO - ((threshold[i, c] >> np.uint64(63 - plane)) & ONE)
-            # Loops of their own, each simple enough to be run on many blocks at once.
-            for w in range(W):
-                random[w] = mix(key[w] + gamma[w] * counter)
-            if wide:
-                left = _plane6(x, near, mask, random, low, open_low) | _plane6(x, far, mask, random, high, open_high)
-            else:
-                left = _plane4(x[near[0]], x[near[1]], x[near[2]], x[near[3]], mask, random, low, open_low)
-                left |= _plane4(x[far[0]], x[far[1]], x[far[2]], x[far[3]], mask, random, high, open_high)
-            counter += ONE
-            if left == ZERO:
-                break
-        for w in range(W):  # as an assignment of arrays it would take seconds to compile
-            x[i, w] = low[w]
-            x[n + i, w] = high[w]
-
-
-@kernel
-def _plane4(a0, a1, a2, a3, mask, random, spin, open_lanes):
-    m0, m1, m2, m3, m4, m5, m6, m7 = mask[0], mask[1], mask[2], mask[3], mask[4], mask[5], mask[6], mask[7]
-    m8, m9, m10, m11, m12, m13, m14, m15 = mask[8], mask[9], mask[10], mask[11], mask[12], mask[13], mask[14], mask[15]
-    left = ZERO
-    for w in range(spin.size):
-        b0, b1 = a0[w], a1[w]
-        q0 = _select(b1, _select(b0, m0, m1), _select(b0, m2, m3))
-        q1 = _select(b1, _select(b0, m4, m5), _select(b0, m6, m7))
-        q2 = _select(b1, _select(b0, m8, m9), _select(b0, m10, m11))
-        q3 = _select(b1, _select(b0, m12, m13), _select(b0, m14, m15))
-        bit = _select(a3[w], _select(a2[w], q0, q1), _select(a2[w], q2, q3))
-        differ = (random[w] ^ bit) & open_lanes[w]
-        spin[w] |= differ & bit
-        open_lanes[w] &= ~differ
-        left |= open_lanes[w]
-    return left
-
-
-@kernel
-def _plane6(x, rows, mask, random, spin, open_lanes):
-    a0, a1, a2, a3, a4, a5 = x[rows[0]], x[rows[1]], x[rows[2]], x[rows[3]], x[rows[4]], x[rows[5]]
-    left = ZERO
-    for w in range(spin.size):
-        bit = _config6(mask, a0[w], a1[w], a2[w], a3[w], a4[w], a5[w])
-        differ = (random[w] ^ bit) & open_lanes[w]
-        spin[w] |= differ & bit
-        open_lanes[w] &= ~differ
-        left |= open_lanes[w]
-    return left
-
-
-@kernel
-def _config6(mask, c0, c1, c2, c3, c4, c5):
-    """The bit of the threshold that the configuration of six neighbours selects."""
-    bit = ZERO
-    for quarter in range(4):
-        m = 16 * quarter
-        q0 = _select(c1, _select(c0, mask[m], mask[m + 1]), _select(c0, mask[m + 2], mask[m + 3]))
-        q1 = _select(c1, _select(c0, mask[m + 4], mask[m + 5]), _select(c0, mask[m + 6], mask[m + 7]))
-        q2 = _select(c1, _select(c0, mask[m + 8], mask[m + 9]), _select(c0, mask[m + 10], mask[m + 11]))
-        q3 = _select(c1, _select(c0, mask[m + 12], mask[m + 13]), _select(c0, mask[m + 14], mask[m + 15]))
-        part = _select(c3, _select(c2, q0, q1), _select(c2, q2, q3))
-        here = (c4 if quarter & 1 else ~c4) & (c5 if quarter & 2 else ~c5)
-        bit |= part & here
-    return bit
-
-
-@kernel
-def _select(b, low, high):
-    """low where the bit of b is 0, high where it is 1."""
-    return low ^ (b & (low ^ high))
+def count_settled(settled, counts):
+    """Add to counts[v, 1 + state] the runs in which variable v is settled in that state, to counts[v, 0] the others."""
+    for v in range(settled.shape[0]):
+        for c in range(settled.shape[1]):
+            counts[v, 1 + np.int64(settled[v, c])] += 1
 
 
 @kernel
@@ -147,20 +58,203 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 
 @kernel
-def count_settled(settled, counts):
-    """Add to counts[v, 1 + state] the runs in which variable v is settled in that state, to counts[v, 0] the others."""
-    for v in range(settled.shape[0]):
-        for c in range(settled.shape[1]):
-            counts[v, 1 + np.int64(settled[v, c])] += 1
+def set_labels(order, place, steps, number, stride, start, neighbor, delay, unary, keys, x):
+    """Label a arrives at E_a times exp(-s_a); delay and unary are exponentials of what is subtracted.
+
+    Where the neighbour could have the label, the earliest and the latest time have the factor or not; where it has no
+    other, both do. Products are rounded in the same order for all trajectories, so that times between the factors stay
+    between the products. A label stays if it can be first: its earliest time is not after the latest time of any label.
+
+    Row i k + a of x says whether label a of variable i is possible, row n k + i whether one label alone is.
+    """
+    runs, n, k = keys.shape[1], start.size - 1, unary.shape[1]
+    key, gamma = keys[0], keys[1]
+    earliest, slow = np.empty((k, runs)), np.empty(runs)
+    best, count = np.empty(runs), np.empty(runs, dtype=np.int64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        counter = np.uint64(number + stride * t) * np.uint64(k)
+        for c in range(runs):
+            best[c] = np.inf
+            count[c] = 0
+        for a in range(k):
+            fast, w = earliest[a], unary[i, a]
+            for c in range(runs):
+                time = arrival(mix(key[c] + gamma[c] * counter)) * w
+                fast[c] = time
+                slow[c] = time
+            counter += np.uint64(1)
+            for e in range(start[i], start[i + 1]):
+                j, f = neighbor[e], delay[e]
+                if f <= 1.0:
+                    _scale(f, x[j * k + a], x[n * k + j], fast, slow)
+                else:
+                    _scale(f, x[j * k + a], x[n * k + j], slow, fast)
+            for c in range(runs):
+                best[c] = min(best[c], slow[c])
+        for a in range(k):
+            row, fast = x[i * k + a], earliest[a]
+            for c in range(runs):
+                possible = fast[c] <= best[c]
+                row[c] = possible
+                count[c] += possible
+        alone = x[n * k + i]
+        for c in range(runs):
+            alone[c] = count[c] == 1
 
 
 @kernel
-def settled_bits(x, n, rows, out):
-    """out[v, run]: the state of a variable that is settled, else -1."""
+def _scale(f, there, alone, possible, certain):
+    """Multiply by f the times of runs in which the label is possible, and those in which it is certain."""
+    for c in range(possible.size):
+        possible[c] *= f if there[c] else 1.0
+        certain[c] *= f if there[c] & alone[c] else 1.0
+
+
+# Where a factor's members have at most MAX_CELLS joint states and there are at least MIN_RUNS runs, all of these states
+# are gone through for all runs at once; elsewhere the possible ones alone, run by run.
+MAX_CELLS, MIN_RUNS = 256, 8
+
+
+@kernel
+def set_race(order, place, steps, number, stride, K, states, first, f_start, m_start, member, m_stride, own_stride, base, table, keys, x):  # fmt: skip  # noqa: E501
+    """Labels arrive at ln E_a - s_a, E_a independent exponentials, s_a the log-weight; the first one wins.
+
+    With lo_a and hi_a the range of s_a over the neighbours' sets, a label stays if it can be first:
+    ln E_a - hi_a <= ln E_b - lo_b for all b (for a itself that is always so).
+
+    Row first[i] + a of x says whether label a of variable i is possible.
+    """
+    runs = keys.shape[1]
+    lo, hi = np.empty((K, runs)), np.empty((K, runs))
+    least, most = np.empty((K, runs)), np.empty((K, runs))
+    best, count = np.empty(runs), np.empty(runs, dtype=np.int64)
+    allowed = np.empty(runs, dtype=np.uint8)
+    deepest = 1
+    for f in range(m_start.size - 1):
+        deepest = max(deepest, m_start[f + 1] - m_start[f])
+    digit = np.empty(deepest, dtype=np.int64)
+    for t in range(steps):
+        i = order[place]
+        place += 1
+        if place == order.size:
+            place = 0
+        k = states[i]
+        lo[:k] = 0.0
+        hi[:k] = 0.0
+        for f in range(f_start[i], f_start[i + 1]):
+            members, strides = member[m_start[f] : m_start[f + 1]], m_stride[m_start[f] : m_start[f + 1]]
+            least[:k] = np.inf
+            most[:k] = -np.inf
+            cells = 1
+            for m in range(members.size):
+                cells = min(cells * states[members[m]], MAX_CELLS + 1)
+            if cells <= MAX_CELLS and runs >= MIN_RUNS:
+                _range_side_by_side(states, first, members, strides, base[f], own_stride[f], table, x, k, digit, allowed, least, most)  # fmt: skip  # noqa: E501
+            else:
+                _range_by_run(states, first, members, strides, base[f], own_stride[f], table, x, k, digit, least, most)
+            for a in range(k):
+                for c in range(runs):
+                    lo[a, c] += least[a, c]
+                    hi[a, c] += most[a, c]
+        for c in range(runs):
+            best[c] = np.inf
+            count[c] = 0
+        counter = np.uint64(number + stride * t) * np.uint64(K)
+        for a in range(k):
+            early, late = hi[a], lo[a]  # from here on the times at which a label can arrive
+            for c in range(runs):
+                time = logarithm(arrival(mix(keys[0, c] + keys[1, c] * counter)))
+                early[c] = time - early[c]
+                late[c] = time - late[c]
+                best[c] = min(best[c], late[c])
+            counter += np.uint64(1)
+        for a in range(k):
+            row, early = x[first[i] + a], hi[a]
+            for c in range(runs):
+                possible = (early[c] < np.inf) & (early[c] <= best[c])
+                row[c] = possible
+                count[c] += possible
+        for c in range(runs):
+            if count[c] == 0:  # no state is allowed beside these sets: nothing is known
+                for a in range(k):
+                    x[first[i] + a, c] = 1
+
+
+@kernel
+def _range_side_by_side(states, first, members, strides, base, own_stride, table, x, k, digit, allowed, least, most):
+    """The least and the largest entry for each label over the members' sets, in all runs: cell after cell."""
+    digit[: members.size] = 0
+    cell = base
+    while True:
+        allowed[:] = 1
+        for m in range(members.size):
+            row = x[first[members[m]] + digit[m]]
+            for c in range(allowed.size):
+                allowed[c] &= row[c]
+        for a in range(k):
+            value, low, high = table[cell + a * own_stride], least[a], most[a]
+            for c in range(allowed.size):
+                low[c] = min(low[c], value if allowed[c] else np.inf)
+                high[c] = max(high[c], value if allowed[c] else -np.inf)
+        m = members.size - 1
+        while m >= 0 and digit[m] == states[members[m]] - 1:
+            cell -= digit[m] * strides[m]
+            digit[m] = 0
+            m -= 1
+        if m < 0:
+            return
+        digit[m] += 1
+        cell += strides[m]
+
+
+@kernel
+def _range_by_run(states, first, members, strides, base, own_stride, table, x, k, digit, least, most):
+    """The same run by run, over possible labels only, the last member changing fastest."""
+    before = np.int64(-1)  # the first label; a literal would be a type of its own
+    for c in range(x.shape[1]):
+        cell = base
+        for m in range(members.size):
+            digit[m] = next_label(x, first[members[m]], states[members[m]], before, c)
+            cell += digit[m] * strides[m]
+        m = 0
+        while m >= 0:
+            for a in range(k):
+                value = table[cell + a * own_stride]
+                least[a, c] = min(least[a, c], value)
+                most[a, c] = max(most[a, c], value)
+            m = members.size - 1
+            while m >= 0:
+                j = members[m]
+                following = next_label(x, first[j], states[j], digit[m], c)
+                more = following < states[j]
+                if not more:
+                    following = next_label(x, first[j], states[j], before, c)
+                cell += (following - digit[m]) * strides[m]
+                digit[m] = following
+                if more:
+                    break
+                m -= 1
+
+
+@kernel
+def next_label(x, first, states, label, c):
+    """The next possible label after `label`; the number of states if there is none."""
+    label += 1
+    while label < states and not x[first + label, c]:
+        label += 1
+    return label
+
+
+@kernel
+def settled_labels(x, first, states, rows, out):
+    """out[v, run]: the label of a variable that is settled, else -1."""
+    before = np.int64(-1)
     for v in range(rows.size):
-        for w in range(x.shape[1]):
-            low, high = x[rows[v], w], x[n + rows[v], w]
-            most = min(64, out.shape[1] - 64 * w)
-            for lane in range(most):
-                a, b = (low >> np.uint64(lane)) & ONE, (high >> np.uint64(lane)) & ONE
-                out[v, 64 * w + lane] = np.int16(a) if a == b else np.int16(-1)
+        i = rows[v]
+        for c in range(out.shape[1]):
+            label = next_label(x, first[i], states[i], before, c)
+            out[v, c] = label if next_label(x, first[i], states[i], label, c) == states[i] else -1

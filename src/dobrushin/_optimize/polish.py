@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels.moves import move_steps
+from dobrushin._kernels.greedy import move_steps
 from dobrushin._optimize.dogs import descent_on
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen

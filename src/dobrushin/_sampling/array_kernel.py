@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dobrushin._kernels import labels
 from dobrushin._kernels.generator import CHOICE
-from dobrushin._kernels.reorder import reorder
+from dobrushin._kernels.waves import reorder
 from dobrushin._sampling.kernel import Kernel, Work, streams_of
 from dobrushin._scan import Cycle, Draw
 from dobrushin._shared.arrays import frozen, is_increasing
@@ -21,7 +21,7 @@ WINDOW = 2048
 
 
 class Steps(NamedTuple):
-    """A list of steps that is gone through `repeats` times; see `_kernels.chain`."""
+    """A list of steps that is gone through `repeats` times; see `_kernels.spins`."""
 
     order: NDArray[np.int32]  # own numbers
     number: NDArray[np.int32]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._kernels import bits
-from dobrushin._kernels.tables import binary_tables
+from dobrushin._kernels.conditional import binary_tables
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs

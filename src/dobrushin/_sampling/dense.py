@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._kernels import dense
+from dobrushin._kernels import spins as loops
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
@@ -96,7 +96,7 @@ class Dense(ArrayKernel):
                 state = spins[:, c].copy()
                 local = self.fields + state @ self.columns
                 for steps in lists:
-                    dense.dense_chain(*steps, self.reach, self.columns, keys[0, c], keys[1, c], local, state)
+                    loops.dense_chain(*steps, self.reach, self.columns, keys[0, c], keys[1, c], local, state)
                 spins[:, c] = state
         else:
             for steps in self.steps_of_cycle(work):
@@ -114,7 +114,7 @@ class Dense(ArrayKernel):
                 h = local[: len(block)]
                 np.matmul(self._couplings(block, lo, hi), spins[lo:hi], out=h)
                 h += self.fields[block, None]
-                dense.dense_block(block, first + k, self.columns, keys, h, spins)
+                loops.dense_block(block, first + k, self.columns, keys, h, spins)
 
     def _couplings(self, block: NDArray[np.int32], lo: int, hi: int) -> NDArray[np.float64]:
         """The couplings of a block of variables to those from lo to hi; without a copy where they are consecutive."""

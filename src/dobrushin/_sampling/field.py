@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels import chain, lanes
+from dobrushin._kernels import spins as loops
+from dobrushin._kernels import waves as wave_loops
 from dobrushin._models.forms import Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.memory import Slot
@@ -104,10 +105,10 @@ class Field(WaveKernel):
         if len(work.chains) >= FEW_CHAINS and not work.segment.is_random:
             spins = 2 * x[:-1] - 1
             for steps in self.steps_of_cycle(work):
-                lanes.ising_lanes(*steps, *shared, keys, spins)
+                loops.ising_lanes(*steps, *shared, keys, spins)
             x[:-1] = spins > 0
             return
-        brackets = chain.brackets()
+        brackets = loops.brackets()
         for c, lists in enumerate(self.steps_of_chains(work, keys)):
             states = x[:-1, c].copy()
             for steps in lists:
@@ -115,7 +116,7 @@ class Field(WaveKernel):
                     continue
                 spins = 2.0 * states - 1.0
                 if not self.run_in_waves(work, steps, keys[:, c], spins):
-                    chain.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], spins)
+                    loops.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], spins)
                 states[:] = spins > 0
             x[:-1, c] = states
 
@@ -158,7 +159,7 @@ class Field(WaveKernel):
     def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
         own = frozen(self.fields[wave.variables])
         shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
-        chain.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
+        wave_loops.ising_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
 
 
 # The kernel of a whole form, with what was made for its sweeps.

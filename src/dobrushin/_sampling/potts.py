@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels import chain, labels
+from dobrushin._kernels import labels
+from dobrushin._kernels.waves import potts_waves
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
@@ -83,7 +84,7 @@ class PottsLanes(WaveKernel):
             state = x[:-1, c].copy()
             for steps in lists:
                 if not self.run_in_waves(work, steps, keys[:, c], state):
-                    chain.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
+                    labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:-1, c] = state
 
     @property
@@ -93,7 +94,7 @@ class PottsLanes(WaveKernel):
     def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
         own = frozen(self.unary[wave.variables].T)
         shared = (wave.slot, wave.weight, own, wave.number, wave.lag, wave.first, wave.entry)
-        chain.potts_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
+        potts_waves(sweeps, step, wave.degrees, *shared, key[0], key[1], stored)
 
 
 def _largest_exponent(form: Any, region: Region) -> float:

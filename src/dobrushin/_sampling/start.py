@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels.tables import first_forbidden
+from dobrushin._kernels.conditional import first_forbidden
 from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form

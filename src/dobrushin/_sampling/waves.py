@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels import chain
+from dobrushin._kernels import waves
 from dobrushin._sampling.array_kernel import ArrayKernel, Steps
 from dobrushin._sampling.kernel import Work
 from dobrushin._scan import Cycle, Scan
@@ -31,7 +31,7 @@ def repeats_long_cycles(scan: Scan) -> bool:
 
 @dataclass(frozen=True)
 class Wave:
-    """A cycle in the order of its waves; see `_kernels.chain`."""
+    """A cycle in the order of its waves; see `_kernels.waves`."""
 
     place: NDArray[np.int32]  # of each variable
     variables: NDArray[np.int32]  # at each place that is updated
@@ -87,14 +87,14 @@ class WaveKernel(ArrayKernel):
         rank[order] = np.arange(len(order))
         if (rank >= 0).sum() < len(order):
             return None
-        level, P = chain.schedule(order, rank, self.region.start, self.region.neighbor)
+        level, P = waves.schedule(order, rank, self.region.start, self.region.neighbor)
         D = self.region.degree + 1
         if len(order) < WAVE_WIDTH * P or D > MOST_NEIGHBORS:
             return None
         entries, L = len(self.region.neighbor), len(order)
         slot, weight = np.empty(entries, dtype=np.int32), np.empty(entries)
         variables, number, lag = np.empty(L, dtype=np.int32), np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int32)
-        place, first, entry = chain.arrange(
+        place, first, entry = waves.arrange(
             order, level, P, D, self.region.start, self.region.neighbor, self.weights, slot, weight, variables,
             number, lag,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._kernels.levels import levels
+from dobrushin._kernels.waves import levels
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model

@@ -1,4 +1,4 @@
-// Bit-parallel Gibbs updates: a thread has 64 chains in one number; see _kernels/bits.py and _kernels/sets.py, whose
+// Bit-parallel Gibbs updates: a thread has 64 chains in one number; see _kernels/bits.py, whose
 // random bits these kernels draw. Threads share nothing but the tables.
 //
 // Every update looks at the first PLANES bits of the thresholds, without a branch. A bit of the threshold is a function

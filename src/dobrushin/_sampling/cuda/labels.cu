@@ -118,7 +118,7 @@ KERNEL(, update_potts)(
 }
 ENTRY(, update_potts)
 
-// As in _kernels/exponential.py.
+// As in _kernels/elementary.py.
 __device__ __forceinline__ double exponential(double t) {
     t = t > -700.0 ? t : -700.0;
     t = t < 700.0 ? t : 700.0;
@@ -136,7 +136,7 @@ __device__ __forceinline__ double exponential(double t) {
     return p.number;
 }
 
-// An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/chain.py.
+// An Ising model of any degree: the sums, four neighbours at a time, are those of _kernels/spins.py.
 KERNEL(, update_field)(
     ROUTE, const int* __restrict__ start, const int* __restrict__ neighbor, const double* __restrict__ theta,
     const double* __restrict__ field, const u64* __restrict__ keys, STATE* x, u32 chains)
@@ -161,7 +161,7 @@ KERNEL(, update_field)(
 ENTRY(, update_field)
 
 // An Ising model with many neighbours whose sums are exact, so that they may be made in any order: see
-// _kernels/dense.py. The local fields of TOGETHER steps are made in one pass through the states; later ones follow what
+// _kernels/spins.py. The local fields of TOGETHER steps are made in one pass through the states; later ones follow what
 // earlier ones change.
 #define TOGETHER 16
 extern "C" __global__ void update_dense(

@@ -1,7 +1,7 @@
 // Sets of states of variables with up to LABELS states, one run a thread: labels race. Compiled without fused
 // multiply-add, so that sums and products are rounded as they are on the CPU. See states.cuh for LABELS and EACH.
 
-// log(x) of a positive number: the operations of _kernels/logarithm.py.
+// log(x) of a positive number: the operations of _kernels/elementary.py.
 __device__ __forceinline__ double logarithm(double x) {
     union { double number; long long bits; } u, m;
     u.number = x;
@@ -21,7 +21,7 @@ __device__ __forceinline__ double arrival(u64 word) {
     return time > 1e-300 ? time : 1e-300;
 }
 
-// Sets of labels of a Potts model race; see _kernels/race.py. Row i k + a says whether label a of variable i is possible,
+// Sets of labels of a Potts model race; see _kernels/sets.py. Row i k + a says whether label a of variable i is possible,
 // row n k + i whether one label alone is.
 KERNEL(, set_labels)(
     const int* __restrict__ order, int length, int place, u64 number, int steps, const int* __restrict__ start,
@@ -82,7 +82,7 @@ KERNEL(, settled_labels)(
 }
 ENTRY(, settled_labels)
 
-// Sets of labels of any factors race; see _kernels/factor_race.py. Bit a of the WORDS numbers of a variable says whether
+// Sets of labels of any factors race; see _kernels/sets.py. Bit a of the WORDS numbers of a variable says whether
 // its label a is possible. No factor has more than DEPTH other members.
 #ifndef DEPTH
 #define DEPTH 1
