@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin.adapters.tables import as_small_tables
+from dobrushin.adapters.pytensor import as_small_tables
 from dobrushin.errors import ArgumentError
 from transcripts import run_docstrings, run_section
 

@@ -1,24 +1,22 @@
-"""pgmpy: its networks as factor graphs, and queries whose answers have guaranteed errors."""
+"""pgmpy: networks of pgmpy as factor graphs, and queries whose answers have guaranteed errors."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate import estimate
+from dobrushin._estimate import Estimate, estimate
 from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin._shared.options import EstimateMethod
-from dobrushin.adapters.marginal import read_marginal
 from dobrushin.errors import ArgumentError
-from dobrushin.io.networks import normalise, sums_to_one
+from dobrushin.io.networks import graph_of_tables, normalise, sums_to_one
 
 # Each kind of network under its names in the versions of pgmpy.
 _BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")
@@ -27,7 +25,7 @@ _GRAPH = ("FactorGraph",)
 
 
 def from_pgmpy(network: Any) -> FactorGraph:
-    """The factor graph of a pgmpy network.
+    """Return the factor graph of a pgmpy network.
 
     Parameters
     ----------
@@ -61,11 +59,11 @@ def from_pgmpy(network: Any) -> FactorGraph:
     >>> model.labels, model.conditional(1, [0, 0])  # doctest: +SKIP
     (('rain', 'wet'), array([0.9, 0.1]))
     """
-    return _read(network, "adapters.from_pgmpy").graph()
+    return _read(network, "adapters.from_pgmpy").graph("adapters.from_pgmpy")
 
 
 def to_pgmpy(answer: Any, target: Any = None) -> Any:
-    """A marginal of an estimate as a pgmpy factor.
+    """Return a marginal of an estimate as a pgmpy factor.
 
     Parameters
     ----------
@@ -135,7 +133,7 @@ class CertifiedInference:
     @cached_property
     def _graph(self) -> FactorGraph:
         """The factor graph, with all that is known of it."""
-        return self._network.graph()
+        return self._network.graph("adapters.CertifiedInference")
 
     @property
     def state_names(self) -> dict[Hashable, list[Any]]:
@@ -247,31 +245,73 @@ class CertifiedInference:
             raise ArgumentError(where, argument, f"variables of the network ({known})", variable)
 
 
-@dataclass(frozen=True)
-class _Network:
-    """What a network is made of."""
+# -- networks of other libraries -----------------------------------------------------------------
+
+
+class Tables(NamedTuple):
+    """The tables of a network of another library."""
 
     states: dict[Hashable, list[Any]]  # names, by variable in order
     tables: list[tuple[list[Hashable], NDArray[np.float64]]]  # variables and weights
 
-    def graph(self) -> FactorGraph:
-        """The factor graph, without the variables of one state."""
-        random = [v for v, names in self.states.items() if len(names) > 1]
-        if not random:
+    def graph(self, where: str) -> FactorGraph:
+        """Return the factor graph, without the variables of one state."""
+        graph = graph_of_tables(self.states, self.tables)
+        if graph is None:
             requirement = "a network with a variable of two or more states"
-            raise ArgumentError("adapters.from_pgmpy", "network", requirement, list(self.states))
-        position = {variable: i for i, variable in enumerate(random)}
-        factors = []
-        for scope, weights in self.tables:
-            table = weights.reshape([size for size in weights.shape if size > 1])
-            with np.errstate(divide="ignore"):
-                factors.append((tuple(position[v] for v in scope if v in position), np.log(table)))
-        sizes = [len(self.states[v]) for v in random]
-        return FactorGraph(sizes, factors, random, state_names=[tuple(self.states[v]) for v in random])
+            raise ArgumentError(where, "network", requirement, list(self.states))
+        return graph
 
 
-def _read(network: Any, where: str) -> _Network:
-    """A network of any kind, or one sentence that says why it is none."""
+def read_weights(values: Any, scope: list[Hashable], child: int | None, where: str) -> NDArray[np.float64]:
+    """Read a table of weights; `child` is the axis whose probabilities they are, None where they are plain weights."""
+    weights = np.asarray(values, dtype=np.float64)
+    if (bad := ~((weights >= 0) & (weights < np.inf))).any():
+        value = weights[bad][0]
+        raise ArgumentError(where, "network", "of finite, non-negative weights", value, f"the table of {scope}")
+    if child is None:
+        return weights
+    rows = np.moveaxis(weights, child, -1)
+    sums, size = rows.sum(axis=-1), rows.shape[-1]
+    if not (fine := sums_to_one(sums, size)).all():
+        requirement = "of conditional probabilities, which sum to 1"
+        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {scope[child]!r}")
+    return np.moveaxis(normalise(rows.ravel(), sums.ravel(), size).reshape(rows.shape), -1, child)
+
+
+class Marginal(NamedTuple):
+    """A table with an axis for each variable."""
+
+    variables: list[Hashable]
+    states: list[list[Any]]
+    table: NDArray[np.float64]
+
+
+def read_marginal(answer: Any, target: Any, where: str) -> Marginal:
+    """Return the marginal of a target, or of the only one."""
+    check.instance(answer, Estimate, where, "answer", "an Estimate")
+    if target is None:
+        # One row after the other is about the same target.
+        found = [one for k, one in enumerate(answer.targets) if not k or one is not answer.targets[k - 1]]
+        if len({id(one) if isinstance(one, Joint) else one for one in found}) != 1:
+            requirement = "given, where there are several"
+            raise ArgumentError(where, "target", requirement, got=f"none of {len(found)} targets")
+        target = found[0]
+    states, mean, *_ = answer[target]
+    if any(state is None for state in states):
+        raise ArgumentError(where, "target", "a variable or a Joint", target)
+    if isinstance(target, Joint) or (isinstance(target, tuple) and target not in answer.targets):
+        variables = list(target.labels if isinstance(target, Joint) else target)
+        axes = [list(dict.fromkeys(state[k] for state in states)) for k in range(len(variables))]
+        return Marginal(variables, axes, mean.reshape([len(axis) for axis in axes]))
+    return Marginal([target], [list(states)], mean)
+
+
+# -- networks of pgmpy ---------------------------------------------------------------------------
+
+
+def _read(network: Any, where: str) -> Tables:
+    """Read a network of any kind of pgmpy."""
     models = require("pgmpy.models", "pgmpy")
     discrete = require("pgmpy.factors.discrete", "pgmpy")
 
@@ -290,27 +330,14 @@ def _read(network: Any, where: str) -> _Network:
         if not isinstance(table, discrete.DiscreteFactor):
             raise ArgumentError(where, "network", "made of tables (TabularCPD, DiscreteFactor)", table)
         scope = list(table.variables)
-        weights = np.asarray(table.values, dtype=np.float64)
-        if (bad := ~((weights >= 0) & (weights < np.inf))).any():
-            value = weights[bad][0]
-            raise ArgumentError(where, "network", "of finite, non-negative weights", value, f"the table of {scope}")
+        weights = read_weights(table.values, scope, 0 if bayesian else None, where)
         for axis, variable in enumerate(scope):
             names = list(table.state_names[variable])[: weights.shape[axis]]
             states[variable] = _merge_names(states[variable], names, variable, where)
-        tables.append((scope, _normalise(weights, scope, where) if bayesian else weights))
+        tables.append((scope, weights))
     if missing := [variable for variable, names in states.items() if not names]:
         raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {missing[0]!r}")
-    return _Network(states, tables)
-
-
-def _normalise(weights: NDArray[np.float64], scope: list[Hashable], where: str) -> NDArray[np.float64]:
-    """The probabilities of the first variable of the scope given the others."""
-    sums, states = weights.sum(axis=0), len(weights)
-    if not (fine := sums_to_one(sums, states)).all():
-        requirement = "of conditional probabilities, which sum to 1"
-        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {scope[0]!r}")
-    rows = np.moveaxis(weights, 0, -1)
-    return np.moveaxis(normalise(rows.ravel(), sums.ravel(), states).reshape(rows.shape), -1, 0)
+    return Tables(states, tables)
 
 
 def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:

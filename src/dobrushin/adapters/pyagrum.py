@@ -1,4 +1,4 @@
-"""pyAgrum: its Bayesian and Markov networks as factor graphs, and answers as its tensors."""
+"""pyAgrum: Bayesian and Markov networks of pyAgrum as factor graphs, and answers as tensors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import numpy as np
 
 from dobrushin._models import FactorGraph
 from dobrushin._shared.extras import require
-from dobrushin.adapters.marginal import read_marginal
+from dobrushin.adapters.pgmpy import Tables, read_marginal, read_weights
 from dobrushin.errors import ArgumentError
-from dobrushin.io.networks import normalise, sums_to_one
 
 
 def from_pyagrum(network: Any) -> FactorGraph:
-    """The factor graph of a pyAgrum network.
+    """Return the factor graph of a pyAgrum network.
 
     Parameters
     ----------
@@ -47,28 +46,18 @@ def from_pyagrum(network: Any) -> FactorGraph:
         tables = [network.factor(scope) for scope in network.factors()]
     else:
         raise ArgumentError(where, "network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
-    variables = [network.variable(node) for node in nodes]
-    states = {variable.name(): tuple(variable.labels()) for variable in variables}
-    random = [name for name, labels in states.items() if len(labels) > 1]
-    if not random:
-        raise ArgumentError(where, "network", "a network with a variable of two or more states", list(states))
-    position = {name: i for i, name in enumerate(random)}
-    factors = []
+    states = {variable.name(): list(variable.labels()) for variable in map(network.variable, nodes)}
+    weights = []
     for table in tables:
-        scope, weights = list(table.names), np.asarray(table.toarray(), dtype=np.float64)
-        if (bad := ~((weights >= 0) & (weights < np.inf))).any():
-            raise ArgumentError(where, "network", "of finite, non-negative weights", weights[bad][0], f"table {scope}")
-        if isinstance(network, library.BayesNet):
-            weights = _normalise(weights, scope[0], where)
         # The last axis is that of the first variable.
-        own = [(position[name], size) for name, size in zip(scope[::-1], weights.shape, strict=True) if size > 1]
-        with np.errstate(divide="ignore"):
-            factors.append(([i for i, _ in own], np.log(weights).reshape([size for _, size in own])))
-    return FactorGraph([len(states[v]) for v in random], factors, random, state_names=[states[v] for v in random])
+        scope = list(table.names)[::-1]
+        child = len(scope) - 1 if isinstance(network, library.BayesNet) else None
+        weights.append((scope, read_weights(table.toarray(), scope, child, where)))
+    return Tables(states, weights).graph(where)
 
 
 def to_pyagrum(answer: Any, network: Any, target: Any = None) -> Any:
-    """A marginal of an estimate as a pyAgrum tensor.
+    """Return a marginal of an estimate as a pyAgrum tensor.
 
     Parameters
     ----------
@@ -114,12 +103,3 @@ def to_pyagrum(answer: Any, network: Any, target: Any = None) -> Any:
         table = np.take(table, [list(map(str, states)).index(label) for label in labels], axis=axis)
     # The first variable runs fastest.
     return tensor.fillWith(table.ravel(order="F").tolist())
-
-
-def _normalise(weights: Any, name: str, where: str) -> Any:
-    """The probabilities of a variable given the others, along the last axis."""
-    sums, size = weights.sum(axis=-1), weights.shape[-1]
-    if not (fine := sums_to_one(sums, size)).all():
-        requirement = "of conditional probabilities, which sum to 1"
-        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {name!r}")
-    return normalise(weights.ravel(), sums.ravel(), size).reshape(weights.shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,34 @@ from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.extras import require
 from dobrushin._shared.progress import watched
-from dobrushin.adapters.pymc_variables import STATISTICS, Variables
-from dobrushin.adapters.pytensor import ChangingShape, Dependence, Part, shapes_of, split, with_shapes
-from dobrushin.adapters.tables import add_table, as_small_tables
+from dobrushin.adapters.pytensor import (
+    ChangingShape,
+    Dependence,
+    Part,
+    Scope,
+    Table,
+    add_table,
+    as_small_tables,
+    compile_terms,
+    is_forbidden,
+    shapes_of,
+    split,
+    with_shapes,
+)
 from dobrushin.errors import ArgumentError
 
 __all__ = ["order", "read", "to_arviz"]
 
+_STATISTICS = ("mean", "lower", "upper", "bias_bound")
+# The least and the greatest value of a variable by its distribution, from the parameters of the distribution.
+_SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "Bernoulli": lambda _: (0, 1),
+    "Categorical": lambda p: (0, p.shape[-1] - 1),
+    "DiscreteUniform": lambda low, high: (low, high),
+    "Binomial": lambda n, _: (0, n),
+    "BetaBinomial": lambda n, *_: (0, n),
+    "HyperGeometric": lambda good, bad, n: (_tensors().maximum(0, n - bad), _tensors().minimum(good, n)),
+}
 # Largest table of one term, and most evaluations of one tensor of terms.
 _MOST_ENTRIES = 2**20
 _MOST_CALLS = 10**6
@@ -77,7 +99,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     """
     del progress  # `watched` reads it
     where = "adapters.pymc.read"
-    variables = Variables.of(model, where)
+    variables = _Variables.of(model, where)
     with model:
         terms = [term for term in model.logp(sum=False) if term is not None]
     factors = _factors(model, terms, variables, where)
@@ -122,7 +144,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     """
     where = "adapters.pymc.to_arviz"
     check.instance(answer, Samples | Estimate, where, "answer", "Samples or an Estimate")
-    variables = Variables.of(model, where)
+    variables = _Variables.of(model, where)
     groups: dict[str, dict[str, Any]] = {}
     dims: dict[str, list[str]] = {}
     coords: dict[str, Any] = {}
@@ -137,7 +159,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
         groups["constant_data"], states = variables.marginals(answer, where)
         for name, values in states.items():
             coords[f"{name}_state"] = values
-            for statistic in STATISTICS:
+            for statistic in _STATISTICS:
                 dims[f"{name}_{statistic}"] = [*dims[name], f"{name}_state"]
     if not any(groups.values()):
         raise ArgumentError(
@@ -186,7 +208,7 @@ def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]
     [2, 1, 0]
     """
     where = "adapters.pymc.order"
-    variables = Variables.of(model, where)
+    variables = _Variables.of(model, where)
     kept = np.flatnonzero(variables.sizes > 1)
     scan = as_scan(scan, where)
     scan.check_fits(len(kept), where)
@@ -201,12 +223,14 @@ def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]
     return [int(place) for place in np.argsort(last[entries], kind="stable")]
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no message"])[0]
+
+
 # -- terms ---------------------------------------------------------------------------------------
 
 
-def _factors(
-    model: Any, terms: Sequence[Any], variables: Variables, where: str
-) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str) -> list[tuple[Scope, Table]]:
     """The log-probability as tables over the entries that have two or more values, numbered among themselves."""
     point = variables.point(np.zeros(len(variables.sizes), dtype=np.int64))
     names = [term.name for term in terms]
@@ -232,15 +256,15 @@ def _factors(
     except ChangingShape as change:
         requirement = "one whose terms have shapes that no variable changes"
         raise ArgumentError(where, "model", requirement, got=f"the operation {change}") from None
-    tables: dict[tuple[int, ...], NDArray[np.float64]] = {}
-    forbidden: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    tables: dict[Scope, Table] = {}
+    forbidden: dict[Scope, Table] = {}
     for (name, part), tensor in zip(parts, tensors, strict=True):
         scopes = [tuple(sorted(entry)) for entry in needs.of(tensor)]
         for scope, table in _tables(name, part, scopes, inputs, variables, where):
             if part.is_condition:
                 add_table(forbidden, scope, table)
             elif (bad := np.isnan(table) | np.isposinf(table)).any():
-                bad &= ~_is_forbidden(forbidden, scope, table.shape)
+                bad &= ~is_forbidden(forbidden, scope, table.shape)
                 if bad.any():
                     index = tuple(int(k) for k in np.argwhere(bad)[0])
                     state = ", ".join(
@@ -261,21 +285,9 @@ def _factors(
     return factors
 
 
-def _is_forbidden(
-    forbidden: dict[tuple[int, ...], NDArray[np.float64]], scope: tuple[int, ...], shape: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    """Where a state of a scope fails a condition on some of its variables."""
-    result = np.zeros(shape, dtype=bool)
-    for own, table in forbidden.items():
-        if set(own) <= set(scope):
-            sizes = [size if i in own else 1 for i, size in zip(scope, shape, strict=True)]
-            result |= np.isneginf(table).reshape(sizes)
-    return result
-
-
 def _tables(
-    name: str, part: Part, scopes: list[tuple[int, ...]], inputs: list[Any], variables: Variables, where: str
-) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    name: str, part: Part, scopes: list[Scope], inputs: list[Any], variables: _Variables, where: str
+) -> list[tuple[Scope, Table]]:
     """The table of each entry of a tensor of terms."""
     if not scopes or part.weight == 0:
         return []
@@ -289,7 +301,7 @@ def _tables(
     if len(plan) > _MOST_CALLS:
         got = f"{name!r}, which would take {len(plan):,}"
         raise ArgumentError(where, "model", f"one whose terms take at most {_MOST_CALLS:,} evaluations", got=got)
-    evaluate = _compile(inputs, part.tensor)
+    evaluate = compile_terms(inputs, part.tensor)
     try:
         values = np.stack([np.asarray(evaluate(*variables.point(digits))).ravel() for digits in plan])
     except Exception as error:
@@ -305,11 +317,7 @@ def _tables(
     return found
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no message"])[0]
-
-
-def _settings(scopes: list[tuple[int, ...]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _settings(scopes: list[Scope], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """States of all entries, such that each scope is in each of its states once or more; as few as is easy.
 
     Variables that share no scope can run through their states together: those of one colour do.
@@ -339,16 +347,10 @@ def _settings(scopes: list[tuple[int, ...]], sizes: NDArray[np.int64]) -> NDArra
     return plan
 
 
-def _compile(inputs: list[Any], outputs: Any) -> Any:
-    """A function of the variables, with PyMC's rewrites but without a compiler: most are called a few times."""
-    mode = require("pytensor", "pymc").compile.mode.Mode(linker="py", optimizer="fast_run").excluding("fusion")
-    return require("pymc.pytensorf", "pymc").compile(inputs, outputs, mode=mode, on_unused_input="ignore")
-
-
-def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence[Any], variables: Variables) -> None:
+def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence[Any], variables: _Variables) -> None:
     """Fail if the factor graph is not what PyMC says: a fault of this library, or of an operation that it uses."""
     with model:
-        evaluate = _compile([variables.values[name] for name in variables.names], list(terms))
+        evaluate = compile_terms([variables.values[name] for name in variables.names], list(terms))
     digits = np.zeros((_COMPARED, len(variables.sizes)), dtype=np.int64)
     digits[1:] = np.random.default_rng(0).integers(0, variables.sizes, size=(_COMPARED - 1, len(variables.sizes)))
     ours = graph.log_density(digits[:, kept])
@@ -359,3 +361,139 @@ def _compare(graph: FactorGraph, kept: NDArray[Any], model: Any, terms: Sequence
     size = 1.0 + np.abs(theirs[allowed]).max(initial=0.0)
     if (np.isfinite(ours) != allowed).any() or (np.abs(theirs - ours - constant)[allowed] > 1e-5 * size).any():
         raise RuntimeError("The factor graph differs from PyMC's log-probability. Please report this with the model.")
+
+
+# -- variables --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """The entries of the free variables of a model, one after the other."""
+
+    names: tuple[str, ...]
+    values: dict[str, Any]  # PyTensor's input for each variable
+    shape: dict[str, tuple[int, ...]]
+    numbers: dict[str, NDArray[np.int64]]  # of the entries
+    labels: list[str]
+    lowest: list[int]  # the least value of each entry
+    sizes: NDArray[np.int64]  # how many values each entry can have
+
+    @classmethod
+    def of(cls, model: Any, where: str) -> _Variables:
+        """Those of a model, or a sentence with the first that cannot be used."""
+        pymc = require("pymc", "pymc")
+        check.instance(model, pymc.Model, where, "model", "a pymc.Model")
+        if not model.free_RVs:
+            raise ArgumentError(where, "model", "a model with free variables", got="none")
+        start = model.initial_point()
+        shape, numbers, values = {}, {}, {}
+        labels: list[str] = []
+        lowest: list[int] = []
+        sizes: list[int] = []
+        for variable in model.free_RVs:
+            name, value = variable.name, model.rvs_to_values[variable]
+            low, high = _support(variable, model, where)
+            shape[name], values[name] = np.shape(start[value.name]), value
+            count = math.prod(shape[name])
+            numbers[name] = np.arange(len(labels), len(labels) + count).reshape(shape[name])
+            labels += [_label(name, index) for index in np.ndindex(shape[name])]
+            lowest += np.broadcast_to(low, shape[name]).ravel().astype(int).tolist()
+            sizes += (np.broadcast_to(high - low, shape[name]).ravel().astype(int) + 1).tolist()
+        if (array := np.array(sizes, dtype=np.int64)).min(initial=1) < 1:
+            raise ArgumentError(where, "model", "one whose variables have values", labels[int(array.argmin())])
+        return cls(tuple(values), values, shape, numbers, labels, lowest, array)
+
+    def point(self, digits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """A state of all entries as PyTensor's inputs take it."""
+        flat = digits + np.array(self.lowest, dtype=np.int64)
+        return [flat[self.numbers[name]].astype(self.values[name].dtype) for name in self.names]
+
+    def draws(self, samples: Samples, where: str) -> dict[str, NDArray[np.int64]]:
+        """Draws of each variable of which all entries were kept: (chains, draws, ...)."""
+        states = samples._draws("to_arviz").astype(np.int64)
+        place = {label: k for k, label in enumerate(samples.variables)}
+        self._check_labels(place, where)
+        found = {}
+        for name in self.names:
+            entries = self.numbers[name].ravel()
+            if all(self.labels[i] in place or self.sizes[i] == 1 for i in entries) and len(entries):
+                columns = [
+                    states[..., place[self.labels[i]]] + self.lowest[i]
+                    if self.sizes[i] > 1
+                    else np.full(states.shape[:2], self.lowest[i])
+                    for i in entries
+                ]
+                found[name] = np.stack(columns, axis=-1).reshape(*states.shape[:2], *self.shape[name])
+        return found
+
+    def marginals(self, answer: Estimate, where: str) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[int]]]:
+        """Statistics of the states of each variable that was asked about, and the values of these states."""
+        asked = {target for target in answer.targets if isinstance(target, str)}
+        self._check_labels(asked, where)
+        found, states = {}, {}
+        for name in self.names:
+            entries = self.numbers[name].ravel()
+            if not any(self.labels[i] in asked for i in entries):
+                continue
+            low = min(self.lowest[i] for i in entries)
+            high = max(self.lowest[i] + int(self.sizes[i]) for i in entries)
+            states[name] = list(range(low, high))
+            arrays = {statistic: np.full((len(entries), high - low), np.nan) for statistic in _STATISTICS}
+            for row, i in enumerate(entries):
+                if self.labels[i] in asked:
+                    own = answer[self.labels[i]]
+                    columns = [state - low for state in own.states]
+                    for statistic in _STATISTICS:
+                        arrays[statistic][row, columns] = getattr(own, statistic)
+            for statistic, array in arrays.items():
+                found[f"{name}_{statistic}"] = array.reshape(*self.shape[name], high - low)
+        return found, states
+
+    def _check_labels(self, labels: Iterable[Hashable], where: str) -> None:
+        known = set(self.labels)
+        for label in labels:
+            if label not in known:
+                raise ArgumentError(where, "answer", "about the variables of the model", label)
+
+
+def _label(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def _support(variable: Any, model: Any, where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The least and the greatest value of each entry of a free variable."""
+    node = variable.owner
+    name = type(node.op).__name__.removesuffix("RV")
+    if variable.dtype not in require("pymc", "pymc").discrete_types:
+        got = f"the continuous variable {variable.name!r} ({name})"
+        raise ArgumentError(where, "model", "one whose free variables are discrete", got=got)
+
+    if name not in _SUPPORTS:
+        *others, last = _SUPPORTS
+        requirement = f"one whose free variables are {', '.join(others)} or {last}"
+        raise ArgumentError(where, "model", requirement, got=f"{variable.name!r} ({name})")
+    found = _SUPPORTS[name](*node.op.dist_params(node))
+    low, high = (_constant(limit, variable, model, where) for limit in found)
+    return low, high
+
+
+def _tensors() -> Any:
+    return require("pytensor.tensor", "pymc")
+
+
+def _constant(limit: Any, variable: Any, model: Any, where: str) -> NDArray[np.int64]:
+    """A limit of a support as a number; it must not depend on other variables."""
+    if isinstance(limit, int):
+        return np.array(limit)
+    pytensor, traversal = require("pytensor", "pymc"), require("pytensor.graph.traversal", "pymc")
+    with model:
+        (limit,) = model.replace_rvs_by_values([limit])
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_run")
+    inputs = list(model.value_vars)
+    evaluate = pytensor.function(inputs, limit, mode=mode, on_unused_input="ignore")
+    needed = set(traversal.ancestors(evaluate.maker.fgraph.outputs))
+    if any(copy in needed for copy in evaluate.maker.fgraph.inputs[: len(inputs)]):
+        got = f"{variable.name!r}, whose values depend on another variable"
+        raise ArgumentError(where, "model", "one whose variables have fixed values", got=got)
+    start = model.initial_point()
+    return np.floor(np.asarray(evaluate(*[start[value.name] for value in inputs]))).astype(np.int64)

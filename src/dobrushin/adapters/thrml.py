@@ -223,13 +223,16 @@ def certify(
     """
     where = "adapters.thrml.certify"
     del progress  # `watched` reads it
-    _require_program(program, where)
+    if not isinstance(program, require("thrml", "thrml").BlockSamplingProgram):
+        raise ArgumentError(where, "program", "a sampling program of thrml", got=type(program).__name__)
     schedule = _read_schedule(schedule, where)
+    if update_error is not None and not (check.is_real(update_error) and 0 <= update_error <= 1):
+        raise ArgumentError(where, "update_error", "between 0 and 1", update_error)
     known = read_program(program, where)
     model, numbers = _model_of(known, program, clamped, where, keep_clamped=clamped is None)
     free = {k for group in known.sweep for k in group if k in numbers}
     own = _read_targets(targets, known.terms, free, where)
-    error = known.error if update_error is None else np.full_like(known.error, _share(update_error, where))
+    error = known.error if update_error is None else np.full_like(known.error, update_error)
     if not free:
         raise ArgumentError(where, "program", "one with a free node of two or more states", got="none")
     sweep = Scan([numbers[k] for group in known.sweep for k in group if k in numbers])
@@ -334,11 +337,6 @@ def _is_program(source: Any, where: str) -> bool:
     return False
 
 
-def _require_program(program: Any, where: str) -> None:
-    if not isinstance(program, require("thrml", "thrml").BlockSamplingProgram):
-        raise ArgumentError(where, "program", "a sampling program of thrml", got=type(program).__name__)
-
-
 def _model_of(
     known: Program, program: Any, clamped: Any, where: str, keep_clamped: bool = False
 ) -> tuple[Model, dict[int, int]]:
@@ -413,9 +411,3 @@ def _read_targets(targets: Any, terms: Terms, free: set[int], where: str) -> lis
     if not own:
         raise ArgumentError(where, "targets", "at least one node", targets)
     return own
-
-
-def _share(value: Any, where: str) -> float:
-    if check.is_real(value) and 0 <= float(value) <= 1:
-        return float(value)
-    raise ArgumentError(where, "update_error", "between 0 and 1", value)
