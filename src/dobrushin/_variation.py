@@ -371,7 +371,7 @@ def variation(
     n = source.n_variables
     start = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")
     error = _read_bounds(update_error, n, "update_error")
-    result = evaluate(source, scan, objective, start, error)
+    result = evaluate(source, scan, objective, start, np.minimum(error + source._error, 1.0))
     if result.is_vacuous:
         warn_vacuous(result)
     return result

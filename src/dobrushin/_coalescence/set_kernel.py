@@ -6,6 +6,7 @@ What runs hold is the set of states that a variable could have, whatever allowed
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,4 +100,6 @@ def choose_sets(model: Model, scan: Scan) -> SetKernel:
     every step has to be the same map each time.
     """
     form, region = model._region(scan.updates(model.n_variables))
-    return next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)
+    kernel: Any = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)
+    # The conditional laws of the form may be so far from those that were meant.
+    return replace(kernel, error=kernel.error + 2.0 * form.error) if form.error else kernel

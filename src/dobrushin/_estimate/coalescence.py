@@ -215,7 +215,7 @@ class _SetRun(Run):
     def _take(self, block: SetRuns) -> None:
         """Count what some runs left."""
         self.trouble = block.trouble
-        self.wrong = min(1.0, block.error + 2.0 * self.query.space.rounding * len(self.scan))
+        self.wrong = min(1.0, block.error)
         if block.counts is not None:
             for question, tally in zip(self.query.questions, self.tallies, strict=True):
                 table = block.counts[self.query.columns(question)]

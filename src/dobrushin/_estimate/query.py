@@ -262,9 +262,6 @@ class Workspace:
 
     Attributes
     ----------
-    rounding : float
-        Bounds how far the log-density of the model is from that of the model it was made from by evidence (up to a
-        constant), which bounds the error of each of its conditional laws too.
     place : Numbering or None
         Where its variables are in the model that it was made from by leaving out what does not matter.
     sum_plans : dict
@@ -278,13 +275,20 @@ class Workspace:
     """
 
     model: Model
-    rounding: float = 0.0
     is_given: bool = False
     place: Numbering | None = None
     sum_plans: dict[tuple[int, ...], PlanSearch] = field(default_factory=dict)
     sums: Sums | None = None
     log_partition: LogPartition | None = None
     log_evidence: LogPartition | None = None
+
+    @property
+    def rounding(self) -> float:
+        """Bound on how far the log-density of the model is from the one that was meant, up to a constant.
+
+        It bounds the error of each conditional law too.
+        """
+        return self.model._error
 
     @property
     def rows(self) -> KnownInfluence:
@@ -323,7 +327,7 @@ class Workspace:
             rest, known = self.model._fix(given, "estimate"), np.array(list(given))
             kept = np.delete(np.arange(self.model.n_variables), known)
             known_influence(rest, self.rows, kept)
-            return Workspace(rest, self.model._form.condition_error(known), is_given=True)
+            return Workspace(rest, is_given=True)
 
         return self.derive(key, condition)
 

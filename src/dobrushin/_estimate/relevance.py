@@ -2,7 +2,7 @@
 
 Variables whose sum does not depend on the others go first (barren ones), then components without targets. An answer
 about the law of what is left is one about the whole. The log-density that is left is off by rounding, as that of a
-model made by evidence is, and this is counted in the same place: `Workspace.rounding`.
+model made by evidence is, and this is counted in the same place: `Form.error`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _renumber(question: Any, part: Numbering) -> Question:
 
 def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
     """The workspace of what matters to some variables; the same one if all does."""
-    left, kept, variables, error = find_relevant(space.model._form, targets)
+    left, kept, variables = find_relevant(space.model._form, targets)
     near = kept[variables]
     if not near.all() and _is_possible(left.restrict(~near), space):
         left, variables = left.restrict(near), kept
@@ -63,27 +63,26 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
         return space
     positions = np.flatnonzero(variables)
     model = left.to_model(space.model._labels_at(positions))._name_states(space.model._names_of(positions))
-    return Workspace(model, space.rounding + error, space.is_given, Numbering(len(variables), positions))
+    return Workspace(model, space.is_given, Numbering(len(variables), positions))
 
 
 class Relevance(NamedTuple):
-    """A form without barren variables, which variables matter, which are left, and how far its log-density is off."""
+    """A form without barren variables, which variables matter, and which are left."""
 
     left: Form
     kept: NDArray[np.bool_]
     variables: NDArray[np.bool_]
-    error: float
 
 
 def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
     """What matters to some variables: what is not barren, and in a component with one of them."""
     wanted = np.zeros(form.n_variables, dtype=bool)
     wanted[targets] = True
-    left, variables, error = form.sum_out(wanted)
+    left, variables = form.sum_out(wanted)
     group = left.components()
     kept = variables.copy()
     kept[variables] = np.isin(group, group[wanted[variables]])
-    return Relevance(left, kept, variables, error)
+    return Relevance(left, kept, variables)
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:

@@ -100,7 +100,7 @@ def plan_partition(tables: FactorTables, given: Mapping[int, int], limit: float,
     except ImpossibleEvidence:
         rest, constant = None, -math.inf
     if rest is None or constant == -math.inf:
-        return PartitionPlan(tables, is_given, constant)
+        return PartitionPlan(tables, is_given, constant, tables.error)
     left, log_sum, error = rest.sum_out_barren()
     constant += log_sum
     error += 2.0 * UNIT * (abs(log_sum) + abs(constant))

@@ -233,7 +233,7 @@ def most_likely(
     shifts = shifted_tables(tables, "exact.most_likely")
     entries = len(shifts.tops) + model.n_variables
     rounding = 4.0 * UNIT * entries * float((np.abs(shifts.tops) + shifts.spans).sum())
-    return MostLikely(states, density, gap + rounding)
+    return MostLikely(states, density, gap + rounding + tables.error)
 
 
 def _read(model: Model, limit: Any, function: str, backend: str = "cpu") -> tuple[FactorTables, float]:

@@ -238,6 +238,8 @@ class DrawErrors:
 class ScaledRows:
     """The influence of a field in the units of an anchor: no distance exceeds 1, and the cap of every row is 1."""
 
+    _error = 0.0  # draws have errors of their own
+
     def __init__(self, space: FieldSpace, anchor: Anchor) -> None:
         self._rows, self._unit = space.rows, anchor.unit
         self.n_variables, self.labels, self._lookup = space.rows.n_variables, space.rows.labels, space.rows._lookup

@@ -11,6 +11,7 @@ from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import by_family
 from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import InfluenceMethod
@@ -70,7 +71,14 @@ def influence(
         raise ArgumentError("influence", "model", "a model that is made as a whole", model)
     check.choice(method, METHODS, "influence", "method")
     if rows is None:
-        bounds = influence_rows(model, np.arange(model.n_variables), method)
-        return Influence._make(bounds, model.n_variables, model.labels, None)
-    computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
-    return Influence._make(influence_rows(model, computed, method), model.n_variables, model.labels, computed)
+        computed = None
+    else:
+        computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
+    bounds = influence_rows(model, np.arange(model.n_variables) if computed is None else computed, method)
+    if model._error:  # each conditional law may be so far from the one that was meant, and two laws are compared
+        values, cap = (
+            frozen(np.minimum((part + 2.0 * model._error) * (1.0 + 2.0**-50), 1.0))
+            for part in (bounds.values, bounds.cap)
+        )
+        bounds = bounds._replace(values=values, cap=cap)
+    return Influence._make(bounds, model.n_variables, model.labels, computed)

@@ -44,6 +44,11 @@ class KnownInfluence:
         self._values = np.zeros(64)
         self._theorem = np.zeros(64, dtype=np.uint8)
 
+    @property
+    def _error(self) -> float:
+        """Bound on how far each conditional law of the model is from the one that was meant."""
+        return self.model._error
+
     def rows(self, positions: NDArray[np.int64]) -> Rows:
         """The rows at increasing positions."""
         with self._lock:

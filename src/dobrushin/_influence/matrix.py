@@ -118,6 +118,11 @@ class Influence:
         return self._labels
 
     @property
+    def _error(self) -> float:
+        """How far each conditional law of the model is from the one that was meant: the bound includes that."""
+        return 0.0
+
+    @property
     def caps(self) -> NDArray[np.float64]:
         """For each variable, how far all others together can move its conditional law (at most 1)."""
         return self._cap

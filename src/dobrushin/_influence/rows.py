@@ -119,6 +119,9 @@ class RowSource(Protocol):
     def labels(self) -> Sequence[Hashable]: ...
 
     @property
+    def _error(self) -> float: ...  # how far each conditional law may be from the one that was meant
+
+    @property
     def _lookup(self) -> dict[Hashable, int] | None: ...
 
     def rows(self, positions: NDArray[np.int64]) -> Rows: ...

@@ -300,7 +300,8 @@ class FactorTables(DivisibleForm):
             if kept[k]:
                 left[table_start[place[k]] : table_start[place[k] + 1]] = cells
         scope = (np.cumsum(~fixed) - 1)[self.scope[is_free]]
-        return FactorTables(self._cardinalities[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
+        rest = FactorTables(self._cardinalities[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
+        return rest.off_by(self.error)  # tables are cut, and nothing is added
 
     def _cut(self, k: int, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.int64]:
         """The entries of a factor's table that the observed states leave."""
@@ -315,9 +316,9 @@ class FactorTables(DivisibleForm):
         members = np.append(variables[self.scope], True)[self.scope_start[:-1]]
         return self._select(variables, members | (np.diff(self.scope_start) == 0))
 
-    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_], float]:
+    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[FactorTables, NDArray[np.bool_]]:
         rest = sum_out(self, wanted)
-        return self._select(rest.variables, rest.factors), rest.variables, rest.error
+        return self._select(rest.variables, rest.factors).off_by(rest.error), rest.variables
 
     def sum_out_barren(self) -> tuple[FactorTables | None, float, float]:
         """All that can be summed by itself is: what is left, the logarithm of the sum, and how far that may be off."""
@@ -330,7 +331,7 @@ class FactorTables(DivisibleForm):
         if not rest.variables.any():
             terms += [float(self.factor(k)[1]) for k in np.flatnonzero(rest.factors).tolist()]
         left = self._select(rest.variables, rest.factors) if rest.variables.any() else None
-        return left, math.fsum(terms), rest.error
+        return left, math.fsum(terms), self.error + rest.error
 
     def sum_variation(self, k: int, axis: int) -> float:
         """How much the sum of factor `k` over an axis varies with the others, computed once; see `barren`."""
@@ -349,7 +350,7 @@ class FactorTables(DivisibleForm):
         table_start, cells = row_entries(self.table_start[:-1][factors], size)
         renumber = np.cumsum(variables) - 1
         scope, table = renumber[self.scope[members]], self.table[cells]
-        return FactorTables(self._cardinalities[variables], scope_start, scope, table_start, table)
+        return FactorTables(self._cardinalities[variables], scope_start, scope, table_start, table).off_by(self.error)
 
     def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where the factors of each of some variables begin, and which ones they are."""
@@ -375,11 +376,6 @@ class FactorTables(DivisibleForm):
         table_start, cells = row_entries(table_first, self.table_start[factor + 1] - table_first)
         scope = np.searchsorted(inside, self.scope[members])
         return FactorTables(self._cardinalities[inside], scope_start, scope, table_start, self.table[cells])
-
-    def condition_error(self, known: NDArray[np.int64]) -> float:
-        """Zero: tables are cut, and nothing is added."""
-        del known
-        return 0.0
 
     def to_model(self, labels: Sequence[Hashable] | None) -> FactorGraph:
         return FactorGraph._from_form(self, labels)

@@ -19,6 +19,7 @@ from scipy.sparse import csgraph
 
 from dobrushin._models.memory import Memory, held_bytes
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import row_entries
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNIT = 2.0**-53
+_NORMAL = 708.0  # the size of the logarithm of numbers that have all their digits
 
 
 class Form(ABC):
@@ -42,6 +44,15 @@ class Form(ABC):
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
     is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
     is_discrete: ClassVar[bool] = True  # whether states are counted, and the paper's bounds are about them
+
+    # Bounds how far the log-density is from the one that was meant, up to a constant: the rounding of potentials that
+    # were computed, by taking logarithms, by scaling energies or by adding up terms.
+    error: float = 0.0
+
+    def off_by(self, error: float) -> Self:
+        """Return this form, which is new, with so much more error of its log-density."""
+        self.error += error
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "memory"}
@@ -129,26 +140,19 @@ class Form(ABC):
 
     @abstractmethod
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Form:
-        """The form of the variables that are not fixed, given the states of those that are.
+        """The form of the variables that are not fixed, given the states of those that are; its error says what was
+        rounded.
 
         Raises `ImpossibleEvidence` where there is none.
         """
 
-    def condition_error(self, known: NDArray[np.int64]) -> float:
-        """Bound on the rounding of the log-density when variables are fixed, up to a constant.
-
-        What the evidence leaves of terms with several variables is added to terms of fewer: each sum of k numbers is
-        off by at most k units of the sum of their sizes. All terms that hold a neighbour of the evidence are counted.
-        """
-        graph, (start, neighbor) = self.tables(), self.adjacency
-        near = np.unique(np.concatenate([known, *(neighbor[start[i] : start[i + 1]] for i in known)]))
-        spans = [graph.factor_of[graph.factor_start[i] : graph.factor_start[i + 1]] for i in near.tolist()]
-        factors = np.unique(np.concatenate(spans))
-        total = 0.0
-        for k in factors.tolist():
-            table = graph.factor(k)[1]
-            total += float(np.abs(np.where(table > -np.inf, table, 0.0)).max())
-        return 2.0 * UNIT * (len(factors) + 2) * total
+    def _around(self, fixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which variables are fixed, or have a neighbour that is."""
+        start, neighbor = self.adjacency
+        _, entry = row_entries(start[:-1][fixed].astype(np.int64), np.diff(start)[fixed].astype(np.int64))
+        near = fixed.copy()
+        near[neighbor[entry]] = True
+        return near
 
     # -- what matters ----------------------------------------------------------------------
 
@@ -161,21 +165,18 @@ class Form(ABC):
 
     def restrict(self, variables: NDArray[np.bool_]) -> Form:
         """The form of some of the components: variables that share no term with the others."""
-        if self.has_zeros:
-            return self.tables().restrict(variables)
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
-    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_], float]:
+    def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_]]:
         """Leave out variables, but for those that are wanted, whose sum does not depend on the others.
 
         Returns
         -------
-        form, variables, error
-            What is left, which variables these are, and a bound on how far its log-density is from that of their law,
-            up to a constant.
+        form, variables
+            What is left, and which variables these are.
         """
         del wanted
-        return self, np.ones(self.n_variables, dtype=bool), 0.0
+        return self, np.ones(self.n_variables, dtype=bool)
 
     # -- models and files ------------------------------------------------------------------
 
@@ -232,6 +233,54 @@ class ImpossibleEvidence(Exception):
     def __init__(self, position: int, got: str, requirement: str = "possible") -> None:
         self.position, self.got, self.requirement = int(position), got, requirement
         super().__init__(position, got, requirement)
+
+
+def log_table(
+    weights: NDArray[np.float64], units: float = 0.0, start: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.float64], float]:
+    """Return the logarithms of a table of weights, and a bound on the error of a log-density that contains them.
+
+    Every reader and constructor that takes logarithms does so here, and hands the error to `Form.off_by`. NumPy's
+    logarithm is off by at most one unit in the last place, which is at most 2 * 2^-53 of its size; twice as much is
+    allowed for.
+
+    Parameters
+    ----------
+    weights : array
+        Not negative.
+    units : float
+        Relative error of the weights themselves, in units of 2^-53: 0 for floating-point numbers that are meant as they
+        are, 1 for decimals that were read from a file, and one more for each operation since.
+    start : array of int, optional
+        For tables that stand one after the other in a flat array: where each of them begins, and the end.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights)
+    sizes = sizes_of(logs.ravel(), np.array([0, logs.size]) if start is None else start)
+    error = UNIT * (4.0 * float(sizes.sum()) + 2.0 * units * len(sizes))
+    if units and sizes.max(initial=0.0) > _NORMAL:  # smaller weights are rounded to multiples of the smallest number
+        error += len(sizes) * units * 2.0**-1074 / float(weights[weights > 0].min())
+    return logs, error
+
+
+def sizes_of(potentials: NDArray[np.float64], start: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the largest size of a finite potential in each block of a flat array; none of the blocks is empty."""
+    sizes = np.where(potentials > -np.inf, np.abs(potentials), 0.0)
+    return np.maximum.reduceat(sizes, start[:-1]) if len(start) > 1 else sizes[:0]
+
+
+def sums_of(sizes: NDArray[np.float64]) -> float:
+    """Return a bound on the rounding when terms of these sizes are added up in any way.
+
+    Evidence adds what is left of terms with several variables to terms of fewer. A sum of k numbers is off by at most k
+    units of the sum of their sizes. So all terms are counted that hold a fixed variable or a neighbour of one.
+    """
+    return float(2.0 * UNIT * (len(sizes) + 2) * sizes.sum())
+
+
+def rounding_of(potentials: NDArray[np.float64], units: float) -> float:
+    """Return a bound on the error of a log-density that adds up potentials which are off by so many units of 2^-53."""
+    return float(units * (UNIT * np.abs(potentials).sum() * (1.0 + 2.0**-20) + 2.0**-1074 * potentials.size))
 
 
 def require_possible(log_potentials: NDArray[np.float64], positions: NDArray[Any]) -> None:

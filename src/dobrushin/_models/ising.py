@@ -200,13 +200,13 @@ class SpinPairs(Form):
     def wider(self) -> SpinTerms:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
         scope = np.stack(upper.coords, axis=1).astype(np.int64).ravel()
-        return SpinTerms(2 * np.arange(len(upper.data) + 1), scope, upper.data, self.fields)
+        return SpinTerms(2 * np.arange(len(upper.data) + 1), scope, upper.data, self.fields).off_by(self.error)
 
     def tables(self) -> FactorTables:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
         pairs = np.stack([upper.data, -upper.data, -upper.data, upper.data], axis=1)
         blocks = [field_tables(self.fields), (np.stack(upper.coords, axis=1), pairs)]
-        return FactorTables.from_blocks(self.cardinalities, blocks)
+        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
     @property
     def numbers_per_state(self) -> int:
@@ -226,14 +226,19 @@ class SpinPairs(Form):
         kept = np.flatnonzero(~fixed)
         fields = self.fields[kept] + (self.couplings @ state.astype(np.float64))[kept]
         require_finite_sums(fields, kept)
-        return SpinPairs(restrict_couplings(self.couplings, ~fixed), fields)
+        error = self.error + self._sum_error(np.flatnonzero(fixed))
+        return SpinPairs(restrict_couplings(self.couplings, ~fixed), fields).off_by(error)
 
-    def condition_error(self, known: NDArray[np.int64]) -> float:
+    def _sum_error(self, known: NDArray[np.int64]) -> float:
+        """Bound on the rounding of sums of fields and couplings to known spins: k units of the sizes of k numbers."""
         start = self.couplings.indptr
         _, entry = row_entries(start[known].astype(np.int64), start[known + 1] - start[known])
         touched, place, counts = np.unique(self.couplings.indices[entry], return_inverse=True, return_counts=True)
         sizes = np.bincount(place, weights=np.abs(self.couplings.data[entry]), minlength=len(touched))
         return float(2.0 * UNIT * ((counts + 2) * (sizes + np.abs(self.fields[touched]))).sum())
+
+    def restrict(self, variables: NDArray[np.bool_]) -> SpinPairs:
+        return SpinPairs(restrict_couplings(self.couplings, variables), self.fields[variables]).off_by(self.error)
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Ising:
         return Ising._from_form(self, labels)
@@ -242,7 +247,8 @@ class SpinPairs(Form):
         from dobrushin._models.local import LocalArrays
 
         matrix = self.couplings
-        return LocalArrays(self.n_variables, None, matrix.indptr, matrix.indices, matrix.data, self.fields)
+        arrays = (matrix.indptr, matrix.indices, matrix.data, self.fields)
+        return LocalArrays(self.n_variables, None, *arrays, self.error)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))

@@ -6,18 +6,23 @@ rounded.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._models.forms import log_table
 from dobrushin._models.state_names import StateNames, expected_states, read_state
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dobrushin._models.model import Model
+
+# Smaller quotients of likelihoods may have lost digits.
+_SMALLEST_RATIO = 1e-300
 
 
 class SplitEvidence(NamedTuple):
@@ -35,6 +40,7 @@ def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
     hard: dict[Hashable, Any] = {}
     soft: dict[Hashable, dict[Any, float]] = {}
     factors: list[tuple[int, NDArray[np.float64]]] = []
+    error = 0.0
     for label, value in evidence.items():
         i = int(check.positions([label], model.labels, model._lookup, function, "evidence")[0])
         if not isinstance(value, Mapping):  # by its name, since spins lose their numbers
@@ -46,9 +52,10 @@ def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
             hard[label] = model._called(i)[int(np.argmax(likelihood))]
             continue
         soft[model.labels[i]] = dict(zip(model._called(i), likelihood.tolist(), strict=True))
-        with np.errstate(divide="ignore"):
-            factors.append((i, np.log(likelihood / likelihood.max())))
-    return SplitEvidence(_weigh(model, factors) if factors else model, hard, soft)
+        logs, rounding = _log_ratios(likelihood)
+        factors.append((i, logs))
+        error += rounding
+    return SplitEvidence(_weigh(model, factors, error) if factors else model, hard, soft)
 
 
 def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any], function: str) -> NDArray[np.float64]:
@@ -57,7 +64,7 @@ def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any], function: s
     likelihood = np.full(len(states), np.nan)
     for state, number in value.items():
         k = states.index(read_state(model, i, state, function, "evidence"))
-        if not check.is_real(number) or not 0 <= float(number) <= check.LARGEST:
+        if not check.is_real(number) or not 0 <= number <= sys.float_info.max:
             raise ArgumentError(function, "evidence", "likelihoods that are non-negative and finite", number, where)
         likelihood[k] = float(number)
     if np.isnan(likelihood).any() or len(value) != len(states):
@@ -68,7 +75,19 @@ def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any], function: s
     return likelihood
 
 
-def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]]) -> Model:
+def _log_ratios(likelihood: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Logarithms of likelihoods over the largest one, and how far they may be off."""
+    ratio = likelihood / likelihood.max()
+    is_lost = (likelihood > 0) & (ratio < _SMALLEST_RATIO)
+    logs, error = log_table(np.where(is_lost, 1.0, ratio), units=1.0)
+    if is_lost.any():
+        own, rounding = log_table(likelihood)
+        logs[is_lost] = (own - own.max())[is_lost]
+        error += 3.0 * rounding
+    return logs, error
+
+
+def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]], error: float) -> Model:
     """The model with more factors of single variables; spins keep their names -1 and +1."""
     from dobrushin._models.factors import FactorTables
 
@@ -86,4 +105,4 @@ def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]]) -> Mode
     if model._spins:
         own = () if names is None else tuple(names.at(i) or (-1, 1) for i in range(model.n_variables))
         names = StateNames((-1, 1) if names is None else None, own, of_spins=True)
-    return form.to_model(model.labels)._name_states(names)
+    return form.off_by(tables.error + error).to_model(model.labels)._name_states(names)

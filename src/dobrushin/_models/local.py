@@ -52,6 +52,7 @@ class LocalModel(Model, ABC):
 
     is_whole = False
     has_parts = True
+    _error = 0.0
 
     @property
     def _form(self) -> Form:
@@ -124,7 +125,7 @@ class LocalModel(Model, ABC):
                 break
         inside = np.unique(np.concatenate(layers))
         is_inner = is_among(inside, np.unique(np.concatenate(inner)))
-        form = self._part_form(inside, is_inner)
+        form = self._part_form(inside, is_inner).off_by(self._error)
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
         model.memory.share(self.memory)
         return Part(model, is_inner, Numbering(self.n_variables, inside))
@@ -350,8 +351,11 @@ class LocalGrid(LocalPairs):
 class LocalArrays(LocalPairs):
     """A model whose arrays are there, in memory or on disk, and of which only some entries are looked at."""
 
-    def __init__(self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any) -> None:
+    def __init__(
+        self, n: int, states: int | None, start: Any, neighbor: Any, coupling: Any, potential: Any, error: float = 0.0
+    ) -> None:
         super().__init__(n, states)
+        self._error = error
         self.n_edges = len(neighbor) // 2
         self.has_potentials = potential is not None
         self._start, self._neighbor, self._coupling, self._potential = start, neighbor, coupling, potential
@@ -391,7 +395,7 @@ class LocalForm(LocalModel):
     first_radius = 5
 
     def __init__(self, form: DivisibleForm) -> None:
-        self._whole, self._labels = form, range(form.n_variables)
+        self._whole, self._labels, self._error = form, range(form.n_variables), form.error
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self._whole.counts.items())

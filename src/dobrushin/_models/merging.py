@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.factors import FactorGraph
+from dobrushin._models.forms import UNIT, sizes_of
 from dobrushin._models.model import Model
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
@@ -23,7 +24,7 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
     """The factor graph in which each group is one variable; see `Model.merge`."""
     graph = model.to_factor_graph()
     members = _read_groups(model, groups)
-    sizes = np.array([graph.cardinalities[group].prod() for group in members], dtype=np.int64)
+    states = np.array([graph.cardinalities[group].prod() for group in members], dtype=np.int64)
     home = np.empty(model.n_variables, dtype=np.int64)  # the joint variable that each variable belongs to
     stride = np.ones(model.n_variables, dtype=np.int64)  # and its stride in the joint state
     for g, group in enumerate(members):
@@ -32,18 +33,26 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
             stride[v] = stride[after] * graph.cardinalities[after]
 
     tables: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    sizes: dict[tuple[int, ...], float] = {}  # the largest potentials that were added up
+    error = 0.0
+    largest = sizes_of(graph._form.table, graph._form.table_start)
     for k in range(graph.n_factors):
         scope, table = graph.factor(k)
         joint = tuple(sorted({int(home[v]) for v in scope}))
-        shape = tuple(int(sizes[g]) for g in joint)
+        shape = tuple(int(states[g]) for g in joint)
         if (entries := float(np.prod(shape, dtype=float))) > TABLE_LIMIT:
             raise BudgetError("The table of a tables factor", entries, TABLE_LIMIT, "entries", "Make smaller groups.")
         axes = np.indices(shape, sparse=True)
         own = tuple((axes[joint.index(home[v])] // stride[v]) % graph.cardinalities[v] for v in scope)
         expanded = np.broadcast_to(table[own], shape)
-        tables[joint] = tables[joint] + expanded if joint in tables else expanded
+        sizes[joint] = sizes.get(joint, 0.0) + float(largest[k])
+        if joint in tables:
+            error += 2.0 * UNIT * sizes[joint]  # half a unit of the sum
+            expanded = tables[joint] + expanded
+        tables[joint] = expanded
     labels = [tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members]
-    return FactorGraph(sizes, tables.items(), labels)._name_states(_join_names(model, members))
+    merged = FactorGraph(states, tables.items(), labels)._name_states(_join_names(model, members))
+    return merged._off_by(graph._error + error)
 
 
 def _join_names(model: Model, members: list[NDArray[np.int64]]) -> StateNames | None:

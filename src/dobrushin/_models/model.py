@@ -71,6 +71,16 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "memory"}
 
+    @property
+    def _error(self) -> float:
+        """Bound on how far the log-density is from the one that was meant; see `Form.error`."""
+        return self._form.error
+
+    def _off_by(self, error: float) -> Self:
+        """Return this model, which is new, with so much more error of its log-density."""
+        self._form.off_by(error)
+        return self
+
     @cached_property
     def memory(self) -> Memory:
         """What later stages keep about the model, its labels included; see `Form.memory` for what has none."""

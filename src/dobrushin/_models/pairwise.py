@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_possible, require_variables
+from dobrushin._models.forms import (
+    DivisibleForm,
+    require_finite_sums,
+    require_possible,
+    require_variables,
+    sizes_of,
+    sums_of,
+)
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
@@ -186,7 +193,7 @@ class PairTables(DivisibleForm):
             np.concatenate([np.arange(n), self.edges.ravel()]),
             np.concatenate([self.unary_start[:-1], self.unary_start[-1] + self.table_start]),
             np.concatenate([self.unary, self.table]),
-        )
+        ).off_by(self.error)
 
     @property
     def numbers_per_state(self) -> int:
@@ -221,7 +228,11 @@ class PairTables(DivisibleForm):
         _, entry = row_entries(self.unary_start[kept], sizes)
         require_finite_sums(unary[entry], np.repeat(kept, sizes))
         require_possible(np.maximum.reduceat(unary, self.unary_start[:-1])[kept], kept)
-        return self._select(~fixed, unary)
+        near = self._around(fixed)
+        unaries, tables = np.flatnonzero(near), np.flatnonzero(near[self.edges].any(axis=1))
+        largest = sizes_of(self.unary, self.unary_start)[unaries], sizes_of(self.table, self.table_start)[tables]
+        error = sums_of(np.concatenate(largest))
+        return self._select(~fixed, unary).off_by(error)
 
     def restrict(self, variables: NDArray[np.bool_]) -> PairTables:
         return self._select(variables, self.unary)
@@ -233,7 +244,8 @@ class PairTables(DivisibleForm):
         _, entry = row_entries(self.unary_start[kept], sizes)
         _, cells = row_entries(self.table_start[free], np.diff(self.table_start)[free])
         renumber = np.cumsum(variables) - 1
-        return PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
+        rest = PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
+        return rest.off_by(self.error)
 
     def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return (self.start[positions + 1] - self.start[positions]).astype(np.int64)

@@ -19,7 +19,14 @@ from dobrushin._models.couplings import (
     restrict_couplings,
 )
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Form, require_finite_sums, require_possible, require_variables
+from dobrushin._models.forms import (
+    Form,
+    require_finite_sums,
+    require_possible,
+    require_variables,
+    sizes_of,
+    sums_of,
+)
 from dobrushin._models.grids import grid_couplings
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
@@ -215,7 +222,7 @@ class LabelPairs(Form):
         blocks = [(np.stack(upper.coords, axis=1), pairs)]
         if self.given_unaries is not None:
             blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
-        return FactorTables.from_blocks(self.cardinalities, blocks)
+        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
     @property
     def numbers_per_state(self) -> int:
@@ -243,10 +250,21 @@ class LabelPairs(Form):
         one_hot[known, state[known]] = 1.0
         unaries = self.unaries[kept] + (self.couplings @ one_hot)[kept]
         require_finite_sums(unaries, kept)
-        return LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
+        rest = LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
+        return rest.off_by(self.error + self._sum_error(fixed))
+
+    def _sum_error(self, fixed: NDArray[np.bool_]) -> float:
+        """Bound on the rounding when the terms around fixed variables are added up; see `sums_of`."""
+        near, upper = self._around(fixed), sparse.coo_array(sparse.triu(self.couplings, k=1))
+        sizes = np.abs(upper.data[near[upper.coords[0]] | near[upper.coords[1]]])
+        if self.given_unaries is not None:
+            start = np.arange(0, self.given_unaries.size + 1, self.states)
+            sizes = np.concatenate([sizes, sizes_of(self.given_unaries.ravel(), start)[near]])
+        return sums_of(sizes)
 
     def restrict(self, variables: NDArray[np.bool_]) -> LabelPairs:
-        return LabelPairs(restrict_couplings(self.couplings, variables), self.states, self.unaries[variables])
+        rest = LabelPairs(restrict_couplings(self.couplings, variables), self.states, self.unaries[variables])
+        return rest.off_by(self.error)
 
     def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
         return Potts._from_form(self, labels)
@@ -255,9 +273,8 @@ class LabelPairs(Form):
         from dobrushin._models.local import LocalArrays
 
         matrix = self.couplings
-        return LocalArrays(
-            self.n_variables, self.states, matrix.indptr, matrix.indices, matrix.data, self.given_unaries
-        )
+        arrays = (matrix.indptr, matrix.indices, matrix.data, self.given_unaries)
+        return LocalArrays(self.n_variables, self.states, *arrays, self.error)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import by_position, name_variables, read_fields
 from dobrushin._models.factors import FactorTables, adjacency
-from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_variables
+from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_variables, sums_of
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
@@ -188,7 +188,7 @@ class SpinTerms(DivisibleForm):
             scopes = self.scope[self.scope_start[which, None] + np.arange(order)]
             parity = (2 * np.indices((2,) * int(order)) - 1).prod(axis=0).ravel()
             blocks.append((scopes, self.strengths[which, None] * parity))
-        return FactorTables.from_blocks(self.cardinalities, blocks)
+        return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
     @property
     def numbers_per_state(self) -> int:
@@ -232,7 +232,18 @@ class SpinTerms(DivisibleForm):
         require_finite_sums(values, np.array([key[0] for key in terms], dtype=np.int64))
         require_finite_sums(fields[kept], kept)
         scope = renumber[np.array([v for key in terms for v in key], dtype=np.int64)]
-        return SpinTerms(np.cumsum([0] + [len(key) for key in terms]), scope, values, fields[kept])
+        rest = SpinTerms(np.cumsum([0] + [len(key) for key in terms]), scope, values, fields[kept])
+        near = self._around(fixed)
+        touched = np.logical_or.reduceat(near[self.scope], self.scope_start[:-1]) if len(self.strengths) else near[:0]
+        sizes = np.abs(np.concatenate([self.strengths[touched], self.fields[near]]))
+        return rest.off_by(self.error + sums_of(sizes[sizes > 0]))
+
+    def restrict(self, variables: NDArray[np.bool_]) -> SpinTerms:
+        terms = np.flatnonzero(variables[self.scope[self.scope_start[:-1]]])
+        start, scope = self._scopes_of(terms)
+        renumber = np.cumsum(variables) - 1
+        rest = SpinTerms(start, renumber[scope], self.strengths[terms], self.fields[variables])
+        return rest.off_by(self.error)
 
     def _terms_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where the terms of each of some variables begin, and which ones they are."""

@@ -105,7 +105,9 @@ def _rough_radius(matrix: Any) -> float:
 
 
 class _Scaled:
-    """Influence rows times a factor."""
+    """Influence rows times a factor, to choose with: they bound nothing."""
+
+    _error = 0.0
 
     def __init__(self, source: RowSource, factor: float) -> None:
         self._source, self._factor = source, factor

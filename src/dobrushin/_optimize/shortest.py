@@ -115,7 +115,7 @@ def shortest_scan(
 
     def certify(order: NDArray[np.int64]) -> ScanResult:
         scan = Scan(order)
-        return ScanResult(scan, evaluate(source, scan, objective))
+        return ScanResult(scan, evaluate(source, scan, objective, error=source._error))
 
     search = BackwardGreedy(source, objective)
     reach = _reach_sum if criterion == "sum" else _reach_max
@@ -252,7 +252,7 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             if len(order):
                 source = row_source(part.model, "shortest_scan")
                 objective = read_objective(source, targets, weights, "shortest_scan")
-                best = ScanResult(Scan(order), evaluate(source, Scan(order), objective))
+                best = ScanResult(Scan(order), evaluate(source, Scan(order), objective, error=source._error))
                 reached = _measure(best.variation, objective, options["criterion"])
                 raise error.carrying(best.lift(part.numbering), reached) from None
         else:

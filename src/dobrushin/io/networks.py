@@ -19,6 +19,7 @@ from scipy.sparse import csgraph
 
 from dobrushin._models import FactorGraph
 from dobrushin._models.directed import sums_to_one
+from dobrushin._models.forms import log_table
 from dobrushin.io.source import Source, in_bulk, is_number, quote
 
 # Rows that miss 1 by more than this are not rounded but wrong, and by less than this for each state they do not.
@@ -63,13 +64,15 @@ def graph_of_tables(
     if not random:
         return None
     position = {variable: i for i, variable in enumerate(random)}
-    factors = []
+    factors, error = [], 0.0
     for variables, weights in tables:
         scope = [position[variable] for variable in variables if variable in position]
-        with np.errstate(divide="ignore"):
-            factors.append((scope, np.log(weights).reshape([len(states[random[i]]) for i in scope])))
+        # Decimals are rounded once when they are read, and a few times more when rows are made to sum to 1.
+        logs, rounding = log_table(weights.reshape([len(states[random[i]]) for i in scope]), 3.0 + max(weights.shape))
+        factors.append((scope, logs))
+        error += rounding
     names = [tuple(states[variable]) for variable in random]
-    return FactorGraph([len(own) for own in names], factors, random, state_names=names)
+    return FactorGraph([len(own) for own in names], factors, random, state_names=names)._off_by(error)
 
 
 class Network:

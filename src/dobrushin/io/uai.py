@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import log_table
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin.errors import ArgumentError
@@ -36,8 +37,8 @@ def read(source: Source) -> FactorGraph:
     table_start, table, table_at = _read_tables(numbers, start, sizes[scope])
     if kind == b"BAYES":
         table = _read_network(numbers, sizes, start, scope, scope_at, table_start, table, table_at)
-    with np.errstate(divide="ignore"):
-        logs = np.log(table)
+    # Numbers are rounded once when they are read, and those of a network a few times more when they are normalised.
+    logs, error = log_table(table, 1.0 if kind == b"MARKOV" else 3.0 + float(sizes.max()), table_start)
     # A variable with one state is not random. Its axis in each table has length 1.
     random = sizes > 1
     if not random.any():
@@ -45,7 +46,7 @@ def read(source: Source) -> FactorGraph:
     kept = random[scope]
     renumber = np.cumsum(random) - 1
     form = FactorTables(sizes[random], prefix_sums(kept)[start], renumber[scope[kept]], table_start, logs)
-    return form.to_model(None if random.all() else np.flatnonzero(random).tolist())
+    return form.off_by(error).to_model(None if random.all() else np.flatnonzero(random).tolist())
 
 
 def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
