@@ -9,11 +9,15 @@ constructors and answers from caches of the process are not seen. Compare only w
 from __future__ import annotations
 
 import ast
+import io
 import re
 import statistics
 import sys
 import threading
+import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -43,7 +47,8 @@ def main() -> None:
     """Print the counts."""
     scan = db.Scan.systematic(900, 100)
     walks: dict[str, Callable[[db.Ising], Any]] = {
-        "estimate": lambda grid: db.estimate(grid, [0], method="dobrushin", tolerance=0.05, seed=1),
+        "estimate": lambda grid: db.estimate(grid, [0], seed=1),
+        "estimate by sampling": lambda grid: db.estimate(grid, [0], method="dobrushin", tolerance=0.05, seed=1),
         "shortest_scan": lambda grid: db.shortest_scan(grid, [0], tolerance=0.05),
         "sample": lambda grid: db.sample(grid, scan, chains=100, seed=1),
     }
@@ -53,7 +58,9 @@ def main() -> None:
         print(f"{name}: {len(files)} files, {returns(files)} returns to a room left before")
         for line in _by_room(files):
             print("   ", line)
-        print("    kernels:", ", ".join(sorted(kernels)) or "none", "\n")
+        print("    kernels:", ", ".join(sorted(kernels)) or "none")
+        print("   ", Calls.count(call, _grid), "\n")
+    print("estimate of a Poisson field:", Calls.count(_estimate_field, _poisson_field), "\n")
     for what, (name, quoted, rooms) in _MEMBERS.items():
         files = mentions(name, quoted, rooms)
         print(f"a {what}, such as {name or quoted}, is mentioned by {len(files)} file(s): {', '.join(files)}")
@@ -94,6 +101,57 @@ def walk(call: Callable[[db.Ising], Any], model: db.Ising) -> tuple[list[str], s
         sys.setprofile(None)
         threading.setprofile(None)
     return files, kernels
+
+
+def _poisson_field() -> db.GaussianField:
+    field = db.GaussianField.grid(6, 6, rho=0.5)
+    return field.poisson({i: i % 4 for i in range(36)})
+
+
+def _estimate_field(field: Any) -> None:
+    db.estimate(field, [0, 7], tolerance=0.1, seed=1)
+
+
+@dataclass
+class Calls:
+    """Python calls while a public function runs: how many, how deep within the package, and switches of package.
+
+    Calls within NumPy, SciPy and the standard library count too; depth and switches are those of the package.
+    """
+
+    calls: int = 0
+    depth: int = 0
+    deepest: int = 0
+    switches: int = 0
+    _last: str = ""
+
+    @classmethod
+    def count(cls, call: Callable[[Any], Any], make: Callable[[], Any]) -> Calls:
+        """Count during a second call, on a new model, after everything was compiled and loaded by the first."""
+        call(make())
+        model, found = make(), cls()
+        sys.setprofile(found._look)
+        try:
+            call(model)
+        finally:
+            sys.setprofile(None)
+        return found
+
+    def _look(self, frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        self.calls += event == "call"
+        if event not in ("call", "return") or plan.SOURCE not in path.parents:
+            return
+        self.depth += 1 if event == "call" else -1
+        if event == "return":
+            return
+        self.deepest = max(self.deepest, self.depth)
+        package = path.relative_to(plan.SOURCE).parts[0]
+        if package not in ("_shared", "errors.py", self._last):
+            self._last, self.switches = package, self.switches + 1
+
+    def __str__(self) -> str:
+        return f"{self.calls} calls, {self.deepest} deep, {self.switches} switches between packages"
 
 
 def _kernels_of(frame: FrameType) -> Iterator[str]:
@@ -163,6 +221,26 @@ def sizes() -> Iterator[str]:
     yield f"lines: {total} in {len(lines)} files, median {statistics.median(lines.values()):.0f}, " + (
         f"longest {longest.relative_to(plan.SOURCE)} {lines[longest]}"
     )
+    held = [code_text(text) for text in texts.values()]
+    code_total, width = sum(map(len, held)), sum(len(line) for lines_held in held for line in lines_held)
+    yield f"lines of code (no blanks, comments, docstrings): {code_total}, mean width {width / code_total:.1f}"
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    functions_all = [node for _, node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    private = [node for node in functions_all if node.name.startswith("_") and not node.name.startswith("__")]
+    documented = sum(len((ast.get_docstring(node) or "").splitlines()) for node in private)
+    yield f"functions: {len(functions_all)}; lines of docstrings on private ones: {documented}"
+    classes = Counter(node.name for _, node in nodes if isinstance(node, ast.ClassDef))
+    twice = sorted(name for name, times in classes.items() if times > 1)
+    yield f"class names defined more than once: {len(twice)} {', '.join(twice)}"
+    guesses = Counter(
+        ast.unparse(node)
+        for _, node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hasattr", "getattr")
+    )
+    yield f"hasattr and getattr: {guesses.total()}"
+    hidden = [path for path, node in nodes if isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func)]
+    yield f"imports by a string: {', '.join(path.relative_to(plan.SOURCE).as_posix() for path in hidden) or 'none'}"
     checks = sum(text.count("isinstance(") for text in texts.values())
     yield f"isinstance: {checks}, {1000 * checks / total:.1f} per thousand lines"
     functions = [
@@ -179,6 +257,20 @@ def sizes() -> Iterator[str]:
         most = sorted(counts, key=lambda name: -counts[name])[:3]
         named = ", ".join(f"{name} {counts[name]}" for name in most)
         yield f"most arguments of {'kernels' if kernels else 'functions'}: {named}"
+
+
+def code_text(text: str) -> list[str]:
+    """The lines of a file that hold code, docstrings left out."""
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    numbers = {
+        line for token in tokens if token.type not in skipped for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            numbers -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = text.splitlines()
+    return [lines[number - 1] for number in sorted(numbers)]
 
 
 def code_lines(node: ast.FunctionDef, lines: list[str]) -> int:
