@@ -85,6 +85,33 @@ def doors(path):
                 yield there
 
 
+# Where modules are loaded by names that are put together: the front door, other libraries, and the table of formats.
+MAY_LOAD_ANY_NAME = {"__init__.py", "_shared/extras.py", "io/formats.py"}
+
+
+def loaded_by_name(path):
+    """What a file loads by name: the text that each name begins with, "" where that is not written out."""
+    tree = ast.parse(path.read_text())
+    loaders = {"import_module", "__import__"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in loaders:
+            name = node.args[0] if node.args else None
+            if isinstance(name, ast.JoinedStr):
+                name = name.values[0]
+            yield name.value if isinstance(name, ast.Constant) else ""
+
+
+def hidden_doors(path):
+    """Names that a file loads outside its own room, where the import rules cannot see them."""
+    place = str(path.relative_to(SOURCE))
+    own = f"dobrushin.{room(path)}."
+    names = [name for name in loaded_by_name(path) if not name.startswith(own)]
+    if place == "io/formats.py":  # the table holds the names
+        strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        return [text for text in strings if str(text).startswith("dobrushin.") and not text.startswith(own)]
+    return [] if place in MAY_LOAD_ANY_NAME else names
+
+
 def fault(here, there):
     """Why no file of room `here` may import room `there`, or None if it may."""
     if there in SHARED or here == FRONT or (here, there) in MAY_IMPORT_LEAVES | LAZY:

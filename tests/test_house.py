@@ -33,6 +33,11 @@ def test_doors_open_along_the_flow(path):
 
 
 @pytest.mark.slow
+@by_path
+def test_no_file_loads_other_rooms_by_name(path):
+    assert plan.hidden_doors(path) == []
+
+
 def test_rooms_do_not_import_each_other_in_a_circle():
     assert plan.cycle() == []
 
@@ -55,6 +60,9 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
         "plots/draw.py": "",
         "report/page.py": "import dobrushin._estimate.plan",
         "_kernels/loop.py": "from dobrushin._kernels import tables",
+        "_models/door.py": "import importlib as i\nx = i.import_module('dobrushin.io')\ny = i.import_module(f'{x}.a')",
+        "io/formats.py": "from importlib import import_module\nHOME = 'dobrushin._models.a'\nz = import_module(HOME)",
+        "_shared/extras.py": "import importlib\nlibrary = importlib.import_module(__name__)",
     }
     for name, text in texts.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +76,11 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
         ("_shared/files.py", "_scan"),
         ("io/read.py", "plots"),
     ]
+    hidden = {name: plan.hidden_doors(package / name) for name in texts}
+    assert {name: doors for name, doors in hidden.items() if doors} == {
+        "_models/door.py": ["dobrushin.io", ""],
+        "io/formats.py": ["dobrushin._models.a"],
+    }
     assert {"_models", "_estimate"} <= set(plan.cycle())
     assert not set(plan.imported_modules(package / "_kernels" / "loop.py")) <= plan.KERNELS_MAY_IMPORT
 

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import networkx as nx
@@ -13,7 +12,8 @@ import pytest
 
 import dobrushin as db
 from dobrushin._models import sources
-from dobrushin._models.sources import as_model, source_of
+from dobrushin._models.sources import as_model, reader_of
+from dobrushin._shared.families import READERS
 
 dimod = pytest.importorskip("dimod")
 needs_pyagrum = pytest.mark.skipif(importlib.util.find_spec("pyagrum") is None, reason="pyagrum is not installed")
@@ -92,7 +92,7 @@ def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
     for k in range(20):
         db.write(MODEL, tmp_path / f"{k}.npz")
         as_model(tmp_path / f"{k}.npz", "test")
-    assert len(sources._files) <= sources._MOST_FILES
+    assert len(sources._files) <= sources._MAX_FILES
 
 
 def test_folders_are_opened(tmp_path):
@@ -143,10 +143,11 @@ def test_a_broken_file_is_told_as_read_tells_it(tmp_path):
 
 def test_no_library_is_imported_to_look():
     code = (
-        "import sys, dobrushin as db; from dobrushin._models.sources import source_of\n"
+        "import sys, dobrushin as db; from dobrushin._models.sources import reader_of\n"
         "class Own: pass\n"
-        "assert source_of(Own()) is None\n"
-        "print([m for m in ('dimod', 'pgmpy', 'networkx', 'pyagrum', 'dobrushin.io') if m in sys.modules])"
+        "assert reader_of(Own()) is None\n"
+        "libraries = 'dimod', 'pgmpy', 'networkx', 'pyagrum', 'dobrushin.io.dispatch', 'dobrushin.adapters.dimod'\n"
+        "print([m for m in libraries if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
@@ -157,9 +158,8 @@ def test_a_library_defined_here_is_read_after_one_line(monkeypatch):
         length = 4
 
     Chain.__module__ = "elsewhere.models"
-    assert source_of(Chain()) is None
-    monkeypatch.setitem(sources.SOURCES, "elsewhere", sources.Source("elsewhere", "here", "read_chain"))
-    monkeypatch.setitem(sys.modules, "here", types.SimpleNamespace(read_chain=read_chain))
+    assert reader_of(Chain()) is None
+    monkeypatch.setitem(READERS, "elsewhere", read_chain)
     assert db.estimate(Chain(), [0]).mean.tolist() == [0.5, 0.5]
 
 

@@ -16,12 +16,13 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dobrushin import adapters, io  # packages that say what they can read, and load nothing yet
 from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
 from dobrushin._shared import progress as _progress
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:
-    from dobrushin import adapters, exact, io, plots, report, verify, vision
+    from dobrushin import exact, plots, report, verify, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan

@@ -1,60 +1,32 @@
-"""What can stand where a model is asked for: a path, or a model of another library; each is read at this one door.
+"""Read what can stand where a model is asked for: a path, or a model of another library.
 
-A kind is recognised by the library that its class comes from, so that no library is imported to look. The file that
-reads it is opened when it is needed.
+A library is recognised by where the class of an object comes from, so that none is imported to look. The packages `io`
+and `adapters` register their readers in `dobrushin._shared.families`, and load them when they are first needed.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from dobrushin._models.model import Model
-from dobrushin._shared.families import reads_sources
+from dobrushin._shared.families import PATHS, READERS, reads_sources
 from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
 _REQUIREMENT = "a model, the path of a file, or a model of dimod, pgmpy, pyAgrum, networkx, PyMC or thrml"
-# Files that were read last, by what they were then.
-_MOST_FILES = 8
+# The models of the files that were read last, by path, time of the last change and size.
+_MAX_FILES = 8
 _files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
 _LOCK = Lock()
 
 
-@dataclass(frozen=True)
-class Source:
-    """Models of another library: its name, and the function of this package that reads them."""
-
-    library: str
-    home: str
-    function: str
-
-    def read(self, value: Any) -> Model:
-        """The model."""
-        model: Model = getattr(importlib.import_module(self.home), self.function)(value)
-        return model
-
-
-SOURCES = {
-    source.library: source
-    for source in (
-        Source("dimod", "dobrushin.adapters.dimod", "from_dimod"),
-        Source("pgmpy", "dobrushin.adapters.pgmpy", "from_pgmpy"),
-        Source("pyagrum", "dobrushin.adapters.pyagrum", "from_pyagrum"),
-        Source("networkx", "dobrushin.adapters.networkx", "from_networkx"),
-        Source("pymc", "dobrushin.adapters.pymc", "read"),
-        Source("thrml", "dobrushin.adapters.thrml", "read"),
-    )
-}
-
-
 def as_model(value: Any, function: str, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
-    """A model itself, or the one that a path or an object of another library stands for."""
+    """Return a model, or read it from a path or an object of another library."""
     value = read_source(value)
     if isinstance(value, Model):
         return value
@@ -64,7 +36,7 @@ def as_model(value: Any, function: str, argument: str = "model", requirement: st
 
 
 def _nearest_file(path: Any) -> str:
-    """A file beside it that is called almost so."""
+    """Return a hint at the file in the same folder whose name is most similar."""
     folder, name = os.path.split(os.fsdecode(path))
     close = []
     with suppress(OSError):
@@ -74,32 +46,31 @@ def _nearest_file(path: Any) -> str:
 
 @reads_sources
 def read_source(value: Any) -> Any:
-    """The model that a path or an object of another library stands for; anything else as it is."""
+    """Read a model from a path or an object of another library; return anything else as it is."""
     if isinstance(value, Model):
         return value
     if isinstance(value, str | os.PathLike):
         path = os.fsdecode(value)
         return _read_path(path) if os.path.exists(path) else value
-    source = source_of(value)
-    return value if source is None else source.read(value)
+    reader = reader_of(value)
+    return value if reader is None else reader(value)
 
 
-def source_of(value: object) -> Source | None:
-    """The library that a value comes from, if models of it are read."""
+def reader_of(value: object) -> Callable[[Any], Any] | None:
+    """Return the reader for the library that the class of an object comes from; None if there is none."""
     # From the class outwards: the networks of pgmpy are graphs of networkx, too.
     for kind in type(value).__mro__:
-        source = SOURCES.get(kind.__module__.partition(".")[0].lower())
-        if source is not None:
-            return source
+        reader = READERS.get(kind.__module__.partition(".")[0].lower())
+        if reader is not None:
+            return reader
     return None
 
 
 def _read_path(path: str) -> Model:
-    """The model of a file or folder; the same object as long as the file does not change, so that it is read once."""
-    files = importlib.import_module("dobrushin.io")
+    """Read a file or folder; a file that has not changed gives the same object as before."""
     model: Model
     if os.path.isdir(path):
-        model = files.open_model(path)
+        model = READERS[PATHS](path)
         return model
     about = os.stat(path)
     key = (os.path.realpath(path), about.st_mtime_ns, about.st_size)
@@ -107,9 +78,9 @@ def _read_path(path: str) -> Model:
         if key in _files:
             _files.move_to_end(key)
             return _files[key]
-    model = files.read(path)
+    model = READERS[PATHS](path)
     with _LOCK:
         _files[key] = model
-        while len(_files) > _MOST_FILES:
+        while len(_files) > _MAX_FILES:
             _files.popitem(last=False)
     return model

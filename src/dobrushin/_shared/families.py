@@ -19,6 +19,11 @@ _Version = TypeVar("_Version", bound=Callable[..., Any])
 _VERSIONS: dict[str, dict[type, Callable[..., Any]]] = {}
 
 
+# Readers of what can stand for a model, by the library that its class comes from in small letters; and of paths. The
+# packages that read models put their readers here when `dobrushin` is imported.
+READERS: dict[str, Callable[[Any], Any]] = {}
+PATHS = "a path"
+
 # What stands for a model is read before it is asked which family it has. Each returns what it does not read as it is.
 _READERS: list[Callable[[Any], Any]] = []
 

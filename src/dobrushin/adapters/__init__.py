@@ -8,7 +8,10 @@ library is imported when one of its names here is first used, and missed with on
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from dobrushin._shared.families import READERS
 
 if TYPE_CHECKING:
     from dobrushin.adapters import pymc, thrml
@@ -32,6 +35,16 @@ _HOME = {
 
 _MODULES = ("pymc", "thrml")
 
+# For objects of these libraries: the module here that reads them, and its function.
+_READ_BY = {
+    "dimod": ("dimod", "from_dimod"),
+    "networkx": ("networkx", "from_networkx"),
+    "pgmpy": ("pgmpy", "from_pgmpy"),
+    "pyagrum": ("pyagrum", "from_pyagrum"),
+    "pymc": ("pymc", "read"),
+    "thrml": ("thrml", "read"),
+}
+
 __all__ = [
     "CertifiedInference",
     "DobrushinSampler",
@@ -48,13 +61,23 @@ __all__ = [
 ]
 
 
+def _load(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"dobrushin.adapters.{module}"), name)
+
+
+def _read(library: str, model: Any) -> Any:
+    return _load(*_READ_BY[library])(model)
+
+
+READERS.update({library: partial(_read, library) for library in _READ_BY})
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"dobrushin.adapters.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'dobrushin.adapters' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"dobrushin.adapters.{_HOME[name]}"), name)
-    globals()[name] = value
+    value = globals()[name] = _load(_HOME[name], name)
     return value
 
 

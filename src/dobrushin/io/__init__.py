@@ -7,8 +7,10 @@ answer a broken file with a `FormatError` that says where, what was expected and
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
+from dobrushin._shared.families import PATHS, READERS
 from dobrushin.io.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -54,6 +56,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dobrushin.io' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"dobrushin.io.{_HOME[name]}"), name)
     return value
+
+
+def _read_path(path: str) -> Any:
+    return __getattr__("open_model" if os.path.isdir(path) else "read")(path)
+
+
+READERS[PATHS] = _read_path
 
 
 def __dir__() -> list[str]:
