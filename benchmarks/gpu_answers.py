@@ -106,7 +106,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
         on_gpu = (lambda: ask("cuda", pool)) if is_available() else None
         yield Row(f"  the same on {_PROCESSES} processes", count, [lambda: ask("cpu", pool), None, on_gpu])
     yield Row("  their plans alone, on one core", count, [plan, None, None])
-    settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None, "estimate_many")
+    settings = read_settings(model, tolerance, 0.99, "dobrushin", None, None)
     wave = _Wave(Content(model, settings, np.random.SeedSequence(1)), lambda: None, may_wait=True)
     for k, query in enumerate(queries):
         wave.plan(k, query)

@@ -50,7 +50,7 @@ def _on(model: db.Model, backend: str) -> tuple[SumPlan, float, list[Any]]:
     if backend == "cuda":
         cupy().cuda.get_current_stream().synchronize()
     begin = time.perf_counter()
-    sums = plan.run(tables, "benchmark", backend=backend)
+    sums = plan.run(tables, backend=backend)
     return plan, time.perf_counter() - begin, sums.marginals
 
 

@@ -248,7 +248,7 @@ def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._estimate.several import Content
     from dobrushin._shared.executors import Within
 
-    settings = read_settings(None, 1e-3, 0.99, "dobrushin", None, None, "estimate_many")
+    settings = read_settings(None, 1e-3, 0.99, "dobrushin", None, None)
     content = Content(SPINS, settings._replace(backend="cpu"), np.random.SeedSequence(1))
     for seconds in (0.0, -1.0):
         for outcome in answer_piece(content, {0: ([0], None)}, Within(1), seconds).values():
@@ -317,7 +317,7 @@ def test_pieces_are_asked_for_one_by_one():
             return future
 
     trouble = run_pieces(
-        Immediate(), lambda pool, k: pool.submit(int, k), itertools.count(), finished, "sample",
+        Immediate(), lambda pool, k: pool.submit(int, k), itertools.count(), finished,
         look=look, stop=lambda: None,
     )  # fmt: skip
     assert isinstance(trouble, TimeUp)
@@ -461,7 +461,7 @@ def test_ctrl_c_while_a_checkpoint_is_written_waits_until_it_is(tmp_path, monkey
         write(*args, **kwargs)
 
     monkeypatch.setattr(np, "savez", press)
-    state = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    state = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all")
     with pytest.raises(KeyboardInterrupt):
         state.begin({"numbers": np.arange(3)})
     with np.load(file) as stored:

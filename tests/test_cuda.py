@@ -61,15 +61,15 @@ def scan_of(n, steps, rng):
     return part + db.Scan(rng.integers(0, n, 17)) + db.Scan.systematic(n, 2 * n + 5)
 
 
-def both(made, scan, chains, caller="sample"):
+def both(made, scan, chains):
     """States of all variables after the scan, from the CPU and from the GPU."""
-    moved = on_backend(made, scan, 1, "cuda", caller)
+    moved = on_backend(made, scan, 1, "cuda")
     return [_states(kernel, scan, chains) for kernel in (made, moved)]
 
 
-def states_of_both(gpu, made, scan, caller="sample"):
+def states_of_both(gpu, made, scan):
     """Of many chains, which must be the same on both."""
-    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103), caller)
+    cpu, moved = both(made, scan, range(3, 20_003 if gpu[1] else 103))
     assert cpu.dtype == moved.dtype
     assert (cpu == moved).all()
     return cpu
@@ -116,7 +116,7 @@ def test_streams_are_those_of_the_cpu(gpu):
     model = db.Ising.grid(3, 3, couplings=0.2)
     scan = db.Scan.systematic(9, 9)
     made = choose_kernel(model, scan, 64, "bits")
-    keys = on_backend(made, scan, 1, "cuda", "sample")._keys(MASTER, range(3, 1003))
+    keys = on_backend(made, scan, 1, "cuda")._keys(MASTER, range(3, 1003))
     expected = Work(MASTER, range(64 * 3, 64 * 1003), scan.segments[0], 0, 1, 0).keys(64)
     assert (cp.asarray(keys).get() == expected).all()
 
@@ -282,7 +282,7 @@ def test_forbidden_labels_are_never_drawn():
     model = db.FactorGraph([3] * 5, pairs)
     scan = db.Scan.systematic(5, 50)
     made = choose_kernel(model, scan, 100, "factors")
-    moved = on_backend(made, scan, 1, "cuda", "sample")
+    moved = on_backend(made, scan, 1, "cuda")
     begin = np.repeat((np.arange(5) % 2)[:, None], 100, axis=1)
     states = _states(moved, scan, range(100), moved.load(begin))
     assert (states[1:] != states[:-1]).all()
@@ -303,7 +303,7 @@ def test_batches_records_and_counts_of_a_run(name, model):
     n = model.n_variables
     scan = scan_of(n, 5 * n, rng)
     made = choose_kernel(model, scan, 300, name)
-    moved = on_backend(made, scan, 1, "cuda", "sample")
+    moved = on_backend(made, scan, 1, "cuda")
     rows, stops = np.array([0, 3]), np.arange(n, len(scan) + 1, n)
     largest = int(model.cardinalities.max())
     results = []
@@ -321,7 +321,7 @@ def test_without_memory_the_host_holds_the_states(gpu, name, model):
     cp, real = gpu
     scan = scan_of(model.n_variables, 50, np.random.default_rng(4))
     made = choose_kernel(model, scan, 1000, name)
-    moved = on_backend(made, scan, 1, "cuda", "sample")
+    moved = on_backend(made, scan, 1, "cuda")
     chains = range(40_000 if real else 500)
     expected = _states(made, scan, chains)
     moved.tables()
@@ -351,7 +351,7 @@ def test_a_copy_of_the_states_can_be_gone_on_from():
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
     made = choose_kernel(model, scan, 100, name)
-    moved = on_backend(made, scan, 1, "cuda", "sample")
+    moved = on_backend(made, scan, 1, "cuda")
     chains, segment = range(100), scan.segments[0]
     x = moved.start(MASTER, chains)
     moved.run(x, Work(MASTER, chains, segment, 0, 40, 0))
@@ -370,7 +370,7 @@ def test_a_copy_of_the_states_can_be_gone_on_from():
 def test_batches_fit_the_memory(monkeypatch):
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda", "sample")
+    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda")
     assert list(moved.batches(range(1000), 2)) == [range(1000)]
     monkeypatch.setattr(device_kernel, "free_memory", lambda: 100 * 31 * 8)
     batches = list(moved.batches(range(64, 10_000), 2))
@@ -383,7 +383,7 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
     cp, _ = gpu
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda", "sample")
+    moved = on_backend(choose_kernel(model, scan, 100, name), scan, 1, "cuda")
     x = moved.start(MASTER, range(100))
 
     def full(*_, **__):
@@ -409,8 +409,8 @@ def test_what_the_gpu_cannot_do_is_said():
     scan = db.Scan.systematic(20, 30)
     made = choose_sets(db.Ising(couplings + couplings.T), scan)
     with pytest.raises(db.errors.ArgumentError, match="'cpu' for the kernel 'set field'"):
-        on_backend(made, scan, 1, "cuda", "coalescence")
-    assert on_backend(made, scan, 10**9, "auto", "coalescence") is made
+        on_backend(made, scan, 1, "cuda")
+    assert on_backend(made, scan, 10**9, "auto") is made
 
 
 def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
@@ -423,7 +423,7 @@ def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
 
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(ImportError, match=r"needs cupy, which is not installed: pip install 'dobrushin\[cuda\]'"):
-        on_backend(made, scan, 1, "cuda", "sample")
+        on_backend(made, scan, 1, "cuda")
     monkeypatch.undo()
 
     class Runtime:
@@ -435,7 +435,7 @@ def test_a_missing_gpu_is_one_clear_sentence(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cupy", Broken)
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU .* 'dobrushin\[cuda\]'\): no driver\."):
-        on_backend(made, scan, 1, "cuda", "sample")
+        on_backend(made, scan, 1, "cuda")
 
 
 @pytest.mark.usefixtures("gpu")

@@ -25,7 +25,7 @@ def test_errors_are_within_their_bounds_in_many_digits(family, zeros):
     for strength in (0.3, 30.0):
         model = random_model(rng, family, n=int(rng.integers(1, 6)), zeros=zeros, strength=strength)
         tables = model._form.tables()
-        sums = plan_sums(tables, singles(model), 1e9).run(tables, "test", backend="cuda")
+        sums = plan_sums(tables, singles(model), 1e9).run(tables, backend="cuda")
         assert sums.relative < 1e-9
         assert largest_excess(model, sums) <= 0
 
@@ -42,7 +42,7 @@ def test_tables_in_parts_and_in_several_launches(limits, monkeypatch):
     tables = model._form.tables()
     groups = [*singles(model), (0, 3), (4, 1)]
     plan = plan_sums(tables, groups, 1e9)
-    here, there = (plan.run(tables, "test", backend=backend) for backend in ("cpu", "cuda"))
+    here, there = (plan.run(tables, backend=backend) for backend in ("cpu", "cuda"))
     for a, b in zip(here.marginals, there.marginals, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
     assert there.log_partition == pytest.approx(here.log_partition, rel=1e-14)
@@ -52,7 +52,7 @@ def test_tables_in_parts_and_in_several_launches(limits, monkeypatch):
 def test_what_underflows_is_not_lost():
     """Such sums are made again, with wide numbers, on the CPU."""
     model, plan = treacherous()
-    sums = plan.run(model._form.tables(), "test", backend="cuda")
+    sums = plan.run(model._form.tables(), backend="cuda")
     assert largest_excess(model, sums, [1]) <= 0
     assert sums.marginals[0][1] < 1e-4
 
@@ -69,7 +69,7 @@ def test_a_wrong_sum_is_seen(monkeypatch):
     monkeypatch.setattr(on_device, "_order_axes", shorter)
     model = random_model(np.random.default_rng(1), "factors", n=5, strength=1.0)
     tables = model._form.tables()
-    sums = plan_sums(tables, singles(model), 1e9).run(tables, "test", backend="cuda")
+    sums = plan_sums(tables, singles(model), 1e9).run(tables, backend="cuda")
     assert largest_excess(model, sums) > 0
 
 

@@ -2,12 +2,14 @@
 
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import dobrushin as db
+from dobrushin._shared.call import current, guarded, public
 from sentences import check_sentence
 
 MODEL = db.Ising.grid(3, 3, couplings=0.1)
@@ -117,6 +119,63 @@ def test_budget_errors_carry_the_numbers():
     assert caught.value.limit < caught.value.required
 
 
+class Clock(db.Model):
+    """A family of a user's."""
+
+    def __init__(self, hours):
+        raise db.ArgumentError("hours", "a whole number", hours)
+
+    @public()
+    def strike(self, times):
+        return _check(times)
+
+    @classmethod
+    @public()
+    def at(cls, hour):
+        return _check(hour)
+
+
+def _check(value):
+    raise db.ArgumentError("times", "less than 12", value)
+
+
+@public(name="clocks.compare")
+def compare(call):
+    return call()
+
+
+def _function_of(call):
+    with pytest.raises(db.ArgumentError) as caught:
+        call()
+    assert (f" of dobrushin.{caught.value.function} must" in str(caught.value)) == bool(caught.value.function)
+    return caught.value.function
+
+
+def test_errors_name_the_innermost_public_function_that_they_leave():
+    clock = object.__new__(Clock)
+    assert _function_of(lambda: clock.strike(13)) == "Clock.strike"
+    assert _function_of(lambda: Clock.at(13)) == "Clock.at"
+    assert _function_of(lambda: compare(lambda: clock.strike(13))) == "Clock.strike"
+    assert _function_of(lambda: compare(lambda: _check(13))) == "clocks.compare"
+    assert _function_of(lambda: _check(13)) == ""
+    assert _function_of(lambda: db.Ising.grid(0, 3)) == "Ising.grid"
+    assert _function_of(lambda: db.Ising.grid(3, 3, couplings="x")) == "Ising.grid"
+    assert _function_of(lambda: db.Ising("x")) == "Ising"
+    assert current().name == ""
+
+
+def test_errors_made_by_workers_name_the_call_and_keep_its_name():
+    def threads():
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(_check, 13).result()
+
+    assert _function_of(lambda: compare(threads)) == "clocks.compare"
+    with pytest.raises(db.ArgumentError) as caught:
+        compare(lambda: _check(13))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.function, str(again)) == ("clocks.compare", str(caught.value))
+
+
 def test_missing_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(ImportError, match=r"pip install 'dobrushin\[plots\]'"):
@@ -124,17 +183,15 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch):
 
 
 def test_descriptions_stand_without_quotes_and_values_with_them():
-    described = db.ArgumentError("fit", "data", "a matrix", got="shape (2,)", where="index 3")
+    described = db.ArgumentError("data", "a matrix", got="shape (2,)", where="index 3", function="fit")
     assert str(described) == "The 'data' argument of dobrushin.fit must be a matrix. Got shape (2,) at index 3."
-    assert str(db.ArgumentError("fit", "data", "a matrix", "shape")).endswith("Got 'shape'.")
+    assert str(db.ArgumentError("data", "a matrix", "shape")).endswith("Got 'shape'.")
     again = pickle.loads(pickle.dumps(described))
     assert (str(again), again.argument, again.value) == (str(described), "data", None)
 
 
 @pytest.mark.parametrize(("cause", "expected"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, db.BudgetError)])
 def test_what_compiled_code_is_interrupted_by_comes_out_as_itself(cause, expected):
-    from dobrushin._shared.memory_guard import guard_memory
-
     def call():
         try:
             raise SystemError("returned a result with an exception set") from cause()
@@ -142,14 +199,12 @@ def test_what_compiled_code_is_interrupted_by_comes_out_as_itself(cause, expecte
             raise SystemError("and another one") from error
 
     with pytest.raises(expected):
-        guard_memory(call)()
+        guarded(call)
 
 
 def test_other_system_errors_stay_what_they_are():
-    from dobrushin._shared.memory_guard import guard_memory
-
     def call():
         raise SystemError("broken")
 
     with pytest.raises(SystemError, match="broken"):
-        guard_memory(call)()
+        guarded(call)

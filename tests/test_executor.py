@@ -185,13 +185,13 @@ def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):
 def test_what_is_large_travels_once():
     large = np.arange(10**6)
     with ProcessPoolExecutor(2) as pool:
-        with share(large, pool, "sample") as shared:
+        with share(large, pool) as shared:
             assert len(pickle.dumps(shared)) < 1000
             path = Path(shared.path)
             np.testing.assert_array_equal(pool.submit(receive, shared).result(), large)
             assert receive(shared) is receive(shared)
         assert not path.exists()
-        with share(large[:10], pool, "sample") as shared:
+        with share(large[:10], pool) as shared:
             assert shared is not large  # a slice: small, and sent as it is
             np.testing.assert_array_equal(receive(shared), large[:10])
 
@@ -281,7 +281,7 @@ def test_more_workers_get_more_pieces(monkeypatch):
 
     monkeypatch.setattr(_executor, "_PATIENCE", 0.0)
     submit = lambda pool, k: pool.submit(k)  # noqa: E731
-    _executor.run_pieces(stuck, submit, range(1000), {}, "sample", look=look, stop=lambda: None)
+    _executor.run_pieces(stuck, submit, range(1000), {}, look=look, stop=lambda: None)
     assert len(futures) == 200
 
 
@@ -604,7 +604,7 @@ def test_a_piece_returns_what_it_has_when_it_is_interrupted(monkeypatch):
 
     plain = db.estimate_many(MODEL, [([0], None)], tolerance=0.2, seed=1)
     monkeypatch.setattr(several._Wave, "plan", answer)
-    settings = read_settings(MODEL, 0.2, 0.99, "auto", None, None, "estimate_many")._replace(backend="cpu")
+    settings = read_settings(MODEL, 0.2, 0.99, "auto", None, None)._replace(backend="cpu")
     content = several.Content(MODEL, settings, np.random.SeedSequence(1))
     found = many.answer_piece(content, {k: ([k], None) for k in range(5)}, Within(1), None)
     assert sorted(found) == [0, 1]

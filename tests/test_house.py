@@ -167,7 +167,8 @@ def count_signatures():
 @by_path
 def test_who_shows_progress_can_be_told_not_to(path):
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and any("watched(" in ast.unparse(d) for d in node.decorator_list):
+        calls = [d for d in getattr(node, "decorator_list", []) if isinstance(d, ast.Call)]
+        if any(ast.unparse(call.func) == "public" and call.args for call in calls):
             names = [argument.arg for argument in node.args.kwonlyargs]
             assert "progress" in names, f"{node.name} has no argument progress"
 

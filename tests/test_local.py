@@ -161,7 +161,7 @@ def test_functions_that_cannot_be_used_are_named():
         with pytest.raises(db.ArgumentError, match=message):
             call()
     assert repr(big) == "LocalGrid(100 x 100, spins)"
-    assert LocalGrid(3, 3, None, None, True, 4, "Potts.grid").n_states == 4
+    assert LocalGrid(3, 3, None, None, True, 4).n_states == 4
 
 
 def test_evidence_does_not_rebuild_a_large_model(monkeypatch):

@@ -22,7 +22,7 @@ from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 
-SETTINGS = read_settings(None, 0.01, 0.99, "local", None, None, "estimate")
+SETTINGS = read_settings(None, 0.01, 0.99, "local", None, None)
 
 
 def ball_of(model, inside):

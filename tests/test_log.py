@@ -53,7 +53,7 @@ def test_influence_that_is_too_large_or_too_strong(said):
 def test_a_lost_checkpoint(said, tmp_path, monkeypatch):
     from dobrushin._shared import state_file
 
-    file = state_file.StateFile(tmp_path / "run.npz", "kind", "run", np.random.SeedSequence(1), (), "seed", "sample")
+    file = state_file.StateFile(tmp_path / "run.npz", "kind", "run", np.random.SeedSequence(1), (), "seed")
 
     def refuse(*_):
         raise OSError(28, "No space left on device")

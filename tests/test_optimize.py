@@ -171,7 +171,7 @@ def test_shortest_scans_do_not_depend_on_how_the_influence_is_given():
 
 def test_only_rows_near_the_targets_are_computed():
     model = db.Ising.grid(200, 200, couplings=0.2)
-    search = BackwardGreedy(_Counting(model), read_objective(_Counting(model), [0], None, "test"))
+    search = BackwardGreedy(_Counting(model), read_objective(_Counting(model), [0], None))
     search.extend(0.01, 10**6)
     assert search._source.asked < 60
 
@@ -180,7 +180,7 @@ class _Counting:
     """Rows of a model, counted."""
 
     def __init__(self, model):
-        self._rows = row_source(model, "test")
+        self._rows = row_source(model)
         self.n_variables, self.labels, self._lookup = model.n_variables, model.labels, model._lookup
         self.asked = 0
 
@@ -294,7 +294,7 @@ def test_rows_around_are_those_of_the_nearest_variables(seed, count):
 
 def test_searches_that_ask_ahead_find_the_same_scans():
     model = db.Ising.grid(40, 40, couplings=np.random.default_rng(0).uniform(-0.2, 0.2, 3120), fields=0.1)
-    objective = read_objective(row_source(model, "test"), [820, 5], None, "test")
+    objective = read_objective(row_source(model), [820, 5], None)
     search, plain = (BackwardGreedy(model, objective, ahead=flag) for flag in (True, False))
     for made in (search, plain):
         made.extend(0.0, 300)

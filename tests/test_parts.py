@@ -14,7 +14,7 @@ from dobrushin._estimate.query import read_query
 from dobrushin._estimate.settings import read_settings
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
-SETTINGS = read_settings(None, 0.05, 0.99, "auto", None, None, "estimate")
+SETTINGS = read_settings(None, 0.05, 0.99, "auto", None, None)
 
 
 def shifted(model, first):

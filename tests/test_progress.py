@@ -10,7 +10,7 @@ import time
 import pytest
 
 import dobrushin as db
-from dobrushin._shared import pieces, progress
+from dobrushin._shared import call, pieces, progress
 from dobrushin._shared.clock import COMPILATION, PAUSES
 from dobrushin._shared.deadline import Deadline
 
@@ -40,6 +40,17 @@ class Screen:
         self.shown.clear()
         assert self.shown.wait(30)
         return self.texts[-1]
+
+
+@contextlib.contextmanager
+def calling(name):
+    """A public function of this name."""
+    token = call.enter(call.Call(name))
+    try:
+        with call.watch(None, "planning"):
+            yield
+    finally:
+        call.leave(token)
 
 
 @pytest.fixture
@@ -74,21 +85,21 @@ def test_what_is_left_ends_with_the_limit_in_time(limit, left):
 
 
 def test_a_call_shows_its_innermost_stage_or_the_bar_whose_end_people_wait_for(screen):
-    with progress.watch(None, "planning", "estimate"):
+    with calling("estimate"):
         assert screen.wait()[0] == "planning"
-        with progress.stage("choosing"):
+        with call.stage("choosing"):
             screen.wait()
             assert screen.wait()[0] == "choosing"
-        with progress.bar(10, "answering") as report:
+        with call.bar(10, "answering") as report:
             report(5)
-            with progress.bar(1000, "sampling"):
+            with call.bar(1000, "sampling"):
                 screen.wait()
                 assert screen.wait()[::2] == ("answering", 0.5)
     assert screen.ends == [("estimate", True)]
 
 
 def test_compilation_is_told(screen):
-    with progress.watch(None, "planning"):
+    with call.watch(None, "planning"):
         COMPILATION.begin()
         try:
             screen.wait()
@@ -114,7 +125,7 @@ def test_work_in_pieces_has_a_bar(screen, monkeypatch):
         at[0] += 5
 
     monkeypatch.setattr(pieces, "first_piece", lambda kernel, _: (kernel, 1))
-    with progress.watch(None, "planning"):
+    with call.watch(None, "planning"):
         pieces.in_pieces(halves, 10, what="bounding the bias")
         screen.wait()
         assert screen.wait()[0] == "planning"
@@ -154,31 +165,31 @@ def test_every_long_public_call_is_watched(monkeypatch):
     db.fit(MODEL, db.sample(MODEL, scan, chains=20, progress=False).states, method="exact", iterations=2)
     names = (
         "estimate plan estimate_many sample coalescence exact_sample influence variation shortest_scan greedy_scan "
-        "optimize diagnose marginals log_partition most_likely fit"
+        "optimize diagnose exact.marginals exact.log_partition exact.most_likely fit"
     )
     assert [name for name, _ in seen if name != "dobrushin"] == names.split()  # parts are loaded on first use
     assert all(is_done for _, is_done in seen)
 
 
 def test_loading_is_told_in_a_terminal_and_leaves_no_output_in_a_notebook(screen, monkeypatch):
-    with progress.loading():
+    with call.loading():
         assert screen.wait()[0] == "loading"
-    monkeypatch.setattr(progress, "is_notebook", lambda: True)
-    with progress.loading(), progress.bar(1, "x") as report:
+    monkeypatch.setattr(call, "is_notebook", lambda: True)
+    with call.loading(), call.bar(1, "x") as report:
         assert report is None
 
 
 def test_what_is_switched_off_stays_off_also_inside(screen):
-    with progress.watch(False):
+    with call.watch(False):
         db.estimate(MODEL, [0], progress=True)
-        with progress.bar(10, "sampling") as report:
+        with call.bar(10, "sampling") as report:
             assert report is None
     db.estimate(MODEL, [0], progress=False)
     assert screen.ends == []
 
 
 def test_a_call_that_fails_is_not_done(screen):
-    with contextlib.suppress(ValueError), progress.watch(None, "planning", "estimate"):
+    with contextlib.suppress(ValueError), calling("estimate"):
         screen.wait()
         raise ValueError
     assert screen.ends == [("estimate", False)]
@@ -192,7 +203,7 @@ def test_a_screen_that_breaks_does_not_break_the_call(screen):
         raise OSError
 
     screen.draw = draw
-    with progress.watch(None, "planning"):
+    with call.watch(None, "planning"):
         screen.shown.wait(30)
     assert len(screen.texts) == 0
 
@@ -252,11 +263,11 @@ def test_who_looks_decides(monkeypatch):
 
 def test_a_process_that_was_forked_shows_nothing():
     code = (
-        "import os, dobrushin as db; from dobrushin._shared import progress\n"
-        "with progress.watch(True, 'planning'):\n"
+        "import os, dobrushin as db; from dobrushin._shared import call\n"
+        "with call.watch(True, 'planning'):\n"
         "    child = os.fork()\n"
         "    if not child:\n"
-        "        with progress.bar(1, 'x') as report: os._exit(0 if report is None else 1)\n"
+        "        with call.bar(1, 'x') as report: os._exit(0 if report is None else 1)\n"
         "    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

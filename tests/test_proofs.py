@@ -260,8 +260,8 @@ def test_the_model_file_is_compared(family, ending, path, tmp_path):
 
 def test_a_folder_is_compared(path, tmp_path):
     file, other = tmp_path / "model", tmp_path / "other"
-    write_folder(GRID, file, "write")
-    write_folder(db.Ising.grid(5, 5, couplings=0.21, fields=0.1), other, "write")
+    write_folder(GRID, file)
+    write_folder(db.Ising.grid(5, 5, couplings=0.21, fields=0.1), other)
     db.estimate(db.open_model(file), [12], method="dobrushin", tolerance=0.1, proof=path)
     holds(path, file)
     assert verify(path, other).exit_code == 1

@@ -22,7 +22,7 @@ from dobrushin.errors import BudgetError
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="DOBRUSHIN_DATA, the folder of real files, is not set")
-SETTINGS = read_settings(None, 0.01, 0.99, "auto", None, None, "estimate")
+SETTINGS = read_settings(None, 0.01, 0.99, "auto", None, None)
 
 
 def random_network(rng, n, zeros=False, density=0.4):

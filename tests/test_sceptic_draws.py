@@ -80,11 +80,11 @@ def test_a_log_that_can_only_be_written_to_is_enough(monkeypatch):
 
 _IN_A_FORK = """
 import os, sys, time
-from dobrushin._shared import progress
+from dobrushin._shared import call, progress
 progress._PATIENCE = 0.0
 if child := os.fork():
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-with progress.watch(True, "planning"):
+with call.watch(True, "planning"):
     time.sleep(0.4)
 sys.stderr.flush()
 os._exit(0)

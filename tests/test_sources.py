@@ -84,21 +84,21 @@ def test_a_path_may_be_that_of_a_field(tmp_path):
 def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
     path = tmp_path / "model.npz"
     db.write(MODEL, path)
-    first = as_model(path, "test")
-    assert as_model(str(path), "test") is first
-    assert as_model(os.path.relpath(path), "test") is first
+    first = as_model(path)
+    assert as_model(str(path)) is first
+    assert as_model(os.path.relpath(path)) is first
     db.write(MODEL.condition({"sun": 1}), path)
-    assert as_model(path, "test").n_variables == 2
+    assert as_model(path).n_variables == 2
     for k in range(20):
         db.write(MODEL, tmp_path / f"{k}.npz")
-        as_model(tmp_path / f"{k}.npz", "test")
+        as_model(tmp_path / f"{k}.npz")
     assert len(sources._files) <= sources._MAX_FILES
 
 
 def test_folders_are_opened(tmp_path):
     db.write(db.Ising.grid(20, 20, couplings=0.1), tmp_path / "grid")
     assert db.estimate(tmp_path / "grid", [0], tolerance=0.05).is_certified
-    assert not as_model(tmp_path / "grid", "test").is_whole
+    assert not as_model(tmp_path / "grid").is_whole
 
 
 def test_bits_of_dimod_are_asked_for_and_answered_as_bits():
@@ -111,7 +111,7 @@ def test_graphs_with_unaries_are_potts_models():
     graph = nx.path_graph(3)
     nx.set_edge_attributes(graph, 0.3, "weight")
     graph.nodes[1]["unary"] = [0.0, 1.0, 0.0]
-    model = as_model(graph, "test")
+    model = as_model(graph)
     assert isinstance(model, db.Potts)
     assert model.unaries[1].tolist() == [0.0, 1.0, 0.0]
 

@@ -69,7 +69,7 @@ def test_marginals_equal_enumeration_for_every_family_and_every_order(family, ze
         check_against_enumeration(model)
         log_z, expected = by_enumeration(model)
         for variables in orders(model, rng):
-            sums = plan_of(model, singles(model), variables).run(model._form.tables(), "test")
+            sums = plan_of(model, singles(model), variables).run(model._form.tables())
             assert sums.log_partition == pytest.approx(log_z, abs=1e-11)
             for p, q in zip(sums.marginals, expected, strict=True):
                 np.testing.assert_allclose(p, q, rtol=0, atol=1e-11)
@@ -83,7 +83,7 @@ def test_joint_marginals_of_groups(family, zeros):
         n = model.n_variables
         groups = [tuple(rng.permutation(n)[: rng.integers(1, min(n, 3) + 1)].tolist()) for _ in range(4)]
         tables, joint = model._form.tables(), db.exact.distribution(model)
-        sums = plan_sums(tables, groups, 1e9).run(tables, "test")
+        sums = plan_sums(tables, groups, 1e9).run(tables)
         for group, p in zip(groups, sums.marginals, strict=True):
             rest = tuple(k for k in range(n) if k not in group)
             expected = joint.sum(axis=rest).transpose(np.argsort(np.argsort(group)))
@@ -263,7 +263,7 @@ def largest_excess(model, sums, variables=None):
 
 def wide(model, plan):
     """The sums with numbers that have exponents of their own."""
-    return arithmetic.Wide(plan.program, arithmetic.shifted_tables(model._form.tables(), "test")).run(Working())
+    return arithmetic.Wide(plan.program, arithmetic.shifted_tables(model._form.tables())).run(Working())
 
 
 @pytest.mark.parametrize(("family", "zeros"), CASES)
@@ -274,7 +274,7 @@ def test_errors_are_within_their_bounds_in_many_digits(family, zeros):
             model = random_model(rng, family, n=int(rng.integers(1, 6)), zeros=zeros, strength=strength)
             tables = model._form.tables()
             plan = plan_sums(tables, singles(model), 1e9)
-            for sums in (plan.run(tables, "test"), wide(model, plan)):
+            for sums in (plan.run(tables), wide(model, plan)):
                 assert sums.relative < 1e-9
                 assert largest_excess(model, sums) <= 0
 
@@ -292,7 +292,7 @@ def treacherous():
 def plain(model, plan):
     """The sums with plain numbers, whatever underflows."""
     tables = model._form.tables()
-    return arithmetic.Plain(plan.program, tables, arithmetic.shifted_tables(tables, "test")).run(Working())
+    return arithmetic.Plain(plan.program, tables, arithmetic.shifted_tables(tables)).run(Working())
 
 
 def test_what_underflows_is_not_lost():
@@ -301,14 +301,14 @@ def test_what_underflows_is_not_lost():
     assert by_plain.marginals[0][1] > 0.999  # wrong: the truth is 1e-5
     assert by_plain.absolute == 1  # and it says so
     assert largest_excess(model, by_plain, [1]) <= 0
-    for sums in (plan.run(model._form.tables(), "test"), wide(model, plan)):
+    for sums in (plan.run(model._form.tables()), wide(model, plan)):
         assert sums.marginals[0][1] == pytest.approx(1e-5, rel=1e-4)
         assert sums.absolute < 1e-100
         assert largest_excess(model, sums, [1]) <= 0
     # Both variables: on the way down nothing is left of plain numbers.
     both = plan_of(model, [(0,), (1,)], [0, 1])
     assert plain(model, both) is None
-    assert largest_excess(model, both.run(model._form.tables(), "test")) <= 0
+    assert largest_excess(model, both.run(model._form.tables())) <= 0
     found = db.estimate(model, [1], method="exact", tolerance=1e-9)
     assert found.mean[0] == pytest.approx(0.99999, abs=1e-7)
 
@@ -317,7 +317,7 @@ def test_a_bound_without_underflow_is_wrong(monkeypatch):
     """Negative control."""
     model, plan = treacherous()
     monkeypatch.setattr(arithmetic, "UNDERFLOW", 0.0)
-    sums = plan.run(model._form.tables(), "test")
+    sums = plan.run(model._form.tables())
     assert sums.marginals[0][1] > 0.999
     assert largest_excess(model, sums, [1]) > 0.9
 
@@ -328,7 +328,7 @@ def test_a_bound_without_roundings_is_wrong(monkeypatch):
     monkeypatch.setattr(arithmetic, "UNIT", 2.0**-75)
     model = random_model(rng, "factors", n=6, strength=3.0)
     tables = model._form.tables()
-    assert largest_excess(model, plan_sums(tables, singles(model), 1e9).run(tables, "test")) > 0
+    assert largest_excess(model, plan_sums(tables, singles(model), 1e9).run(tables)) > 0
 
 
 def test_underflow_that_does_not_matter_costs_nothing():
@@ -520,8 +520,8 @@ def test_few_targets_take_a_shorter_way_down():
     one = everything.asking(tables, [(0,)])
     none = everything.asking(tables, [])
     assert none.entries < one.entries < everything.entries
-    np.testing.assert_allclose(one.run(tables, "test").marginals[0], [0.5, 0.5])
-    assert none.run(tables, "test").log_partition == pytest.approx(db.exact.log_partition(model))
+    np.testing.assert_allclose(one.run(tables).marginals[0], [0.5, 0.5])
+    assert none.run(tables).log_partition == pytest.approx(db.exact.log_partition(model))
 
 
 # -- memory and time -----------------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ def test_the_memory_is_what_was_foretold():
     tables = model._form.tables()
     plan = plan_sums(tables, singles(model), 1e9)
     tracemalloc.start()
-    plan.run(tables, "test")
+    plan.run(tables)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.9 * plan.bytes < peak < 1.1 * plan.bytes + 2**20
@@ -612,13 +612,13 @@ def test_a_huge_grid_is_refused_on_sight_of_a_piece(monkeypatch):
     [("2GiB", 2**31), ("500MB", 5e8), ("1.5 gb", 1.5e9), ("64", 64), ("1e9", 1e9), ("3KiB", 3072), ("2TiB", 2**41)],
 )
 def test_sizes_as_people_write_them(text, number):
-    assert memory.memory_limit(text, "f") == number
+    assert memory.memory_limit(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1", "two GB", "1..2MB", "0", "nan", "1XB"])
 def test_sizes_that_are_none(text):
     with pytest.raises(db.ArgumentError, match="a number of bytes"):
-        memory.memory_limit(text, "f")
+        memory.memory_limit(text)
 
 
 def test_free_memory_is_the_least_of_all_limits(tmp_path, monkeypatch):
@@ -641,7 +641,7 @@ def test_free_memory_is_the_least_of_all_limits(tmp_path, monkeypatch):
     assert list(memory._groups(tmp_path, mine)) == [800.0]
     monkeypatch.setattr(memory, "_groups", lambda: iter([12345.0]))
     assert memory.free_memory() == 12345
-    assert memory.memory_limit(None, "f") == pytest.approx(0.8 * 12345)
+    assert memory.memory_limit(None) == pytest.approx(0.8 * 12345)
 
 
 def test_sums_stop_when_the_time_is_over(monkeypatch):
@@ -654,10 +654,10 @@ def test_sums_stop_when_the_time_is_over(monkeypatch):
     plan = plan_sums(tables, singles(model), 1e9)
     ticks = itertools.count()
     with pytest.raises(db.BudgetError, match="exact sums"):
-        plan.run(tables, "test", working=Working(Deadline(5.0, "The estimate", clock=lambda: float(next(ticks)))))
+        plan.run(tables, working=Working(Deadline(5.0, "The estimate", clock=lambda: float(next(ticks)))))
     # In time, with what the current limit allows.
     with Deadline(1e6):
-        assert len(plan.run(tables, "test").marginals) == 36
+        assert len(plan.run(tables).marginals) == 36
 
 
 def test_an_interrupt_ends_the_sums_and_leaves_nothing_behind(monkeypatch):

@@ -62,9 +62,9 @@ def wanted_runs(names, count, most_chains):
         scan = db.Scan.systematic(n, int(rng.integers(1, 3 * n))) + db.Scan(rng.integers(0, n, int(rng.integers(1, 9))))
         chains, seed = int(rng.integers(1, most_chains)), np.random.SeedSequence(number)
         kernel = choose_kernel(model, scan, chains, name)
-        moved = on_backend(kernel, scan, chains, "cuda", "sample")
+        moved = on_backend(kernel, scan, chains, "cuda")
         record = Record(states=number % 3 == 0, counts=number % 3 != 0)
-        job = make_job(model, moved, scan, chains, seed, "uniform", record, "sample")
+        job = make_job(model, moved, scan, chains, seed, "uniform", record)
         samples, _ = run_chains(model, kernel, scan, range(chains), seed, record=record)
         runs.append(
             (
@@ -107,7 +107,7 @@ def test_runs_that_do_not_fit_together_are_drawn_in_turn(monkeypatch):
 def test_runs_that_need_more_than_counts_stay_by_themselves(monkeypatch):
     chains = wanted_runs(["bits"], 2, 100)[1][0]
     table = choose_kernel(ising(np.random.default_rng(1), 6), db.Scan.systematic(27, 30), 10, "table")
-    moved = on_backend(table, chains.job.scan, 10, "cuda", "sample")
+    moved = on_backend(table, chains.job.scan, 10, "cuda")
     assert not can_join(chains._replace(job=replace(chains.job, runner=moved)))
     job = chains.job
     assert can_join(chains)
@@ -145,8 +145,8 @@ def test_sets_are_those_of_each_run_by_itself(gpu):
         scan = db.Scan.systematic(n, int(rng.integers(n, 4 * n)))
         runs, seed = int(rng.integers(1, 5000 if gpu[1] else 150)), np.random.SeedSequence(number)
         kernel = choose_sets(model, scan)
-        moved = on_backend(kernel, scan, runs, "cuda", "coalescence")
-        wanted.append(Chains(make_set_job(model, moved, scan, labels, seed, "coalescence"), range(runs)))
+        moved = on_backend(kernel, scan, runs, "cuda")
+        wanted.append(Chains(make_set_job(model, moved, scan, labels, seed), range(runs)))
         expected.append((kernel, run_sets(model, kernel, scan, labels, range(runs), seed)))
     assert {kernel.name for kernel, _ in expected} == set(SETS)
     assert all(map(can_join, wanted))

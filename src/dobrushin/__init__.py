@@ -17,8 +17,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dobrushin import adapters, io  # packages that say what they can read, and load nothing yet
+from dobrushin._shared import call as _call
 from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
-from dobrushin._shared import progress as _progress
 from dobrushin._shared.version import VERSION
 
 if TYPE_CHECKING:
@@ -197,10 +197,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        with _progress.loading():
+        with _call.loading():
             value = getattr(importlib.import_module(f"dobrushin.{_HOME[name]}"), name)
     elif name in _MODULES:
-        with _progress.loading():
+        with _call.loading():
             value = importlib.import_module(f"dobrushin.{name}")
     else:
         # With these, Python's own message names what may have been meant.

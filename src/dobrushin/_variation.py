@@ -23,11 +23,10 @@ from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
+from dobrushin._shared.call import public
 from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import watched
 from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
@@ -75,30 +74,28 @@ class Objective:
         return f"all {n} variables" if size == n else f"{size} target{'s' if size > 1 else ''}"
 
 
-def read_objective(source: RowSource, targets: Any, weights: Any, function: str) -> Objective:
+def read_objective(source: RowSource, targets: Any, weights: Any) -> Objective:
     """The objective of a call; all variables when neither targets nor weights are given."""
     n = source.n_variables
     if targets is not None and weights is not None:
-        raise ArgumentError(function, "weights", "None when 'targets' is given", weights)
+        raise ArgumentError("weights", "None when 'targets' is given", weights)
     if weights is None:
         if targets is None:
             return Objective(np.arange(n), np.ones(n), True)
-        positions = check.positions(targets, source.labels, source._lookup, function, "targets")
+        positions = check.positions(targets, source.labels, source._lookup, "targets")
         return Objective(np.sort(positions), np.ones(len(positions)), True)
     if isinstance(weights, Mapping):
-        positions = check.positions(list(weights), source.labels, source._lookup, function, "weights")
-        values = check.real_array(list(weights.values()), function, "weights")
+        positions = check.positions(list(weights), source.labels, source._lookup, "weights")
+        values = check.real_array(list(weights.values()), "weights")
     else:
-        values = check.real_array(weights, function, "weights")
+        values = check.real_array(weights, "weights")
         if values.shape != (n,):
-            raise ArgumentError(
-                function, "weights", f"one number for each of {n} variables", got=f"shape {values.shape}"
-            )
+            raise ArgumentError("weights", f"one number for each of {n} variables", got=f"shape {values.shape}")
         positions = np.arange(n)
-    check.all_entries((values >= 0) & (values < np.inf), values, function, "weights", "non-negative and finite")
+    check.all_entries((values >= 0) & (values < np.inf), values, "weights", "non-negative and finite")
     kept = np.flatnonzero(values > 0)
     if not len(kept):
-        raise ArgumentError(function, "weights", "positive for some variable", weights)
+        raise ArgumentError("weights", "positive for some variable", weights)
     order = kept[np.argsort(positions[kept], kind="stable")]
     return Objective(positions[order], values[order], False)
 
@@ -216,6 +213,7 @@ class Variation:
         """The same for the targets only, by increasing position."""
         return self._problem.at(self._bounds, self._objective.positions)
 
+    @public()
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The bound after 0, `every`, 2 `every`, ... steps and after the last.
 
@@ -238,7 +236,7 @@ class Variation:
         >>> float(values[-1]) == bound.value
         True
         """
-        every = max(1, self.steps // 200) if every is None else check.count(every, "Variation.curve", "every")
+        every = max(1, self.steps // 200) if every is None else check.count(every, "every")
         b, roundings = self._problem.start_values(), 0
         steps = np.append(np.arange(0, self.steps, every), self.steps)
         values = np.empty(len(steps))
@@ -261,6 +259,7 @@ class Variation:
         lifted = replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan.lift(part))
         return replace(lifted, _source=None)
 
+    @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library: ``python -m dobrushin.verify``.
 
@@ -303,9 +302,8 @@ class Variation:
         return f"{self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
 
 
-@watched(_WHAT)
+@public(_WHAT)
 @by_family
-@guard_memory
 def variation(
     influence: Influence | Model,
     scan: Any,
@@ -362,12 +360,11 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
-    del progress  # `watched` reads it
     if initial is not None:
-        raise ArgumentError("variation", "initial", "None but for a field: other bounds hold for every start", initial)
-    source = row_source(influence, "variation")
-    scan = as_scan(scan, "variation")
-    objective = read_objective(source, targets, weights, "variation")
+        raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
+    source = row_source(influence)
+    scan = as_scan(scan)
+    objective = read_objective(source, targets, weights)
     n = source.n_variables
     start = _read_bounds(1.0 if initial_disagreement is None else initial_disagreement, n, "initial_disagreement")
     error = _read_bounds(update_error, n, "update_error")
@@ -381,7 +378,7 @@ def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: NDArray[np.float64] | float = 1.0, error: Any = 0.0
 ) -> Variation:
     """A fresh forward pass: the only place where reported bounds come from."""
-    scan.check_fits(source.n_variables, "variation")
+    scan.check_fits(source.n_variables)
     problem = touched_by(source, scan, initial, error)
     b = problem.start_values()
     roundings = problem.roundings(scan)
@@ -414,10 +411,8 @@ def warn_vacuous(result: Variation) -> None:
 
 
 def _read_bounds(value: ArrayLike, n: int, argument: str) -> Any:
-    array = check.real_array(value, "variation", argument)
+    array = check.real_array(value, argument)
     if array.ndim and array.shape != (n,):
-        raise ArgumentError(
-            "variation", argument, f"a number or one for each of {n} variables", got=f"shape {array.shape}"
-        )
-    check.all_entries((array >= 0) & (array <= 1), array, "variation", argument, "between 0 and 1")
+        raise ArgumentError(argument, f"a number or one for each of {n} variables", got=f"shape {array.shape}")
+    check.all_entries((array >= 0) & (array <= 1), array, argument, "between 0 and 1")
     return array.copy() if array.ndim else float(array)

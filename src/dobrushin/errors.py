@@ -39,20 +39,33 @@ class ArgumentError(_Told, ValueError):
     Attributes
     ----------
     function, argument : str
-        Names of the function and of its argument.
+        Names of the public function that was called (empty until the error leaves it) and of its argument.
     value : object
         The offending value; None where the message describes it instead (``got``: "shape (2,)").
     """
 
     def __init__(
-        self, function: str, argument: str, requirement: str, value: object = None, where: str = "", got: str = ""
+        self,
+        argument: str,
+        requirement: str,
+        value: object = None,
+        where: str = "",
+        got: str = "",
+        function: str = "",
     ) -> None:
-        self.function = function
         self.argument = argument
         self.value = value
         self._fault = f"must be {requirement}. Got {_short(got or _show(value))}{f' at {where}' if where else ''}."
-        arguments = (function, argument, requirement, value, where, got)
-        self._tell(arguments, self.about(f"The '{argument}' argument of dobrushin.{function}"))
+        self._arguments = (argument, requirement, value, where, got)
+        self.function = ""
+        self.name_function(function)
+
+    def name_function(self, function: str) -> None:
+        """Name the public function whose argument it is, unless one is named already."""
+        self.function = self.function or function
+        arguments = (*self._arguments[:5], self.function)
+        of = f" of dobrushin.{self.function}" if self.function else ""
+        self._tell(arguments, self.about(f"The '{self.argument}' argument{of}"))
 
     def about(self, subject: str) -> str:
         """The same message about another subject, such as an option of the command line."""

@@ -18,12 +18,11 @@ from dobrushin._models.sources import as_model
 from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.executors import Lost, Trouble
 from dobrushin._shared.html import card
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Backend
-from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
@@ -93,6 +92,7 @@ class Coalescence:
         """Whether the limit says nothing."""
         return self.value >= 1.0
 
+    @public()
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The limit after 0, `every`, 2 `every`, ... steps and after the last, from the same runs.
 
@@ -116,9 +116,9 @@ class Coalescence:
         >>> steps, values.round(2)
         (array([  0,  80, 160]), array([1.  , 0.14, 0.02]))
         """
-        every = max(1, self.steps // _POINTS) if every is None else check.count(every, "Coalescence.curve", "every")
+        every = max(1, self.steps // _POINTS) if every is None else check.count(every, "every")
         every = min(every, self.steps)
-        sequence = seed_sequence(self.seed, "Coalescence.curve")
+        sequence = seed_sequence(self.seed)
         steps = np.unique(np.append(np.arange(0, self.steps + 1, every), self.steps))
         if self.failures == self.runs and self.value >= 1.0:
             return steps, np.ones(len(steps))
@@ -128,6 +128,7 @@ class Coalescence:
         limits = upper_end(tally.failures, self.runs, error, self.stopped_early)
         return steps, np.concatenate([[1.0], np.minimum(limits + self.update_error, 1.0)])
 
+    @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library: ``python -m dobrushin.verify``.
 
@@ -181,8 +182,7 @@ class Coalescence:
         )
 
 
-@watched("preparing")
-@guard_memory
+@public("preparing")
 def coalescence(
     model: Model,
     scan: Any,
@@ -257,21 +257,20 @@ def coalescence(
     >>> db.coalescence(torus, guided, targets=[0], runs=30_000, seed=1).value < 0.002
     True
     """
-    model = as_model(model, "coalescence")
-    scan = as_scan(scan, "coalescence")
-    scan.check_fits(model.n_variables, "coalescence")
+    model = as_model(model)
+    scan = as_scan(scan)
+    scan.check_fits(model.n_variables)
     if scan.is_random:
-        raise ArgumentError("coalescence", "scan", "without random steps (draw them first)", scan)
-    confidence = check.fraction(confidence, "coalescence", "confidence")
-    runs = _RUNS if runs is None else check.count(runs, "coalescence", "runs")
-    del progress  # `watched` reads it
-    running, sequence = read_running(executor, backend, checkpoint, seed, time, "coalescence")
+        raise ArgumentError("scan", "without random steps (draw them first)", scan)
+    confidence = check.fraction(confidence, "confidence")
+    runs = _RUNS if runs is None else check.count(runs, "runs")
+    running, sequence = read_running(executor, backend, checkpoint, seed, time)
     kernel = choose_sets(model, scan)
     if targets is not None:
-        positions = check.positions(targets, model.labels, model._lookup, "coalescence", "targets")
+        positions = check.positions(targets, model.labels, model._lookup, "targets")
     else:
         positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
-    check_feasible(model, model._form_of(kernel.region), "coalescence")
+    check_feasible(model, model._form_of(kernel.region))
     refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan.updates(model.n_variables))
     labels, seed = model._labels_at(positions), kept_seed(sequence)

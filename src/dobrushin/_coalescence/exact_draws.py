@@ -22,11 +22,11 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import bar, public
 from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
-from dobrushin._shared.memory_guard import guard_memory, require_memory
-from dobrushin._shared.progress import bar, watched
+from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
 from dobrushin._shared.text import counted, rounded_up
 from dobrushin._variation import Objective
@@ -107,8 +107,7 @@ class ExactSamples:
         return f"ExactSamples(draws={draws}, variables={size}, steps={self.steps}, seed={self.seed})"
 
 
-@watched("drawing")
-@guard_memory
+@public("drawing")
 def exact_sample(
     model: Model,
     targets: Any,
@@ -163,14 +162,13 @@ def exact_sample(
     >>> bool(0.35 < (exact.states[:, 0] * exact.states[:, 1]).mean() < 0.6)
     True
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "exact_sample")
-    positions = check.positions(targets, model.labels, model._lookup, "exact_sample", "targets")
-    draws = check.count(draws, "exact_sample", "draws")
-    max_steps = check.count(max_steps, "exact_sample", "max_steps")
-    sequence = seed_sequence(seed, "exact_sample")
-    check_feasible(model, model._form, "exact_sample")
-    past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan, "exact_sample"), positions)
+    model = as_model(model)
+    positions = check.positions(targets, model.labels, model._lookup, "targets")
+    draws = check.count(draws, "draws")
+    max_steps = check.count(max_steps, "max_steps")
+    sequence = seed_sequence(seed)
+    check_feasible(model, model._form)
+    past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan), positions)
     runner = _Runner(model, positions, master_key(sequence))
     states = _room_for(draws, len(positions))
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
@@ -245,9 +243,7 @@ class _Runner:
                 if report:
                     report(sum(len(blocks[k]) for k in settled))
 
-            trouble = run_pieces(
-                pool, submit, range(len(blocks)), settled, "exact_sample", look=look, stop=lambda: None
-            )
+            trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=lambda: None)
         if trouble is not None:
             raise trouble
         return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
@@ -273,13 +269,13 @@ class _Repeated:
     """A scan of the user's, over and over."""
 
     def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:
-        scan.check_fits(model.n_variables, "exact_sample")
+        scan.check_fits(model.n_variables)
         if scan.is_random:
-            raise ArgumentError("exact_sample", "scan", "without random steps", scan)
+            raise ArgumentError("scan", "without random steps", scan)
         missing = np.setdiff1d(positions, scan.updates(model.n_variables))
         if len(missing):
             label = model.labels[int(missing[0])]
-            raise ArgumentError("exact_sample", "scan", "one that updates every target", label)
+            raise ArgumentError("scan", "one that updates every target", label)
         self.cycle = scan.order
         self.period = len(self.cycle)
 

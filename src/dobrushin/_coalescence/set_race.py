@@ -48,7 +48,7 @@ class SetRace(SetKernel):
     def make(cls, form: Form, region: Region) -> SetRace:
         largest = int(form.cardinalities.max())
         if largest > _MOST_STATES:
-            raise ArgumentError("coalescence", "model", f"of variables with at most {_MOST_STATES} states", largest)
+            raise ArgumentError("model", f"of variables with at most {_MOST_STATES} states", largest)
         tables = form.tables()
         factors = local_factors(pack_region(tables, region), region)
         k = form.cardinalities[region.place]

@@ -55,7 +55,6 @@ def run_sets(
     *,
     every: int | None = None,
     running: Running = PLAIN,
-    function: str = "coalescence",
     call_seed: np.random.SeedSequence | None = None,
     counts: bool = False,
 ) -> SetRuns:
@@ -63,21 +62,21 @@ def run_sets(
 
     A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to go on with.
     """
-    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
-    job = make_set_job(model, runner, scan, labels, sequence, function, every, counts)
-    outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing", function)
+    runner = on_backend(kernel, scan, len(numbers), running.backend)
+    job = make_set_job(model, runner, scan, labels, sequence, every, counts)
+    outcome = run_batches(job, numbers, call_seed or sequence, running, "coalescing")
     return collect_sets(kernel, job, outcome)
 
 
 def make_set_job(
-    model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence, function: str,
+    model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence,
     every: int | None = None, counts: bool = False,
 ) -> Job:  # fmt: skip
     """What a batch of runs needs to know; with `counts`, they are counted and not kept."""
     region = runner.region
     record = Record(labels, every=every)
-    rows = record._rows(model, region, function)
-    stops = np.union1d(record._stops(len(scan), function), [len(scan)])
+    rows = record._rows(model, region)
+    stops = np.union1d(record._stops(len(scan)), [len(scan)])
     largest = int(model.cardinalities[region.positions[rows]].max())
     return Job(runner, scan, master_key(sequence), rows, stops, largest + counts, states=not counts, counts=counts)
 

@@ -19,11 +19,10 @@ from dobrushin._influence import influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
+from dobrushin._shared.call import public, stage
 from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
-from dobrushin._shared.memory_guard import guard_memory
-from dobrushin._shared.progress import stage, watched
 from dobrushin._shared.text import counted
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
@@ -155,9 +154,8 @@ class Diagnosis:
     __repr__ = __str__
 
 
-@watched("looking at the model")
+@public("looking at the model")
 @by_family
-@guard_memory
 def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.
 
@@ -189,8 +187,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       try          method "coalescence": all variables settle within 100 sweeps
       try          method "auto": variable 21 within 0.01 by local, at once
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "diagnose")
+    model = as_model(model)
     space = workspace(model)
     bound = space.influence
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
@@ -269,7 +266,7 @@ def _tree(space: Workspace) -> tuple[int | None, int | None]:
     if space.model.n_variables > _MOST_FOR_TREE:
         return None, None
     try:
-        plan = known_plan(space, memory_limit(None, "diagnose"))
+        plan = known_plan(space, memory_limit(None))
     except BudgetError:
         return None, None
     return plan.width, plan.bytes

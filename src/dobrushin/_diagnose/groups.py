@@ -10,13 +10,13 @@ from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
-from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.call import public
 
 # Neighbours that move each other by less than this do well on their own.
 _STRONG = 0.25
 
 
-@guard_memory
+@public()
 def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable]]:
     """Propose groups of strongly coupled variables to be made joint variables with ``model.merge``.
 
@@ -52,8 +52,8 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
     >>> round(db.influence(ladder).spectral_radius(), 2), round(db.influence(blocks).spectral_radius(), 2)
     (0.97, 0.19)
     """
-    model = as_model(model, "suggest_groups")
-    most_states = check.count(most_states, "suggest_groups", "most_states", 2)
+    model = as_model(model)
+    most_states = check.count(most_states, "most_states", 2)
     matrix = known_influence(model).whole.matrix.tocoo()
     first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)
     strong = matrix.data >= _STRONG

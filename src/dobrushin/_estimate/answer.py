@@ -19,6 +19,7 @@ from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin._shared.text import hint, percent, rounded_up
 from dobrushin._shared.version import VERSION
@@ -162,6 +163,7 @@ class Estimate:
         rows = np.array([not self.plan.kind or noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
+    @public()
     def __getitem__(self, target: Hashable | Target) -> Answer:
         """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
         is_name = isinstance(target, Hashable)
@@ -169,9 +171,9 @@ class Estimate:
         rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
         if not rows:
             near = hint(target, (shown(other) for other in self.targets))
-            raise ArgumentError("Estimate", "target", f"one of the targets that were estimated{near}", target)
+            raise ArgumentError("target", f"one of the targets that were estimated{near}", target)
         if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
-            raise ArgumentError("Estimate", "target", "the target itself, where several have the same name", target)
+            raise ArgumentError("target", "the target itself, where several have the same name", target)
         states = [self.states[k] for k in rows]
         return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
 
@@ -208,7 +210,7 @@ class Estimate:
         coords, dims = {"row": rows}, {name: ["row"] for name in constants}
         groups: dict[str, dict[str, Any]] = {"constant_data": constants}
         if self.samples is not None and self.samples.states is not None:
-            groups["posterior"] = {"x": self.samples._draws("to_arviz")}
+            groups["posterior"] = {"x": self.samples._draws()}
             coords["variable"] = [str(label) for label in self.samples.variables]
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
@@ -267,6 +269,7 @@ class Estimate:
         write(self, path, model=model, **about)
         return None
 
+    @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a file that others can check without this library: ``python -m dobrushin.verify``.
 

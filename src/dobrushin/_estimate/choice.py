@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dobrushin._estimate.method import METHODS, REMEDY, Choice, Method, carry_estimate
 from dobrushin._estimate.query import Query
+from dobrushin._shared.call import guarded
 from dobrushin._shared.deadline import current
 from dobrushin._shared.log import log
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import MOST_SECONDS
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -17,7 +17,7 @@ def choose(query: Query) -> Method:
     What goes wrong carries an estimate, at worst one that says nothing.
     """
     with carry_estimate(query):
-        return guard_memory(_choose, "estimate")(query)
+        return guarded(_choose, query)
 
 
 def _choose(query: Query) -> Method:

@@ -205,7 +205,7 @@ class _SetRun(Run):
             running = replace(self.running, checkpoint=self.running.file(self.files))
             block = run_sets(
                 self.query.model, self.kernel, self.scan, self.query.labels, numbers, self.sequence, running=running,
-                function="estimate", call_seed=self.seed, counts=counts,
+                call_seed=self.seed, counts=counts,
             )  # fmt: skip
             self.files += 1
             self._take(block)
@@ -235,8 +235,8 @@ class _SetRun(Run):
         return self.runs <= self.room and self.is_kept and self.kernel.has_twin
 
     def job(self) -> tuple[Job, range]:
-        runner = on_backend(self.kernel, self.scan, self.runs, "cuda", "estimate")
-        job = make_set_job(self.query.model, runner, self.scan, self.query.labels, self.sequence, "estimate")
+        runner = on_backend(self.kernel, self.scan, self.runs, "cuda")
+        job = make_set_job(self.query.model, runner, self.scan, self.query.labels, self.sequence)
         return job, range(self.runs)
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:

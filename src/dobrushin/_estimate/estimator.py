@@ -36,12 +36,11 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
+from dobrushin._shared.call import public
 from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Backend, EstimateMethod
-from dobrushin._shared.progress import watched
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -55,8 +54,7 @@ _LARGE_TABLES = 4000
 _SHARE, _VAGUE = 0.8, 0.25
 
 
-@watched("planning")
-@guard_memory
+@public("planning")
 def estimate(
     model: Model | Any,
     targets: Any = "all",
@@ -158,10 +156,9 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    del progress  # `watched` reads it
-    running, sequence = read_running(executor, backend, checkpoint, seed, time, "estimate")
-    model = as_model(model, "estimate")
-    settings = read_settings(model, tolerance, confidence, method, budget, time, "estimate", memory_limit)
+    running, sequence = read_running(executor, backend, checkpoint, seed, time)
+    model = as_model(model)
+    settings = read_settings(model, tolerance, confidence, method, budget, time, memory_limit)
     settings = settings._replace(backend=backend, proof=proof is not None or verify)
     if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
@@ -173,8 +170,7 @@ def estimate(
     return answer_with_proof(answer, proof, verify)
 
 
-@watched("planning")
-@guard_memory
+@public("planning")
 def plan(
     model: Model | Any,
     targets: Any = "all",
@@ -218,16 +214,15 @@ def plan(
     >>> plan.method, len(plan.scan), plan.chains
     ('dobrushin', 208, 6784)
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "estimate")
-    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, "estimate", memory_limit)
+    model = as_model(model)
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, memory_limit)
     return plan_query(model, targets, evidence, settings)
 
 
 @by_family
 def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan`, once the settings are read."""
-    model, evidence, _ = split_evidence(model, evidence, "estimate")
+    model, evidence, _ = split_evidence(model, evidence)
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
@@ -243,7 +238,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
 
     It is looked for as `estimate` looks for it, so that nobody advises against what `estimate` can do.
     """
-    settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE, "estimate")
+    settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE)
     try:
         choice, _ = _choose(model, targets, None, settings)
     except (CertificateError, BudgetError):
@@ -265,7 +260,7 @@ def answer_query(
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
     """Choose a method for a query about a discrete model."""
-    asked_model, (model, evidence, soft) = model, split_evidence(model, evidence, "estimate")
+    asked_model, (model, evidence, soft) = model, split_evidence(model, evidence)
     method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:

@@ -45,7 +45,7 @@ def weigh_evidence(
 
 
 def _log_evidence(whole: Workspace, evidence: dict[Hashable, int], allowed: float, settings: Settings) -> LogPartition:
-    model, limit, working = whole.model, read_memory(settings.memory_limit, "estimate"), Working()
+    model, limit, working = whole.model, read_memory(settings.memory_limit), Working()
     _refuse(2.0 * model.n_variables * SECONDS_PER_VARIABLE, allowed)
     tables = model._form.tables()
     positions = {model.index(label): state for label, state in evidence.items()}
@@ -55,8 +55,8 @@ def _log_evidence(whole: Workspace, evidence: dict[Hashable, int], allowed: floa
     if whole.log_partition is None:
         below = plan_partition(tables, {}, limit, working)
         _refuse(above.seconds + below.seconds, allowed)
-        whole.log_partition = below.run("estimate", working, limit)
-    return LogPartition.ratio(above.run("estimate", working, limit), whole.log_partition)
+        whole.log_partition = below.run(working, limit)
+    return LogPartition.ratio(above.run(working, limit), whole.log_partition)
 
 
 def _refuse(seconds: float, allowed: float) -> None:

@@ -105,7 +105,7 @@ class Exact(Method):
             return space.sums
         tables, limit = space.model._form.tables(), _limit(self.query)
         try:
-            sums = plan.run(tables, "estimate", working=working, limit=limit, backend=self.query.backend)
+            sums = plan.run(tables, working=working, limit=limit, backend=self.query.backend)
         except NoAllowedState:
             raise space.impossible() from None
         if of_all:
@@ -142,7 +142,7 @@ def _too_large(refusal: BudgetError) -> str:
 
 
 def _limit(query: Query) -> float:
-    return sum_memory(query.memory_limit, query.backend, "estimate")
+    return sum_memory(query.memory_limit, query.backend)
 
 
 def _plan_for(query: Query, question: Question) -> SumPlan:

@@ -22,6 +22,7 @@ from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import bar, public
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import (
     Lost,
@@ -40,9 +41,7 @@ from dobrushin._shared.executors import (
 from dobrushin._shared.extras import require
 from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.html import card
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Backend, EstimateMethod
-from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import BACKENDS, kept_seed, read_time, seed_sequence
 from dobrushin.errors import ArgumentError, EstimatesInterrupted, WorkerError
 
@@ -94,17 +93,18 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.queries)
 
+    @public()
     def __getitem__(self, number: int) -> Estimate:
         """The answer to one query; raises its error if it has none."""
         try:
             k = range(len(self.queries))[number]
         except (IndexError, TypeError):
             requirement = f"the number of one of the {len(self.queries)} queries"
-            raise ArgumentError("Estimates", "number", requirement, number) from None
+            raise ArgumentError("number", requirement, number) from None
         if k in self.errors:
             raise self.errors[k]
         if k not in self.answers:
-            raise ArgumentError("Estimates", "number", "the number of a query that was answered", number)
+            raise ArgumentError("number", "the number of a query that was answered", number)
         return self.answers[k]
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -160,8 +160,7 @@ class Estimates:
     __repr__ = __str__
 
 
-@watched("answering")
-@guard_memory
+@public("answering")
 def estimate_many(
     model: Model,
     queries: Iterable[tuple[Any, Mapping[Any, Any] | None]],
@@ -226,14 +225,13 @@ def estimate_many(
     >>> [round(float(answer.mean[1]), 1) for answer in answers]
     [0.6, 0.6, 0.6, 0.6, 0.6]
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "estimate_many")
+    model = as_model(model)
     asked = _read_queries(queries)
-    executor = read_executor(executor, "estimate_many")
-    deadline = read_time(time, "estimate_many")
-    settings = read_settings(model, tolerance, confidence, method, budget, None, "estimate_many")
+    executor = read_executor(executor)
+    deadline = read_time(time)
+    settings = read_settings(model, tolerance, confidence, method, budget, None)
     name = fingerprint(model, asked, settings)
-    settings = settings._replace(backend=check.choice(backend, BACKENDS, "estimate_many", "backend"))
+    settings = settings._replace(backend=check.choice(backend, BACKENDS, "backend"))
     answers: dict[int, Estimate] = {}
     cut_short: dict[int, Estimate] = {}  # what was reached of queries that are begun again
     if finished is not None:
@@ -241,10 +239,10 @@ def estimate_many(
         answers = {k: answer for k, answer in known.items() if answer.stopped_by is None}
         cut_short = {k: answer for k, answer in known.items() if answer.stopped_by is not None}
         seed = finished.seed
-    sequence = seed_sequence(seed, "estimate_many")
+    sequence = seed_sequence(seed)
     errors = _find_unsendable(asked, executor)
     with (
-        share(Content(model, settings, sequence), executor, "estimate_many") as shared,
+        share(Content(model, settings, sequence), executor) as shared,
         bar(len(asked), "answering", "queries", deadline) as report,
     ):
         work = _Work(asked, shared, report, answers, errors, deadline)
@@ -254,6 +252,9 @@ def estimate_many(
         if k not in answers:
             answers[k] = answer
             errors.pop(k, None)
+    for error in errors.values():
+        if isinstance(error, ArgumentError):
+            error.name_function("estimate_many")
     return _raise_if_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
 
 
@@ -307,7 +308,7 @@ class _Work:
             stop = stopped.set if stopped else (lambda: None)
             look = partial(self._look, done)
             try:
-                trouble = run_pieces(pool, submit, range(len(pieces)), done, "estimate_many", look=look, stop=stop)
+                trouble = run_pieces(pool, submit, range(len(pieces)), done, look=look, stop=stop)
             finally:
                 self._keep(done)
             if trouble is not None:
@@ -353,11 +354,11 @@ def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: 
 
 def _read_queries(queries: Any) -> list[Pair]:
     if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable):
-        raise ArgumentError("estimate_many", "queries", _REQUIREMENT, queries)
+        raise ArgumentError("queries", _REQUIREMENT, queries)
     read = []
     for k, query in enumerate(queries):
         if not isinstance(query, tuple | list) or len(query) != 2 or not _is_evidence(query[1]):
-            raise ArgumentError("estimate_many", f"queries[{k}]", _REQUIREMENT, query)
+            raise ArgumentError(f"queries[{k}]", _REQUIREMENT, query)
         targets, evidence = query
         if isinstance(targets, Iterator | KeysView | ValuesView):  # of which there is only one, or that cannot be sent
             targets = list(targets)
@@ -378,7 +379,7 @@ def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, 
                 pickle.dumps(query)
             except Exception as error:
                 requirement = f"one that a process pool can be given: functions have to be importable ({error})"
-                errors[k] = ArgumentError("estimate_many", f"queries[{k}]", requirement, query)
+                errors[k] = ArgumentError(f"queries[{k}]", requirement, query)
     return errors
 
 
@@ -388,15 +389,15 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
         "what a call with the same model, queries, seed, tolerance, confidence, method and budget had finished"
     )
     if not isinstance(finished, Estimates):
-        raise ArgumentError("estimate_many", "finished", requirement, finished)
+        raise ArgumentError("finished", requirement, finished)
     if finished._name != name or (seed is not None and _seed_numbers(seed) != _seed_numbers(finished.seed)):
-        raise ArgumentError("estimate_many", "finished", requirement, got="what another call had finished")
+        raise ArgumentError("finished", requirement, got="what another call had finished")
     return dict(finished.answers)
 
 
 def _seed_numbers(seed: Any) -> list[int]:
     """The same for the same seed."""
-    return [int(number) for number in seed_sequence(seed, "estimate_many").generate_state(4)]
+    return [int(number) for number in seed_sequence(seed).generate_state(4)]
 
 
 def _raise_if_ended(result: Estimates, trouble: Trouble | None) -> Estimates:

@@ -23,9 +23,9 @@ from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import guarded
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.html import card
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
@@ -405,7 +405,7 @@ def answer_by(find: Callable[[], Estimate], method: Method, running: Running) ->
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
     try:
         with limit:
-            return guard_memory(find, "estimate")()
+            return guarded(find)
     except EstimateInterrupted:
         raise
     except KeyboardInterrupt:

@@ -31,9 +31,9 @@ def choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings)
     if settings.method != "auto" and not METHODS[settings.method].works_nearby:
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
         requirement = f"one of 'auto', {names} for a model that is never made as a whole"
-        raise ArgumentError("estimate", "method", requirement, settings.method)
+        raise ArgumentError("method", requirement, settings.method)
     given = read_evidence(model, evidence)
-    model.refuse_forbidden(given, "estimate")
+    model.refuse_forbidden(given)
     centres, radius = _read_centres(model, targets), _first_radius(model, settings.method)
     while True:
         ball, query, place = _query_near(model, centres, radius, targets, given, settings)
@@ -89,9 +89,9 @@ def _reaches_border(query: Query, positions: NDArray[np.int64], ball: Part) -> b
 def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
     """Positions that the targets look at."""
     if isinstance(targets, str):
-        raise ArgumentError("estimate", "targets", "some variables of a model that is never made as a whole", targets)
+        raise ArgumentError("targets", "some variables of a model that is never made as a whole", targets)
     items = list(targets) if check.is_several(targets) else [targets]
     if not items:
-        raise ArgumentError("estimate", "targets", "at least one target", items)
+        raise ArgumentError("targets", "at least one target", items)
     labels = dict.fromkeys(label for item in items for label in variables_of(item))
-    return check.positions(list(labels), model.labels, None, "estimate", "targets")
+    return check.positions(list(labels), model.labels, None, "targets")

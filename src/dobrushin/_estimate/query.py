@@ -144,7 +144,7 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
     """Labels as the model has them, states as whole numbers; so that equal evidence is recognised."""
     if evidence is None:
         return {}
-    return {model.labels[i]: state for i, state in read_states(model, evidence, "estimate").items()}
+    return {model.labels[i]: state for i, state in read_states(model, evidence).items()}
 
 
 def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
@@ -154,7 +154,7 @@ def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest
     items = _read_items(model, targets)
     plain = [item for item in items if not isinstance(item, Target)]
     if plain:
-        check.positions(plain, model.labels, model._lookup, "estimate", "targets")  # known and distinct
+        check.positions(plain, model.labels, model._lookup, "targets")  # known and distinct
     reader = _Reader(model, evidence, rest)
     questions: list[Question] = []
     for compound, group in groupby(items, lambda item: isinstance(item, Target)):
@@ -172,10 +172,10 @@ def _read_items(model: Model, targets: Any) -> list[Any]:
         return [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels, targets)
-        raise ArgumentError("estimate", "targets", f"'all', Joint, Statistic or {known}", targets)
+        raise ArgumentError("targets", f"'all', Joint, Statistic or {known}", targets)
     items = list(targets)
     if not items:
-        raise ArgumentError("estimate", "targets", "at least one target", items)
+        raise ArgumentError("targets", "at least one target", items)
     return items
 
 
@@ -209,12 +209,12 @@ class _Reader(TargetReader):
         question = JointMarginal(positions, joint, self._states(positions), self._names(positions))
         if (cells := math.prod(question.shape)) > _MOST_CELLS:
             requirement = f"joint marginals of at most {_MOST_CELLS} states"
-            raise ArgumentError("estimate", "targets", requirement, cells, repr(joint))
+            raise ArgumentError("targets", requirement, cells, repr(joint))
         return question
 
     def read_statistic(self, statistic: Statistic) -> Mean:
         if not statistic.is_bounded:
-            raise ArgumentError("estimate", "targets", "statistics with finite bounds", statistic.name)
+            raise ArgumentError("targets", "statistics with finite bounds", statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
         order = np.argsort(self._positions(list(weights), self.model))
         labels = [list(weights)[k] for k in order]
@@ -223,14 +223,14 @@ class _Reader(TargetReader):
         template = 2 * template - 1 if are_digits else template
         moving = np.array([k for k, label in enumerate(labels) if label not in self.evidence], dtype=np.int64)
         if not len(moving):
-            raise ArgumentError("estimate", "targets", "statistics of variables outside the evidence", statistic.name)
+            raise ArgumentError("targets", "statistics of variables outside the evidence", statistic.name)
         free = [labels[k] for k in moving]
         positions = self._positions(free, self.rest)
         own_weights = np.array([weights[label] for label in free])
         return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
 
     def _positions(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
-        return check.positions(labels, model.labels, model._lookup, "estimate", "targets")
+        return check.positions(labels, model.labels, model._lookup, "targets")
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
         # Variables with as many states have the same ones: a model has spins or labels.
@@ -245,7 +245,7 @@ class _Reader(TargetReader):
     def _refuse_observed(self, labels: Iterable[Hashable]) -> None:
         for label in labels:
             if label in self.evidence:
-                raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
+                raise ArgumentError("targets", "variables that are not in the evidence", label)
 
 
 class PlanSearch(NamedTuple):
@@ -313,8 +313,8 @@ class Workspace:
     def impossible(self) -> ArgumentError:
         """What to raise where no state is allowed."""
         if self.is_given:
-            return ArgumentError("estimate", "evidence", "possible under the model", got="evidence of probability zero")
-        return ArgumentError("estimate", "model", "one that allows some joint state", self.model)
+            return ArgumentError("evidence", "possible under the model", got="evidence of probability zero")
+        return ArgumentError("model", "one that allows some joint state", self.model)
 
     def given(self, evidence: Mapping[Hashable, int]) -> Workspace:
         """The workspace of the model given some evidence: labels of the model, and states as whole numbers."""
@@ -324,7 +324,7 @@ class Workspace:
 
         def condition() -> Workspace:
             given = {self.model.index(label): state for label, state in evidence.items()}
-            rest, known = self.model._fix(given, "estimate"), np.array(list(given))
+            rest, known = self.model._fix(given), np.array(list(given))
             kept = np.delete(np.arange(self.model.n_variables), known)
             known_influence(rest, self.rows, kept)
             return Workspace(rest, is_given=True)

@@ -238,8 +238,8 @@ class ChainRun(Run):
 
     def job(self) -> tuple[Job, range]:
         kernel, model, trials = self.method.kernel, self.query.model, self.trials
-        runner, start = on_backend(kernel, self.scan, trials, "cuda", "estimate"), self.query.space.start
-        job = make_job(model, runner, self.scan, trials, self.sequence, start, self.at_once, "estimate")
+        runner, start = on_backend(kernel, self.scan, trials, "cuda"), self.query.space.start
+        job = make_job(model, runner, self.scan, trials, self.sequence, start, self.at_once)
         return job, range(trials)
 
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
@@ -280,7 +280,7 @@ class ChainRun(Run):
         running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
         block, self.trouble = run_chains(
             self.query.model, self.method.kernel, self.scan, numbers, self.sequence, start=self.query.space.start,
-            record=record, running=running, function="estimate",
+            record=record, running=running,
         )  # fmt: skip
         return block
 

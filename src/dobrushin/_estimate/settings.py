@@ -24,15 +24,15 @@ def read_settings(model: Any, *settings: Any) -> Settings:
 
 
 def check_settings(
-    known: Mapping[str, Any], read_tolerance: Callable[[Any, str, str], float], tolerance: Any, confidence: Any,
-    method: Any, budget: Any, time: Any, function: str, memory_limit: Any = None,
+    known: Mapping[str, Any], read_tolerance: Callable[[Any, str], float], tolerance: Any, confidence: Any,
+    method: Any, budget: Any, time: Any, memory_limit: Any = None,
 ) -> Settings:  # fmt: skip
     """The settings of a call, for a family of models with these methods and this kind of tolerance."""
-    tolerance = read_tolerance(tolerance, function, "tolerance")
-    confidence = check.fraction(confidence, function, "confidence")
+    tolerance = read_tolerance(tolerance, "tolerance")
+    confidence = check.fraction(confidence, "confidence")
     if 1.0 - confidence < _LEAST_ERROR:
-        raise ArgumentError(function, "confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
-    check.choice(method, ("auto", *known), function, "method")
-    most = None if budget is None else check.positive(budget, function, "budget")
-    memory = None if memory_limit is None else read_memory(memory_limit, function)
+        raise ArgumentError("confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
+    check.choice(method, ("auto", *known), "method")
+    most = None if budget is None else check.positive(budget, "budget")
+    memory = None if memory_limit is None else read_memory(memory_limit)
     return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)

@@ -15,10 +15,10 @@ from dobrushin._estimate.query import Settings
 from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.sampler import MANY_UPDATES
+from dobrushin._shared.call import guarded
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.device import is_available, may_be_available
 from dobrushin._shared.log import log
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
@@ -116,9 +116,9 @@ class _Wave:
         asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.left())
         if not self.may_wait:
-            return _try(guard_memory(answer_query, "estimate_many"), *asked, settings, seed, running)
+            return _try(guarded, answer_query, *asked, settings, seed, running)
         try:
-            prepared = guard_memory(prepare_query, "estimate_many")(*asked, settings, running)
+            prepared = guarded(prepare_query, *asked, settings, running)
             run = prepared.method.begin(seed, running)
             if run is None or not run.can_wait:
                 return _light(prepared.answer(seed))

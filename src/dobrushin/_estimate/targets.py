@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 
@@ -62,11 +63,11 @@ class TargetReader(ABC):
 
     def read_interval(self, event: Target) -> Any:
         """The question behind the probability of an interval: of fields only."""
-        raise ArgumentError("estimate", "targets", "about a field where it is Exceeds or Between", event.shown)
+        raise ArgumentError("targets", "about a field where it is Exceeds or Between", event.shown)
 
     def read_quantile(self, quantile: Target) -> Any:
         """The question behind a quantile: of fields only."""
-        raise ArgumentError("estimate", "targets", "about a field where it is a Quantile", quantile.shown)
+        raise ArgumentError("targets", "about a field where it is a Quantile", quantile.shown)
 
 
 class Joint(Target):
@@ -87,9 +88,10 @@ class Joint(Target):
     array([0.303, 0.197, 0.197, 0.303])
     """
 
+    @public()
     def __init__(self, *labels: Hashable) -> None:
         if len(labels) < 2:
-            raise ArgumentError("Joint", "labels", "at least two labels", labels)
+            raise ArgumentError("labels", "at least two labels", labels)
         self.labels = labels
 
     @property
@@ -154,23 +156,24 @@ class Statistic(Target):
     name: str = "statistic"
     _is_event: bool = False
 
+    @public()
     def __post_init__(self) -> None:
         if not callable(self.f):
-            raise ArgumentError("Statistic", "f", "a function", self.f)
+            raise ArgumentError("f", "a function", self.f)
         if not isinstance(self.weights, Mapping):
-            raise ArgumentError("Statistic", "weights", "a dict from labels to numbers", self.weights)
+            raise ArgumentError("weights", "a dict from labels to numbers", self.weights)
         for label, weight in self.weights.items():
             if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
-                raise ArgumentError("Statistic", "weights", "non-negative and finite", weight, f"label {label!r}")
+                raise ArgumentError("weights", "non-negative and finite", weight, f"label {label!r}")
         if not any(float(weight) > 0 for weight in self.weights.values()):
-            raise ArgumentError("Statistic", "weights", "positive for at least one variable", dict(self.weights))
+            raise ArgumentError("weights", "positive for at least one variable", dict(self.weights))
         fine = isinstance(self.bounds, tuple | list) and len(self.bounds) == 2
         fine = fine and all(isinstance(bound, Real) for bound in self.bounds)
         fine = fine and float(self.bounds[0]) < float(self.bounds[1])
         fine = fine and (float(self.bounds[1]) - float(self.bounds[0]) < np.inf or not self.is_bounded)
         if not fine:
             requirement = "two numbers, the smaller one first, finite but for fields"
-            raise ArgumentError("Statistic", "bounds", requirement, self.bounds)
+            raise ArgumentError("bounds", requirement, self.bounds)
 
     @property
     def noun(self) -> str:
@@ -205,6 +208,7 @@ class Statistic(Target):
         return self._is_event
 
     @classmethod
+    @public()
     def magnetisation(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
         """Mean of the spins (-1/+1) of some variables, by default of all.
 
@@ -215,14 +219,15 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.magnetisation(model), tolerance=0.05, seed=1).mean.round(1)
         array([0.6])
         """
-        model = as_model(model, "Statistic.magnetisation")
+        model = as_model(model)
         if not model._spins:
-            raise ArgumentError("Statistic.magnetisation", "model", "one of spins -1/+1", model)
-        names = _labels(model, labels, "magnetisation")
+            raise ArgumentError("model", "one of spins -1/+1", model)
+        names = _labels(model, labels)
         weights = dict.fromkeys(names, 2.0 / len(names))
         return cls(_mean, weights, (-1.0, 1.0), "magnetisation")
 
     @classmethod
+    @public()
     def total(cls, model: Model, labels: Iterable[Hashable] | None = None) -> Statistic:
         """Sum of the states of some variables, by default of all.
 
@@ -233,16 +238,17 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.total(model, [0, 1]), tolerance=0.05, seed=1).mean.round(1)
         array([2.])
         """
-        model = as_model(model, "Statistic.total")
-        names = _labels(model, labels, "total")
+        model = as_model(model)
+        names = _labels(model, labels)
         ranges = [model.states(model.index(name)) for name in names]
         weights = {name: float(states[-1] - states[0]) for name, states in zip(names, ranges, strict=True)}
         if not any(weights.values()):
-            raise ArgumentError("Statistic.total", "labels", "variables with more than one state", names)
+            raise ArgumentError("labels", "variables with more than one state", names)
         bounds = (float(sum(r[0] for r in ranges)), float(sum(r[-1] for r in ranges)))
         return cls(_sum, weights, bounds, "total")
 
     @classmethod
+    @public()
     def energy(cls, model: Model) -> Statistic:
         """Minus the log-density of the whole state; forbidden states do not count.
 
@@ -253,7 +259,7 @@ class Statistic(Target):
         >>> db.estimate(model, db.Statistic.energy(model), tolerance=0.01).mean.round(3)  # -0.5 tanh(0.5)
         array([-0.231])
         """
-        model = as_model(model, "Statistic.energy")
+        model = as_model(model)
         graph = model.to_factor_graph()
         change, low, high = np.zeros(graph.n_variables), 0.0, 0.0
         factors = []
@@ -267,13 +273,14 @@ class Statistic(Target):
             factors.append((scope, finite))
         moving = np.flatnonzero(change)
         if not len(moving):
-            raise ArgumentError("Statistic.energy", "model", "one whose energy is not constant", model)
+            raise ArgumentError("model", "one whose energy is not constant", model)
         slack = 1e-9 * (1.0 + max(abs(low), abs(high)))
         weights = {model.labels[i]: change[i] * (1 + 1e-12) for i in moving.tolist()}
         extended = FactorGraph(graph.cardinalities, factors)
         return cls(_Energy(extended, moving, model._spins), weights, (low - slack, high + slack), "energy")
 
     @classmethod
+    @public()
     def event(
         cls, labels: Iterable[Hashable], predicate: Callable[[NDArray[Any]], ArrayLike], name: str = "event"
     ) -> Statistic:
@@ -296,9 +303,10 @@ class Statistic(Target):
         array([0.6])
         """
         if isinstance(labels, str) or not isinstance(labels, Iterable):
-            raise ArgumentError("Statistic.event", "labels", "a list of labels", labels)
+            raise ArgumentError("labels", "a list of labels", labels)
         return cls(predicate, dict.fromkeys(labels, 1.0), (0.0, 1.0), name, True)
 
+    @public(name="Statistic")
     def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
         """The function's values, checked against the bounds; `first` is the number of the first chain."""
         if states.dtype.kind != "f":
@@ -309,11 +317,11 @@ class Statistic(Target):
             requirement = (
                 f"a function of states of shape {states.shape} (it failed with {type(error).__name__}: {error})"
             )
-            raise ArgumentError("Statistic", "f", requirement, self.name) from error
+            raise ArgumentError("f", requirement, self.name) from error
         if result.shape != states.shape[:1]:
             requirement = f"a function that returns an array of shape {states.shape[:1]}"
-            raise ArgumentError("Statistic", "f", requirement, got=f"shape {result.shape}")
-        values = check.real_array(result, "Statistic", "f")
+            raise ArgumentError("f", requirement, got=f"shape {result.shape}")
+        values = check.real_array(result, "f")
         low, high = map(float, self.bounds)
         wrong = ~((values >= low) & (values <= high))
         if self._is_event:
@@ -322,7 +330,7 @@ class Statistic(Target):
             chain = int(np.argmax(wrong))
             what = "true or false" if self._is_event else f"within the bounds {low:g} to {high:g}"
             requirement = f"{what} (nothing of '{self.name}' is certified)"
-            raise ArgumentError("Statistic", "f", requirement, values[chain], f"chain {first + chain}")
+            raise ArgumentError("f", requirement, values[chain], f"chain {first + chain}")
         return values
 
 
@@ -361,8 +369,8 @@ def variables_of(target: Any) -> list[Hashable]:
     return target.variables if isinstance(target, Target) else [target]
 
 
-def _labels(model: Model, labels: Iterable[Hashable] | None, method: str) -> list[Hashable]:
+def _labels(model: Model, labels: Iterable[Hashable] | None) -> list[Hashable]:
     if labels is None:
         return list(model.labels)
-    found = check.positions(labels, model.labels, model._lookup, f"Statistic.{method}", "labels")
+    found = check.positions(labels, model.labels, model._lookup, "labels")
     return [model.labels[int(i)] for i in found]

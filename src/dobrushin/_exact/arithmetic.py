@@ -30,9 +30,9 @@ class NoAllowedState(ArgumentError):
     """A model that forbids every joint state."""
 
 
-def no_allowed_state(tables: FactorTables, function: str) -> NoAllowedState:
+def no_allowed_state(tables: FactorTables) -> NoAllowedState:
     """What to raise about a model that forbids every joint state."""
-    return NoAllowedState(function, "model", "one that allows some joint state", tables.to_model(None))
+    return NoAllowedState("model", "one that allows some joint state", tables.to_model(None))
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ class Shifts:
     spans: NDArray[np.float64]  # the largest finite difference in each table
 
 
-def shifted_tables(tables: FactorTables, function: str) -> Shifts:
+def shifted_tables(tables: FactorTables) -> Shifts:
     """Refuse tables of which nothing is left, or whose sums are not finite."""
     starts = tables.table_start[:-1]
     if not len(starts):
         return Shifts(np.empty(0), np.empty(0), np.empty(0))
     tops = np.maximum.reduceat(tables.table, starts)
     if np.isneginf(tops).any():
-        raise no_allowed_state(tables, function)
+        raise no_allowed_state(tables)
     finite = np.where(tables.table > -np.inf, np.abs(tables.table), 0.0)
     reach = np.cumsum(2.0 * np.maximum.reduceat(finite, starts))
     if not reach[-1] < np.inf:
         where = f"factor {int(np.argmax(~(reach < np.inf)))}"
         requirement = "one whose log-potentials have a finite sum"
-        raise ArgumentError(function, "model", requirement, tables.to_model(None), where)
+        raise ArgumentError("model", requirement, tables.to_model(None), where)
     logs = tables.table - np.repeat(tops, np.diff(tables.table_start))
     spans = -np.minimum.reduceat(np.where(logs > -np.inf, logs, 0.0), starts)
     return Shifts(logs, tops, spans)

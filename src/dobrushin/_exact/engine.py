@@ -109,7 +109,6 @@ class SumPlan:
     def run(
         self,
         tables: FactorTables,
-        function: str,
         *,
         working: Working | None = None,
         limit: float = math.inf,
@@ -123,7 +122,7 @@ class SumPlan:
         working = Working() if working is None else working
         is_there = self.on_device(backend)
         with working.on(self.entries):
-            shifts = shifted_tables(tables, function)
+            shifts = shifted_tables(tables)
             plain = self._on_device(tables, shifts) if is_there else Plain(self.program, tables, shifts)
             sums = plain.run(working)
             if sums is not None and (sums.absolute <= _NEGLIGIBLE or 2 * self.bytes > limit):
@@ -131,7 +130,7 @@ class SumPlan:
             del plain
             wide = Wide(self.program, shifts).run(working)
             if wide is None:
-                raise no_allowed_state(tables, function)
+                raise no_allowed_state(tables)
             return wide
 
     def _on_device(self, tables: FactorTables, shifts: Shifts) -> Plain:
@@ -140,11 +139,11 @@ class SumPlan:
         return OnDevice(self.program, tables, shifts)
 
 
-def sum_memory(memory_limit: Any, backend: str, function: str) -> float:
+def sum_memory(memory_limit: Any, backend: str) -> float:
     """Bytes that sums may take: those that were given, or most of the memory that is free, here or on the GPU."""
     if memory_limit is None and backend == "cuda":
         return float(device.free_memory())
-    here = read_memory(memory_limit, function)
+    here = read_memory(memory_limit)
     there = memory_limit is None and backend == "auto" and device.is_available()
     return max(here, float(device.free_memory())) if there else here
 

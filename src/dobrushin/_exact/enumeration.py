@@ -17,6 +17,7 @@ from dobrushin._exact.arithmetic import NoAllowedState
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Joint states that are enumerated at most. No variable has fewer than 2 states, so arrays have at most 24 axes.
@@ -26,6 +27,7 @@ _BLANKET_LIMIT = 2**22
 _ROWS = 2**16
 
 
+@public(name="exact.distribution")
 def distribution(model: Model) -> NDArray[np.float64]:
     """Probability of every joint state, by enumeration.
 
@@ -54,7 +56,7 @@ def distribution(model: Model) -> NDArray[np.float64]:
     array([[0.375, 0.125],
            [0.125, 0.375]])
     """
-    model = as_model(model, "exact.distribution")
+    model = as_model(model)
     shape = _shape(model)
     total = math.prod(shape)
     log_weights = np.empty(total)
@@ -64,12 +66,13 @@ def distribution(model: Model) -> NDArray[np.float64]:
         log_weights[rows] = model.log_density(2 * labels - 1 if model._spins else labels)
     top = log_weights.max()
     if np.isneginf(top):
-        raise NoAllowedState("exact.distribution", "model", "one that allows some joint state", model)
+        raise NoAllowedState("model", "one that allows some joint state", model)
     log_weights -= top
     weights = np.exp(log_weights, out=log_weights).reshape(shape)
     return weights / weights.sum()
 
 
+@public(name="exact.influence")
 def influence(model: Model) -> NDArray[np.float64]:
     """How far each variable can move the conditional of each other one: the true Dobrushin influence.
 
@@ -100,7 +103,7 @@ def influence(model: Model) -> NDArray[np.float64]:
            [0.3808, 0.    , 0.3808],
            [0.    , 0.4621, 0.    ]])
     """
-    model = as_model(model, "exact.influence")
+    model = as_model(model)
     graph = model.to_factor_graph()
     C = np.zeros((graph.n_variables, graph.n_variables))
     for i in range(graph.n_variables):
@@ -122,6 +125,7 @@ def influence(model: Model) -> NDArray[np.float64]:
     return C
 
 
+@public(name="exact.law")
 def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64]:
     """Exact law of the state of the Gibbs sampler after a scan.
 
@@ -154,7 +158,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     >>> round(db.exact.total_variation(p, db.exact.distribution(model)), 4)
     0.2311
     """
-    model = as_model(model, "exact.law")
+    model = as_model(model)
     p = _read_initial(model, initial)
     steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
     graph = model.to_factor_graph()
@@ -170,6 +174,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     return p
 
 
+@public(name="exact.total_variation")
 def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
     """Total variation distance of two laws, of all variables or of some.
 
@@ -195,14 +200,12 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
     >>> db.exact.total_variation(p, q), db.exact.total_variation(p, q, targets=[0])
     (1.0, 0.0)
     """
-    first = check.real_array(p, "exact.total_variation", "p")
-    second = check.real_array(q, "exact.total_variation", "q")
+    first = check.real_array(p, "p")
+    second = check.real_array(q, "q")
     if first.shape != second.shape:
-        raise ArgumentError(
-            "exact.total_variation", "q", f"an array of the shape {first.shape} of 'p'", got=f"shape {second.shape}"
-        )
+        raise ArgumentError("q", f"an array of the shape {first.shape} of 'p'", got=f"shape {second.shape}")
     axes = range(first.ndim)
-    kept = axes if targets is None else check.positions(targets, axes, None, "exact.total_variation", "targets")
+    kept = axes if targets is None else check.positions(targets, axes, None, "targets")
     summed = tuple(k for k in axes if k not in kept)
     return float(0.5 * np.abs((first - second).sum(axis=summed)).sum())
 
@@ -259,13 +262,13 @@ def _update_kernel(graph: FactorGraph, i: int) -> tuple[NDArray[np.float64], NDA
 def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
     """For each step the variables that it may update, with their probabilities."""
     if getattr(scan, "is_random", False):
-        scan.check_fits(n, "exact.law")
+        scan.check_fits(n)
         rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
         return ({int(i): float(row[i]) for i in np.flatnonzero(row)} for row in rows)
     order = np.asarray(getattr(scan, "order", scan))
     if order.ndim != 1 or (order.size and order.dtype.kind not in "iu"):
-        raise ArgumentError("exact.law", "scan", "a Scan, a ScanResult or a sequence of positions", scan)
-    check.all_entries((order >= 0) & (order < n), order, "exact.law", "scan", f"of positions from 0 to {n - 1}")
+        raise ArgumentError("scan", "a Scan, a ScanResult or a sequence of positions", scan)
+    check.all_entries((order >= 0) & (order < n), order, "scan", f"of positions from 0 to {n - 1}")
     return ({int(i): 1.0} for i in order)
 
 
@@ -273,20 +276,20 @@ def _read_initial(model: Model, initial: Any) -> NDArray[np.float64]:
     """The law of the start as an array of joint probabilities."""
     shape = _shape(model)
     if isinstance(initial, str):
-        check.choice(initial, ["uniform"], "exact.law", "initial")
+        check.choice(initial, ["uniform"], "initial")
         return np.full(shape, 1.0 / math.prod(shape))
-    array = check.real_array(initial, "exact.law", "initial")
+    array = check.real_array(initial, "initial")
     # One state and a law differ in shape: (1,) and (k,) with k >= 2 for a single variable, else in their axes.
     if array.shape == (len(shape),):
         known = np.array([value in model.states(i) for i, value in enumerate(array)])
-        check.all_entries(known, array, "exact.law", "initial", "a state of each variable")
+        check.all_entries(known, array, "initial", "a state of each variable")
         p = np.zeros(shape)
         p[tuple(model.states(i).index(int(value)) for i, value in enumerate(array))] = 1.0
         return p
     if array.shape != shape:
         requirement = f"'uniform', one state of shape {(len(shape),)} or a law of shape {shape}"
-        raise ArgumentError("exact.law", "initial", requirement, got=f"shape {array.shape}")
-    check.all_entries((array >= 0) & (array < np.inf), array, "exact.law", "initial", "non-negative and finite")
+        raise ArgumentError("initial", requirement, got=f"shape {array.shape}")
+    check.all_entries((array >= 0) & (array < np.inf), array, "initial", "non-negative and finite")
     if abs(array.sum() - 1.0) > 1e-9:
-        raise ArgumentError("exact.law", "initial", "probabilities that sum to 1", float(array.sum()))
+        raise ArgumentError("initial", "probabilities that sum to 1", float(array.sum()))
     return array

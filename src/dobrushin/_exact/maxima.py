@@ -22,10 +22,10 @@ class Maximum(NamedTuple):
     gap: float
 
 
-def maximise(plan: SumPlan, tables: FactorTables, function: str, working: Working) -> Maximum:
+def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> Maximum:
     """Maxima on the way up, and the states that reach them on the way down."""
     program = plan.program
-    shifts = shifted_tables(tables, function)
+    shifts = shifted_tables(tables)
     store = np.zeros(program.length)
     store[: len(shifts.logs)] = shifts.logs
     with working.on(plan.entries):
@@ -39,7 +39,7 @@ def maximise(plan: SumPlan, tables: FactorTables, function: str, working: Workin
                 working.wait_for(take_maxima, axes, begin, end, store, start, table)
             working.report(int(program.entries[t]))
             if table.max() == -math.inf:
-                raise no_allowed_state(tables, function)
+                raise no_allowed_state(tables)
     digits = np.full(tables.n_variables, -1, dtype=np.int64)
     for t in reversed(range(program.n_up)):
         operands = program.operands_of(t)

@@ -75,14 +75,14 @@ class PartitionPlan:
         """About how long it takes."""
         return 0.0 if self.plan is None else self.plan.seconds
 
-    def run(self, function: str, working: Working, limit: float, backend: str = "cpu") -> LogPartition:
+    def run(self, working: Working, limit: float, backend: str = "cpu") -> LogPartition:
         """Make the sum; `function` is named in errors."""
         value, error = self.constant, self.error
         try:
             if value == -math.inf:
-                raise no_allowed_state(self.tables, function)
+                raise no_allowed_state(self.tables)
             if self.plan is not None:
-                sums = self.plan.run(self.tables, function, working=working, limit=limit, backend=backend)
+                sums = self.plan.run(self.tables, working=working, limit=limit, backend=backend)
                 value += sums.log_partition
                 error += sums.log_partition_error
         except NoAllowedState:

@@ -293,7 +293,7 @@ class RegionSum:
     def run(self, factors: Factors) -> Law | None:
         """The law of the group; None if no state is allowed."""
         try:
-            sums = self._plan.run(FactorTables(*factors), "estimate", working=Working(NO_DEADLINE))
+            sums = self._plan.run(FactorTables(*factors), working=Working(NO_DEADLINE))
         except NoAllowedState:
             return None
         return Law(sums.marginals[0].ravel(), sums.relative, sums.absolute)

@@ -23,9 +23,9 @@ from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.html import card
 from dobrushin._shared.options import Backend
-from dobrushin._shared.progress import watched
 from dobrushin._shared.running import BACKENDS
 from dobrushin._shared.text import rounded_up
 from dobrushin.errors import ArgumentError
@@ -63,7 +63,7 @@ class MostLikely:
         return card("Most likely state", facts, ("variable", "state"), rows, note)
 
 
-@watched("planning")
+@public("planning", name="exact.marginals")
 def marginals(
     model: Model, *, memory_limit: float | str | None = None, backend: Backend = "auto", progress: bool | None = None
 ) -> list[NDArray[Any]]:
@@ -100,16 +100,15 @@ def marginals(
     >>> len(p), p[0].round(4)
     (256, array([0.3736, 0.6264]))
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "exact.marginals")
-    tables, limit = _read(model, memory_limit, "exact.marginals", backend)
+    model = as_model(model)
+    tables, limit = _read(model, memory_limit, backend)
     working = Working()
     groups = [(v,) for v in range(model.n_variables)]
     plan = plan_sums(tables, groups, limit, working)
-    return plan.run(tables, "exact.marginals", working=working, limit=limit, backend=backend).marginals
+    return plan.run(tables, working=working, limit=limit, backend=backend).marginals
 
 
-@watched("planning")
+@public("planning", name="exact.log_partition")
 def log_partition(
     model: Model,
     *,
@@ -155,15 +154,14 @@ def log_partition(
     >>> round(2 * float(np.exp(both - z)), 4)
     0.7311
     """
-    del progress  # `watched` reads it
-    model, evidence, _ = split_evidence(as_model(model, "exact.log_partition"), evidence, "exact.log_partition")
-    tables, limit = _read(model, memory_limit, "exact.log_partition", backend)
-    given = _read_digits(model, evidence, "exact.log_partition")
+    model, evidence, _ = split_evidence(as_model(model), evidence)
+    tables, limit = _read(model, memory_limit, backend)
+    given = _read_digits(model, evidence)
     working = Working()
-    return plan_partition(tables, given, limit, working).run("exact.log_partition", working, limit, backend)
+    return plan_partition(tables, given, limit, working).run(working, limit, backend)
 
 
-@watched("planning")
+@public("planning", name="exact.most_likely")
 def most_likely(
     model: Model,
     *,
@@ -200,13 +198,12 @@ def most_likely(
     >>> db.exact.most_likely(model, evidence={2: 1}).states
     {0: -1, 1: -1, 2: 1}
     """
-    del progress  # `watched` reads it
-    model, evidence, _ = split_evidence(as_model(model, "exact.most_likely"), evidence, "exact.most_likely")
-    tables, limit = _read(model, memory_limit, "exact.most_likely")
-    given = _read_digits(model, evidence, "exact.most_likely")
+    model, evidence, _ = split_evidence(as_model(model), evidence)
+    tables, limit = _read(model, memory_limit)
+    given = _read_digits(model, evidence)
     digits = np.full(model.n_variables, -1, dtype=np.int64)
     digits[list(given)] = list(given.values())
-    impossible = ArgumentError("exact.most_likely", "evidence", "possible under the model", evidence)
+    impossible = ArgumentError("evidence", "possible under the model", evidence)
     try:
         rest, constant = condition(tables, given)
     except ImpossibleEvidence:
@@ -218,7 +215,7 @@ def most_likely(
         working = Working()
         plan = plan_sums(rest, [], limit, working)
         try:
-            maximum = maximise(plan, rest, "exact.most_likely", working)
+            maximum = maximise(plan, rest, working)
         except NoAllowedState:
             if given:
                 raise impossible from None
@@ -230,18 +227,18 @@ def most_likely(
     }
     density = float(model.log_density(2 * digits - 1 if model._spins else digits))
     # The density itself is a sum of one entry of each table, off by a rounding for each.
-    shifts = shifted_tables(tables, "exact.most_likely")
+    shifts = shifted_tables(tables)
     entries = len(shifts.tops) + model.n_variables
     rounding = 4.0 * UNIT * entries * float((np.abs(shifts.tops) + shifts.spans).sum())
     return MostLikely(states, density, gap + rounding + tables.error)
 
 
-def _read(model: Model, limit: Any, function: str, backend: str = "cpu") -> tuple[FactorTables, float]:
-    check.choice(backend, BACKENDS, function, "backend")
-    return model._form.tables(), sum_memory(limit, backend, function)
+def _read(model: Model, limit: Any, backend: str = "cpu") -> tuple[FactorTables, float]:
+    check.choice(backend, BACKENDS, "backend")
+    return model._form.tables(), sum_memory(limit, backend)
 
 
-def _read_digits(model: Model, evidence: Any, function: str) -> dict[int, int]:
+def _read_digits(model: Model, evidence: Any) -> dict[int, int]:
     """Evidence as digits by position."""
-    given = read_evidence(model, evidence, function) if evidence else {}
+    given = read_evidence(model, evidence) if evidence else {}
     return {i: model._states_at(i).index(state) for i, state in given.items()}

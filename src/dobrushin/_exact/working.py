@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
 from dobrushin._kernels.contraction import LENGTH, MADE, add_products, extremes, layout, rescale
+from dobrushin._shared.call import bar
 from dobrushin._shared.deadline import Deadline, current
 from dobrushin._shared.executors import cores, own_executor
 from dobrushin._shared.memory import has_room_for_threads
-from dobrushin._shared.progress import bar
 
 # Combinations of states that are summed in one call of a kernel: some hundredths of a second.
 _PIECE = 2**23

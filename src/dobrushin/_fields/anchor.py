@@ -331,32 +331,32 @@ def find_start(form: FieldTerms) -> NDArray[np.float64]:
     return np.where(np.abs(x) <= check.LARGEST, x, np.clip(0.0, form.lower, form.upper))
 
 
-def read_start(field: GaussianField, initial: Any, function: str) -> Anchor:
+def read_start(field: GaussianField, initial: Any) -> Anchor:
     """The anchor of a start that was given: a point of the box; None for the usual one."""
-    point = read_point(field, initial, function)
+    point = read_point(field, initial)
     return space_of(field).anchor if point is None else space_of(field).anchor_at(point)
 
 
-def read_point(field: GaussianField, initial: Any, function: str) -> NDArray[np.float64] | None:
+def read_point(field: GaussianField, initial: Any) -> NDArray[np.float64] | None:
     """A start that was given; None for the usual one."""
     if initial is None or check.is_text(initial, "uniform", "mode"):
         return None
-    point = check.real_array(initial, function, "initial")
+    point = check.real_array(initial, "initial")
     n = field.n_variables
     if point.shape != (n,):
         requirement = f"one number for each of {n} variables: the certificate is for a fixed start"
-        raise ArgumentError(function, "initial", requirement, got=f"shape {point.shape}")
+        raise ArgumentError("initial", requirement, got=f"shape {point.shape}")
     form = field._form
     fine = (point >= form.lower) & (point <= form.upper) & (np.abs(point) <= check.LARGEST)
     for i in np.flatnonzero(form.is_finite & fine):
         fine[i] = point[i] in form.values_of(int(i))
     requirement = "inside the box, at most 1e100 in size, at a value that the variable can have"
-    require_all(fine, point, field.labels, function, "initial", requirement)
+    require_all(fine, point, field.labels, "initial", requirement)
     return point.copy()
 
 
-def uncertified_start(field: GaussianField, initial: Any, function: str) -> Anchor:
+def uncertified_start(field: GaussianField, initial: Any) -> Anchor:
     """A start of which nothing is known, for fields without a certificate."""
-    given = read_point(field, initial, function)
+    given = read_point(field, initial)
     point = find_start(field._form) if given is None else given
     return Anchor(frozen(point), np.full(len(point), np.inf), np.ones(len(point)))

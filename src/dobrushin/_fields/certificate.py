@@ -27,7 +27,6 @@ from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.families import version_of
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import (
     Objective,
@@ -139,7 +138,6 @@ class FieldVariation(Variation):
 
 
 @version_of("variation", GaussianField)
-@guard_memory
 def field_variation(
     influence: GaussianField,
     scan: Any,
@@ -153,12 +151,12 @@ def field_variation(
     """`variation` of a field; with the errors of its own draws."""
     if initial_disagreement is not None:
         requirement = "None for a field (see 'initial')"
-        raise ArgumentError("variation", "initial_disagreement", requirement, initial_disagreement)
+        raise ArgumentError("initial_disagreement", requirement, initial_disagreement)
     if np.ndim(update_error) or update_error != 0.0:
-        raise ArgumentError("variation", "update_error", "0 for a field, which knows its own", update_error)
-    space, scan = space_of(influence), as_scan(scan, "variation")
-    objective = read_objective(space.rows, targets, weights, "variation")
-    result = certify(space, scan, objective, read_start(influence, initial, "variation"))
+        raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
+    space, scan = space_of(influence), as_scan(scan)
+    objective = read_objective(space.rows, targets, weights)
+    result = certify(space, scan, objective, read_start(influence, initial))
     if result.is_vacuous:
         warn_vacuous(result)
     return result

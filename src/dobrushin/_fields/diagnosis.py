@@ -12,7 +12,6 @@ from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._scan import Scan
 from dobrushin._shared.families import version_of
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._variation import Objective
 from dobrushin.errors import CertificateError
 
@@ -52,7 +51,6 @@ class FieldDiagnosis(Diagnosis):
 
 
 @version_of("diagnose", GaussianField)
-@guard_memory
 def diagnose_field(model: GaussianField) -> FieldDiagnosis:
     """`diagnose` of a field."""
     space, form = space_of(model), model._form

@@ -42,10 +42,10 @@ def read_field_settings(model: GaussianField, *settings: Any) -> Settings:
     return check_settings(FIELD_METHODS, _read_tolerance, *settings)
 
 
-def _read_tolerance(value: Any, function: str, argument: str) -> float:
-    tolerance = check.positive(value, function, argument)
+def _read_tolerance(value: Any, argument: str) -> float:
+    tolerance = check.positive(value, argument)
     if not 1.0 / check.LARGEST <= tolerance <= check.LARGEST:  # its square has to be a number
-        raise ArgumentError(function, argument, f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}", value)
+        raise ArgumentError(argument, f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}", value)
     return tolerance
 
 
@@ -83,7 +83,7 @@ def _condition(
     """The field given values of some variables, and where the others are; None for all of them."""
     if not evidence:
         return model, None
-    given = model._condition(evidence, "estimate")
+    given = model._condition(evidence)
     refuse_observed(model, targets, evidence)
     known = [model.index(label) for label in evidence]
     return given, Numbering(model.n_variables, np.setdiff1d(np.arange(model.n_variables), known))
@@ -107,7 +107,7 @@ def _ask(query: FieldQuery) -> Method:
     n, counted = query.model.n_variables, any(question.is_counted for question in query.questions)
     if query.proof:
         if query.method not in ("auto", Sampling.name):
-            raise ArgumentError("estimate", "method", "'dobrushin' for a proof about a field", query.method)
+            raise ArgumentError("method", "'dobrushin' for a proof about a field", query.method)
         asked = [Sampling]
     elif query.method == "auto" and n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
         asked = [Local, Exact, Sampling]

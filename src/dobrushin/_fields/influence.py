@@ -159,7 +159,7 @@ def _two_values(own: float, points: NDArray[np.float64], low: float, high: float
 def field_rows(form: FieldTerms, wanted: Wanted) -> Bounds:
     """C_ij = s_i |Q_ij|."""
     if wanted.method != "best":
-        raise ArgumentError("influence", "method", "'best' for a field", wanted.method)
+        raise ArgumentError("method", "'best' for a field", wanted.method)
     bounds = wanted.no_bounds()
     s = conditional_variances(form, wanted.positions)
     degree = np.diff(wanted.start)

@@ -24,11 +24,10 @@ from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.families import version_of
 from dobrushin._shared.running import Running
 from dobrushin.errors import ArgumentError
-
-_FUNCTION = "GaussianField.grid"
 
 
 class LazyGrid(Model):
@@ -43,23 +42,23 @@ class LazyGrid(Model):
     ) -> None:  # fmt: skip
         if options:
             name, value = next(iter(options.items()))
-            raise ArgumentError(_FUNCTION, name, "left out where 'linear' is a function", value)
-        self.rows, self.cols = check.count(rows, _FUNCTION, "rows"), check.count(cols, _FUNCTION, "cols")
+            raise ArgumentError(name, "left out where 'linear' is a function", value)
+        self.rows, self.cols = check.count(rows, "rows"), check.count(cols, "cols")
         if not check.is_real(rho) or not -1 < float(rho) < 1:
-            raise ArgumentError(_FUNCTION, "rho", "between -1 and 1, both excluded", rho)
+            raise ArgumentError("rho", "between -1 and 1, both excluded", rho)
         if periodic:
-            raise ArgumentError(_FUNCTION, "periodic", "False where 'linear' is a function", periodic)
+            raise ArgumentError("periodic", "False where 'linear' is a function", periodic)
         if linear_bound is None:
-            raise ArgumentError(_FUNCTION, "linear_bound", "given where 'linear' is a function", None)
-        self.strength, self.own = float(rho), check.positive(precision, _FUNCTION, "precision")
-        self.linear, self.bound = linear, check.non_negative(linear_bound, _FUNCTION, "linear_bound")
+            raise ArgumentError("linear_bound", "given where 'linear' is a function", None)
+        self.strength, self.own = float(rho), check.positive(precision, "precision")
+        self.linear, self.bound = linear, check.non_negative(linear_bound, "linear_bound")
         self._labels = range(self.rows * self.cols)
         self.rho = abs(self.strength) * (1.0 + 16 * UNIT)
         self.largest_mean = beyond(self.bound / self.own * (1.0 + 4 * UNIT), self.rho)
 
     @property
     def _form(self) -> NoReturn:
-        raise ArgumentError(_FUNCTION, "model", "made as a whole here: by a function only estimate and plan", self)
+        raise ArgumentError("model", "made as a whole here: by a function only estimate and plan", self)
 
     def region(self, centres: NDArray[np.int64], radius: int) -> System:
         """The sites within so many edges of one, factorised; their neighbours are seen from outside."""
@@ -73,6 +72,7 @@ class LazyGrid(Model):
         positions, inner = positions[order], inner[order]
         return System(self._terms(positions), np.flatnonzero(inner), Numbering(self.n_variables, positions))
 
+    @public(name="GaussianField.grid")
     def _terms(self, positions: NDArray[np.int64]) -> FieldTerms:
         """The field of some sites."""
         n, part = len(positions), Numbering(self.n_variables, positions)
@@ -86,15 +86,15 @@ class LazyGrid(Model):
         weights = np.full(2 * len(a), -0.25 * self.strength * self.own)
         matrix = sparse.coo_array((weights, (np.append(a, b), np.append(b, a))), shape=(n, n)).tocsr()
         matrix.sort_indices()
-        linear = check.real_array(self.linear(positions), _FUNCTION, "linear")
+        linear = check.real_array(self.linear(positions), "linear")
         if linear.shape not in ((), (n,)):
             requirement = f"a function that returns a number for each of {n} sites"
-            raise ArgumentError(_FUNCTION, "linear", requirement, got=f"shape {linear.shape}")
+            raise ArgumentError("linear", requirement, got=f"shape {linear.shape}")
         linear = np.broadcast_to(linear, (n,))
         if not (fine := np.abs(linear) <= self.bound).all():
             k = int(np.argmin(fine))
             requirement = f"at most linear_bound = {self.bound:g} in size"
-            raise ArgumentError(_FUNCTION, "linear", requirement, float(linear[k]), f"site {positions[k]}")
+            raise ArgumentError("linear", requirement, float(linear[k]), f"site {positions[k]}")
         none, free = np.zeros(n), np.full(n, np.inf)
         start = np.zeros(n + 1, dtype=np.int64)
         return FieldTerms(matrix, np.full(n, self.own), linear.copy(), -free, free, none, none, start, np.empty(0))
@@ -121,9 +121,7 @@ class _LazyReader(FieldReader):
         return FieldQuantile(self._positions([quantile.label]), quantile, np.ones(1), (-np.inf, np.inf))
 
     def read_statistic(self, statistic: Any) -> FieldMean:
-        raise ArgumentError(
-            "estimate", "targets", "means, Exceeds, Between or Quantile of a grid by a function", statistic.name
-        )
+        raise ArgumentError("targets", "means, Exceeds, Between or Quantile of a grid by a function", statistic.name)
 
 
 def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
@@ -141,7 +139,7 @@ def read_lazy_settings(model: LazyGrid, *settings: Any) -> Settings:
 def refuse_proofs(model: LazyGrid) -> None:
     """`require_proofs` of a grid by a function."""
     requirement = "one that is made as a whole for a proof: a file cannot hold a function"
-    raise ArgumentError("estimate", "model", requirement, model)
+    raise ArgumentError("model", requirement, model)
 
 
 @version_of("answer_query", LazyGrid)
@@ -163,15 +161,15 @@ def plan_lazy_query(model: LazyGrid, targets: Any, evidence: Any, settings: Sett
 
 def _choose(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Method:
     if evidence:
-        raise ArgumentError("estimate", "evidence", "None for a field by a function", evidence)
+        raise ArgumentError("evidence", "None for a field by a function", evidence)
     if check.is_text(targets, "all"):
-        raise ArgumentError("estimate", "targets", "some sites of a field by a function, not all of them", targets)
+        raise ArgumentError("targets", "some sites of a field by a function, not all of them", targets)
     reader = _LazyReader(model)  # type: ignore[arg-type]
     items = list(targets) if check.is_several(targets) else [targets]
     plain = [item for item in items if not isinstance(item, Target)]
     positions = iter(())
     if plain:
-        positions = iter(check.positions(plain, model.labels, None, "estimate", "targets").tolist())
+        positions = iter(check.positions(plain, model.labels, None, "targets").tolist())
     asked = [item.ask(reader) if isinstance(item, Target) else reader.read_label(next(positions)) for item in items]
     query = FieldQuery.make(model, asked, settings)
     with methods.carry_estimate(query):  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from dobrushin._fields.terms import FieldTerms
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 
@@ -64,6 +65,7 @@ class GaussianField(Model):
     is_discrete = False
     _form: FieldTerms
 
+    @public()
     def __init__(
         self,
         precision: Any,
@@ -74,30 +76,30 @@ class GaussianField(Model):
         labels: Sequence[Hashable] | None = None,
         levels: Mapping[Any, ArrayLike] | None = None,
     ) -> None:
-        function = "GaussianField"
-        couplings, diagonal = read_precision(precision, function)
-        names = check.read_labels(labels, len(diagonal), function)
-        slope = per_variable(linear, names, 0.0, function, "linear")
-        require_all(np.abs(slope) <= check.LARGEST, slope, names, function, "linear", check.FINITE)
-        low, high = read_box(lower, upper, names, function)
-        finite, sets = read_levels(levels, names, function)
+        couplings, diagonal = read_precision(precision)
+        names = check.read_labels(labels, len(diagonal))
+        slope = per_variable(linear, names, 0.0, "linear")
+        require_all(np.abs(slope) <= check.LARGEST, slope, names, "linear", check.FINITE)
+        low, high = read_box(lower, upper, names)
+        finite, sets = read_levels(levels, names)
         sizes = np.zeros(len(diagonal), dtype=np.int64)
         for i, values in zip(finite.tolist(), sets, strict=True):
             if np.isfinite(low[i]) or np.isfinite(high[i]):
                 requirement = "infinite for variables with levels"
-                raise ArgumentError(function, "lower", requirement, float(low[i]), f"variable {names[i]!r}")
+                raise ArgumentError("lower", requirement, float(low[i]), f"variable {names[i]!r}")
             low[i], high[i], sizes[i] = values[0], values[-1], len(values)
         none = np.zeros(len(diagonal))
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         form = FieldTerms(
             couplings, diagonal, slope, low, high, none, none, start, np.concatenate([np.empty(0), *sets])
         )
-        require_definite(form, names, function)
+        require_definite(form, names)
         super().__init__(form, labels)
 
     # -- constructors ----------------------------------------------------------------------
 
     @classmethod
+    @public()
     def car(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
         """Proper conditional autoregression: P = precision (D - rho W).
 
@@ -121,16 +123,17 @@ class GaussianField(Model):
                [-1.8,  4. , -1.8],
                [ 0. , -1.8,  2. ]])
         """
-        weights, labels, scale = cls._read_prior(graph, rho, precision, "GaussianField.car")
+        weights, labels, scale = cls._read_prior(graph, rho, precision)
         degrees = np.asarray(weights.sum(axis=1)).ravel()
         if (alone := ~(degrees > 0)).any():
             names = range(len(degrees)) if labels is None else labels
             label = names[int(np.argmax(alone))]
-            raise ArgumentError("GaussianField.car", "graph", "without isolated nodes (see leroux)", label)
+            raise ArgumentError("graph", "without isolated nodes (see leroux)", label)
         matrix = scale * (sparse.dia_array((degrees[None], [0]), shape=weights.shape) - rho * weights)
         return cls(matrix, **({"labels": labels} | options))
 
     @classmethod
+    @public()
     def leroux(cls, graph: Any, rho: float, precision: float = 1.0, **options: Any) -> GaussianField:
         """The prior of Leroux: P = precision ((1 - rho) I + rho (D - W)); parameters as for `car`, rho from 0 to 1.
 
@@ -141,22 +144,23 @@ class GaussianField(Model):
         array([[ 1. , -0.5],
                [-0.5,  1. ]])
         """
-        weights, labels, scale = cls._read_prior(graph, rho, precision, "GaussianField.leroux")
+        weights, labels, scale = cls._read_prior(graph, rho, precision)
         if rho < 0:
-            raise ArgumentError("GaussianField.leroux", "rho", "from 0 to 1, less than 1", rho)
+            raise ArgumentError("rho", "from 0 to 1, less than 1", rho)
         degrees = np.asarray(weights.sum(axis=1)).ravel()
         own = (1.0 - rho) + rho * degrees
         matrix = scale * (sparse.dia_array((own[None], [0]), shape=weights.shape) - rho * weights)
         return cls(matrix, **({"labels": labels} | options))
 
     @staticmethod
-    def _read_prior(graph: Any, rho: Any, precision: Any, function: str) -> tuple[Any, Any, float]:
-        weights, labels = read_graph(graph, function)
+    def _read_prior(graph: Any, rho: Any, precision: Any) -> tuple[Any, Any, float]:
+        weights, labels = read_graph(graph)
         if not check.is_real(rho) or not -1 < float(rho) < 1:
-            raise ArgumentError(function, "rho", "between -1 and 1, both excluded: the field is improper there", rho)
-        return weights, labels, check.positive(precision, function, "precision")
+            raise ArgumentError("rho", "between -1 and 1, both excluded: the field is improper there", rho)
+        return weights, labels, check.positive(precision, "precision")
 
     @classmethod
+    @public()
     def grid(
         cls, rows: int, cols: int, rho: float = 0.9, precision: float = 1.0, *, periodic: bool = False, **options: Any
     ) -> Any:
@@ -186,26 +190,26 @@ class GaussianField(Model):
         >>> db.estimate(huge, [50_005_000], tolerance=0.01).mean.round(2)
         array([4.2...])
         """
-        function = "GaussianField.grid"
         if callable(options.get("linear")):
             from dobrushin._fields.lazy import LazyGrid
 
             return LazyGrid(rows, cols, rho, precision, periodic, **options)
         if options.pop("linear_bound", None) is not None:
-            raise ArgumentError(function, "linear_bound", "None unless 'linear' is a function", options.get("linear"))
+            raise ArgumentError("linear_bound", "None unless 'linear' is a function", options.get("linear"))
         if not check.is_real(rho) or not -1 < float(rho) < 1:
-            raise ArgumentError(function, "rho", "between -1 and 1, both excluded", rho)
-        scale = check.positive(precision, function, "precision")
-        couplings = grid_couplings(rows, cols, -0.25 * float(rho) * scale, periodic, function)
+            raise ArgumentError("rho", "between -1 and 1, both excluded", rho)
+        scale = check.positive(precision, "precision")
+        couplings = grid_couplings(rows, cols, -0.25 * float(rho) * scale, periodic)
         n = couplings.shape[0]
         matrix = couplings + sparse.dia_array((np.full((1, n), scale), [0]), shape=(n, n))
         for name in ("linear", "lower", "upper"):
             if options.get(name) is not None and not isinstance(options[name], Mapping):
-                options[name] = site_values(options[name], rows, cols, function, name)
+                options[name] = site_values(options[name], rows, cols, name)
         return cls(matrix, **options)
 
     # -- likelihoods -----------------------------------------------------------------------
 
+    @public()
     def poisson(self, counts: Any, exposure: Any = 1.0) -> GaussianField:
         """The field given counts: counts_i ~ Poisson(exposure_i e^{x_i}).
 
@@ -223,16 +227,17 @@ class GaussianField(Model):
         >>> float(prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0]))
         -3.5
         """
-        function, form = "GaussianField.poisson", self._form
-        values = read_counts(counts, self._labels, function, "counts")
+        _function, form = "GaussianField.poisson", self._form
+        values = read_counts(counts, self._labels, "counts")
         seen = ~np.isnan(values)
-        require_continuous(form, seen, self._labels, function)
-        rates = per_variable(exposure, self._labels, np.nan, function, "exposure")
+        require_continuous(form, seen, self._labels)
+        rates = per_variable(exposure, self._labels, np.nan, "exposure")
         fine = ~seen | (rates > 0) & (rates <= 1e15)
-        require_all(fine, rates, self._labels, function, "exposure", "positive and at most 1e15")
+        require_all(fine, rates, self._labels, "exposure", "positive and at most 1e15")
         linear = form.linear + np.where(seen, values, 0.0)
         return self._with(linear=linear, exposure=form.exposure + np.where(seen, rates, 0.0))
 
+    @public()
     def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
         """The field given outcomes: P(outcome_i = 1) = 1 / (1 + e^{-x_i}).
 
@@ -249,14 +254,15 @@ class GaussianField(Model):
         >>> round(float(field.log_density([0.0, 0.0])), 6)
         -1.386294
         """
-        function, form = "GaussianField.bernoulli", self._form
-        tried = read_counts(trials, self._labels, function, "trials")
-        values = read_counts(outcomes, self._labels, function, "outcomes", np.nan_to_num(tried))
+        _function, form = "GaussianField.bernoulli", self._form
+        tried = read_counts(trials, self._labels, "trials")
+        values = read_counts(outcomes, self._labels, "outcomes", np.nan_to_num(tried))
         seen = ~np.isnan(values)
-        require_continuous(form, seen, self._labels, function)
+        require_continuous(form, seen, self._labels)
         linear = form.linear + np.where(seen, values, 0.0)
         return self._with(linear=linear, trials=form.trials + np.where(seen, tried, 0.0))
 
+    @public()
     def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
         """The field given measurements: values_i ~ N(x_i, 1 / precision_i).
 
@@ -275,15 +281,15 @@ class GaussianField(Model):
         array([[ 6., -1.],
                [-1.,  2.]])
         """
-        function, form = "GaussianField.normal", self._form
-        measured = per_variable(values, self._labels, np.nan, function, "values")
+        _function, form = "GaussianField.normal", self._form
+        measured = per_variable(values, self._labels, np.nan, "values")
         seen = ~np.isnan(measured)
         fine = ~seen | (np.abs(measured) <= check.LARGEST)
-        require_all(fine, measured, self._labels, function, "values", check.FINITE)
-        require_continuous(form, seen, self._labels, function)
-        weight = per_variable(precision, self._labels, np.nan, function, "precision")
+        require_all(fine, measured, self._labels, "values", check.FINITE)
+        require_continuous(form, seen, self._labels)
+        weight = per_variable(precision, self._labels, np.nan, "precision")
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
-        require_all(fine, weight, self._labels, function, "precision", "positive and finite")
+        require_all(fine, weight, self._labels, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
         return self._with(diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0))
 
@@ -313,6 +319,7 @@ class GaussianField(Model):
         """Upper ends of the intervals."""
         return self._form.upper
 
+    @public()
     def condition(self, evidence: Mapping[Any, float]) -> GaussianField:
         """The field of the remaining variables, given the values of some (rounded to doubles).
 
@@ -322,24 +329,24 @@ class GaussianField(Model):
         >>> db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).condition({0: 3.0}).linear
         array([3.])
         """
-        return self._condition(evidence, "GaussianField.condition")
+        return self._condition(evidence)
 
-    def _condition(self, evidence: Mapping[Any, float], where: str) -> GaussianField:
+    def _condition(self, evidence: Mapping[Any, float]) -> GaussianField:
         """`condition` for the function `where`."""
-        check.evidence(evidence, where)
+        check.evidence(evidence)
         if not evidence:
             return self
-        known = check.positions(list(evidence), self._labels, self._lookup, where, "evidence")
+        known = check.positions(list(evidence), self._labels, self._lookup, "evidence")
         if len(known) == self.n_variables:
-            raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
+            raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
         state, fixed = np.zeros(self.n_variables), np.zeros(self.n_variables, dtype=np.bool_)
         fixed[known] = True
         for (label, value), i in zip(evidence.items(), known.tolist(), strict=True):
-            self._require_value(i, value, where, "evidence", f"label {label!r}")
+            self._require_value(i, value, "evidence", f"label {label!r}")
             state[i] = float(value)
         return self._form.condition(fixed, state).to_model(self._labels_at(np.flatnonzero(~fixed)))
 
-    def _require_value(self, i: int, value: Any, function: str, argument: str, where: str) -> None:
+    def _require_value(self, i: int, value: Any, argument: str, where: str) -> None:
         """A value that variable `i` can have."""
         form = self._form
         low, high = max(form.lower[i], -check.LARGEST), min(form.upper[i], check.LARGEST)
@@ -348,7 +355,7 @@ class GaussianField(Model):
             requirement = f"from {low:g} to {high:g}"
             if form.is_finite[i]:
                 requirement = f"one of {form.values_of(i).tolist()}"
-            raise ArgumentError(function, argument, requirement, value, where)
+            raise ArgumentError(argument, requirement, value, where)
 
     def _describe_states(self) -> tuple[str, str]:
         form = self._form
@@ -359,11 +366,10 @@ class GaussianField(Model):
         }
         return "values", "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
 
-    def _check_states(self, states: ArrayLike, method: str) -> Any:
-        where = f"GaussianField.{method}"
-        array = check.real_array(states, where, "states")
+    def _check_states(self, states: ArrayLike) -> Any:
+        array = check.real_array(states, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
-            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
+            raise ArgumentError("states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
         inside = (array >= self._form.lower) & (array <= self._form.upper)
-        check.all_entries(inside, array, where, "states", "inside the box")
+        check.all_entries(inside, array, "states", "inside the box")
         return array

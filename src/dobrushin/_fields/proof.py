@@ -130,10 +130,10 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     scan, objective, start = certificate._scan, certificate._objective, certificate._start
     if scan.is_random:
         requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
-        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+        raise ArgumentError("certificate", requirement, certificate)
     if start is None:
         requirement = "made in this process, of a field without evidence"
-        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+        raise ArgumentError("certificate", requirement, certificate)
     space, point = start
     field = space.form.to_plain().to_model(space.labels)
     anchor = space_of(field).anchor_at(point)
@@ -155,9 +155,9 @@ def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None
             "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
             "with bounds that the checker can make again"
         )
-        raise ArgumentError("Estimate.write_proof", "estimate", requirement, estimate.headline)
+        raise ArgumentError("estimate", requirement, estimate.headline)
     if run.trouble is not None:
-        raise ArgumentError("Estimate.write_proof", "estimate", "one that ran to its end", estimate.headline)
+        raise ArgumentError("estimate", "one that ran to its end", estimate.headline)
     query, scan, drift = method.query, method.design.scan, method.drift
     model: Any = origin.asked.model
     part = PartOfField(model, origin.asked.evidence, scan, query.positions, query.anchor, drift.each)
@@ -211,7 +211,7 @@ def _ends(tally: Any, question: FieldQuestion) -> tuple[list[float], list[float]
     """The interval, rounded outwards."""
     value, low, high = tally.limits(False)
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ArgumentError("Estimate.write_proof", "estimate", "one whose intervals are all finite", (low, high))
+        raise ArgumentError("estimate", "one whose intervals are all finite", (low, high))
     size = max(abs(low), abs(high), abs(value))
     unit = max(10.0 ** math.floor(math.log10(max(high - low, 1e-300))) * _PART, 8.0 * float(np.spacing(size)))
     least, most = question.bounds

@@ -113,14 +113,14 @@ def _questions(model: GaussianField, targets: Any) -> list[FieldQuestion]:
         targets = [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels, targets)
-        raise ArgumentError("estimate", "targets", f"'all', Exceeds, Between, Quantile, Statistic or {known}", targets)
+        raise ArgumentError("targets", f"'all', Exceeds, Between, Quantile, Statistic or {known}", targets)
     items = list(targets)
     if not items:
-        raise ArgumentError("estimate", "targets", "at least one target", items)
+        raise ArgumentError("targets", "at least one target", items)
     plain = [item for item in items if not isinstance(item, Target)]
     positions: list[int] = []
     if plain:
-        positions = check.positions(plain, model.labels, model._lookup, "estimate", "targets").tolist()
+        positions = check.positions(plain, model.labels, model._lookup, "targets").tolist()
     left = iter(positions)
     return [item.ask(reader) if isinstance(item, Target) else reader.read_label(next(left)) for item in items]
 
@@ -132,7 +132,7 @@ def refuse_observed(model: Model, targets: Any, evidence: Mapping[Any, float]) -
     for item in items:
         for label in item.variables if isinstance(item, Target) else [item]:
             if check.label_position(label, model.labels, model._lookup) in known:
-                raise ArgumentError("estimate", "targets", "variables that are not in the evidence", label)
+                raise ArgumentError("targets", "variables that are not in the evidence", label)
 
 
 def _is_label(model: Model, value: Any) -> bool:

@@ -437,7 +437,7 @@ class FieldReader(TargetReader):
         return FieldMean(np.array([i]), np.ones(1), self.model.labels[i], "mean", _first_column, bounds)
 
     def read_joint(self, joint: Any) -> Any:
-        raise ArgumentError("estimate", "targets", "means, Exceeds, Between, Quantile or Statistic for a field", joint)
+        raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", joint)
 
     def read_interval(self, event: Any) -> FieldEvent:
         position = self._positions([event.label])
@@ -451,7 +451,7 @@ class FieldReader(TargetReader):
     def read_statistic(self, statistic: Statistic) -> FieldMean:
         if statistic.is_event:
             requirement = "Exceeds or Between for events of a field: indicators have no Lipschitz constant"
-            raise ArgumentError("estimate", "targets", requirement, statistic.name)
+            raise ArgumentError("targets", requirement, statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
         positions = self._positions(list(weights))
         order = np.argsort(positions)
@@ -460,7 +460,7 @@ class FieldReader(TargetReader):
         return FieldMean(positions[order], own, statistic, None, statistic.values, bounds, statistic.name)
 
     def _positions(self, labels: list[Hashable]) -> NDArray[np.int64]:
-        return check.positions(labels, self.model.labels, self.model._lookup, "estimate", "targets")
+        return check.positions(labels, self.model.labels, self.model._lookup, "targets")
 
 
 def _first_column(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:

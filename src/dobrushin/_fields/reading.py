@@ -26,28 +26,26 @@ _ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 
 
-def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]:
+def read_precision(value: Any) -> tuple[Any, NDArray[np.float64]]:
     """Off-diagonal couplings (CSR, sorted) and the diagonal of a symmetric matrix."""
     if sparse.issparse(value):
-        matrix = check.sparse_matrix(value, function, "precision")
+        matrix = check.sparse_matrix(value, "precision")
     else:
-        dense = check.real_array(value, function, "precision")
+        dense = check.real_array(value, "precision")
         if dense.ndim != 2:
-            raise ArgumentError(function, "precision", "a square matrix", got=f"shape {dense.shape}")
+            raise ArgumentError("precision", "a square matrix", got=f"shape {dense.shape}")
         matrix = sparse.csr_array(dense)
     n = matrix.shape[0]
     if n != matrix.shape[1] or not n:
-        raise ArgumentError(function, "precision", "a square matrix", got=f"shape {matrix.shape}")
+        raise ArgumentError("precision", "a square matrix", got=f"shape {matrix.shape}")
     rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
     if (bad := ~(np.abs(matrix.data) <= check.LARGEST)).any():
         k = int(np.argmax(bad))
         where = f"index {(int(rows[k]), int(matrix.indices[k]))}"
-        raise ArgumentError(function, "precision", check.FINITE, matrix.data[k], where)
-    _require_symmetric(matrix, function, "precision", "symmetric")
+        raise ArgumentError("precision", check.FINITE, matrix.data[k], where)
+    _require_symmetric(matrix, "precision", "symmetric")
     diagonal = matrix.diagonal()
-    check.all_entries(
-        diagonal >= LEAST_PRECISION, diagonal, function, "precision", "positive on the diagonal, 1e-100 or more"
-    )
+    check.all_entries(diagonal >= LEAST_PRECISION, diagonal, "precision", "positive on the diagonal, 1e-100 or more")
     off = sparse.csr_array(matrix - sparse.dia_array((diagonal[None], [0]), shape=(n, n)))
     off.eliminate_zeros()
     off.sort_indices()
@@ -56,7 +54,7 @@ def read_precision(value: Any, function: str) -> tuple[Any, NDArray[np.float64]]
     return off, diagonal
 
 
-def read_graph(graph: Any, function: str) -> tuple[Any, Sequence[Hashable] | None]:
+def read_graph(graph: Any) -> tuple[Any, Sequence[Hashable] | None]:
     """The symmetric matrix of weights of a graph (1 where edges have none), and its labels; self-loops do not count.
 
     Graphs are networkx graphs, libpysal weights and graphs (anything with `sparse` and `id_order` or `unique_ids`), or
@@ -66,41 +64,41 @@ def read_graph(graph: Any, function: str) -> tuple[Any, Sequence[Hashable] | Non
     names = getattr(graph, "id_order", getattr(graph, "unique_ids", None))
     if is_graph(graph):
         labels = list(graph.nodes)
-        matrix = _edge_weights(graph, {label: i for i, label in enumerate(labels)}, function)
+        matrix = _edge_weights(graph, {label: i for i, label in enumerate(labels)})
     elif names is not None and sparse.issparse(getattr(graph, "sparse", None)):
         labels = names.tolist() if hasattr(names, "tolist") else list(names)
-        matrix = check.sparse_matrix(graph.sparse, function, "graph")
+        matrix = check.sparse_matrix(graph.sparse, "graph")
     elif sparse.issparse(graph):
-        matrix = check.sparse_matrix(graph, function, "graph")
+        matrix = check.sparse_matrix(graph, "graph")
     else:
-        dense = np.empty(0) if graph is None or isinstance(graph, str) else check.real_array(graph, function, "graph")
+        dense = np.empty(0) if graph is None or isinstance(graph, str) else check.real_array(graph, "graph")
         if dense.ndim != 2:
-            raise ArgumentError(function, "graph", "a networkx graph, libpysal weights or a matrix", graph)
+            raise ArgumentError("graph", "a networkx graph, libpysal weights or a matrix", graph)
         matrix = sparse.csr_array(dense)
     if matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
-        raise ArgumentError(function, "graph", "of one or more nodes", got=f"shape {matrix.shape}")
+        raise ArgumentError("graph", "of one or more nodes", got=f"shape {matrix.shape}")
     entries = matrix.tocoo()
     fine = (entries.data >= 0) & (entries.data <= check.LARGEST)
     if not fine.all():
         k = int(np.argmin(fine))
         where = f"index {(int(entries.coords[0][k]), int(entries.coords[1][k]))}"
-        raise ArgumentError(function, "graph", "of weights that are finite and not negative", entries.data[k], where)
+        raise ArgumentError("graph", "of weights that are finite and not negative", entries.data[k], where)
     requirement = "undirected: a symmetric matrix (weights that are standardised by rows are not)"
-    _require_symmetric(matrix, function, "graph", requirement)
+    _require_symmetric(matrix, "graph", requirement)
     matrix.setdiag(0.0)
     matrix.eliminate_zeros()
     return matrix, labels
 
 
-def _edge_weights(graph: Any, position: Mapping[Hashable, int], function: str) -> Any:
+def _edge_weights(graph: Any, position: Mapping[Hashable, int]) -> Any:
     """The weights of a networkx graph as a matrix."""
     if graph.is_directed() or graph.is_multigraph():
-        raise ArgumentError(function, "graph", "an undirected simple graph", got=type(graph).__name__)
+        raise ArgumentError("graph", "an undirected simple graph", got=type(graph).__name__)
     ends, weights = [], []
     for a, b, data in graph.edges(data=True):
         weight = data.get("weight", 1.0)
         if not check.is_real(weight):
-            raise ArgumentError(function, "graph", "of weights that are numbers", weight, f"edge {(a, b)!r}")
+            raise ArgumentError("graph", "of weights that are numbers", weight, f"edge {(a, b)!r}")
         if a != b:
             ends.append((position[a], position[b]))
             weights.append(float(weight))
@@ -109,7 +107,7 @@ def _edge_weights(graph: Any, position: Mapping[Hashable, int], function: str) -
     return sparse.coo_array((np.tile(weights, 2), (np.append(i, j), np.append(j, i))), shape=shape).tocsr()
 
 
-def _require_symmetric(matrix: Any, function: str, argument: str, requirement: str) -> None:
+def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
     difference = sparse.coo_array(matrix - matrix.T)
     if (uneven := difference.data != 0).any():
         k = int(np.argmax(uneven))
@@ -117,81 +115,75 @@ def _require_symmetric(matrix: Any, function: str, argument: str, requirement: s
         one, other = float(matrix[i, j]), float(matrix[j, i])
         if abs(one - other) <= _ROUNDED * abs(one):
             requirement += " to the last bit, as (P + P.T) / 2 is"
-        raise ArgumentError(function, argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
+        raise ArgumentError(argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
 
 
-def per_variable(
-    value: Any, labels: Sequence[Hashable], fill: float, function: str, argument: str
-) -> NDArray[np.float64]:
+def per_variable(value: Any, labels: Sequence[Hashable], fill: float, argument: str) -> NDArray[np.float64]:
     """One number for each variable, from a number, an array or a dict from labels; `fill` where there is none."""
     n = len(labels)
     if value is None:
         return np.full(n, fill)
     if isinstance(value, Mapping):
-        numbers = check.real_array(list(value.values()), function, argument)
+        numbers = check.real_array(list(value.values()), argument)
         array = np.full(n, fill)
         if len(value):
-            known = check.positions(list(value), labels, check.lookup_table(labels), function, argument)
+            known = check.positions(list(value), labels, check.lookup_table(labels), argument)
             array[known] = numbers
         return array
-    array = check.real_array(value, function, argument)
+    array = check.real_array(value, argument)
     if array.ndim and array.shape != (n,):
         if array.size != n:
             requirement = f"a number or one for each of {n} variables"
-            raise ArgumentError(function, argument, requirement, got=f"shape {array.shape}")
+            raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
         array = array.ravel()
     return np.array(np.broadcast_to(array, (n,)))
 
 
 def require_all(
-    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], function: str, argument: str,
+    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], argument: str,
     requirement: str,
 ) -> None:  # fmt: skip
     """Fail at the first variable where `fine` is false."""
     if not fine.all():
         i = int(np.argmin(fine))
-        raise ArgumentError(function, argument, requirement, float(array[i]), f"variable {labels[i]!r}")
+        raise ArgumentError(argument, requirement, float(array[i]), f"variable {labels[i]!r}")
 
 
-def read_box(
-    lower: Any, upper: Any, labels: Sequence[Hashable], function: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def read_box(lower: Any, upper: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the intervals; a variable without a limit has an infinite one."""
-    low = per_variable(lower, labels, -np.inf, function, "lower")
-    high = per_variable(upper, labels, np.inf, function, "upper")
+    low = per_variable(lower, labels, -np.inf, "lower")
+    high = per_variable(upper, labels, np.inf, "upper")
     for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
         fine = (np.abs(end) <= check.LARGEST) | (end == limit)
-        require_all(fine, end, labels, function, argument, f"{check.FINITE}, or {limit}")
+        require_all(fine, end, labels, argument, f"{check.FINITE}, or {limit}")
     if (empty := ~(high - low >= _NARROWEST)).any():
         i = int(np.argmax(empty))
         got = f"the interval from {low[i]:g} to {high[i]:g}"
         requirement = "above 'lower'" if not low[i] < high[i] else f"{_NARROWEST:g} or more above 'lower'"
-        raise ArgumentError(function, "upper", requirement, got=got, where=f"variable {labels[i]!r}")
+        raise ArgumentError("upper", requirement, got=got, where=f"variable {labels[i]!r}")
     return low, high
 
 
-def read_levels(
-    levels: Any, labels: Sequence[Hashable], function: str
-) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+def read_levels(levels: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     """Positions of the variables on finite sets, increasing, and their values."""
     if levels is None:
         return np.empty(0, dtype=np.int64), []
     if not isinstance(levels, Mapping):
-        raise ArgumentError(function, "levels", "a dict from labels to values", levels)
+        raise ArgumentError("levels", "a dict from labels to values", levels)
     if not levels:
         return np.empty(0, dtype=np.int64), []
-    positions = check.positions(list(levels), labels, check.lookup_table(labels), function, "levels")
+    positions = check.positions(list(levels), labels, check.lookup_table(labels), "levels")
     sets = []
     for label, values in levels.items():
-        array = np.sort(np.atleast_1d(check.real_array(values, function, "levels")).ravel())
+        array = np.sort(np.atleast_1d(check.real_array(values, "levels")).ravel())
         if len(array) < 2 or not (np.diff(array) >= _NARROWEST).all() or not (np.abs(array) <= check.LARGEST).all():
-            raise ArgumentError(function, "levels", "two or more different finite values", values, f"label {label!r}")
+            raise ArgumentError("levels", "two or more different finite values", values, f"label {label!r}")
         sets.append(array)
     order = np.argsort(positions)
     return positions[order], [sets[int(k)] for k in order]
 
 
-def require_definite(form: FieldTerms, labels: Sequence[Hashable], function: str) -> None:
+def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
     """Fail where one can see that the field is improper: on variables without any limit."""
     free = np.flatnonzero(np.isneginf(form.lower) & np.isposinf(form.upper))
     block = sparse.coo_array(form.couplings[free][:, free])
@@ -203,32 +195,32 @@ def require_definite(form: FieldTerms, labels: Sequence[Hashable], function: str
         k = int(np.argmax(bad))
         pair = (labels[int(free[i[k]])], labels[int(free[j[k]])])
         got = f"the coupling {block.data[k]:g} of {pair[0]!r} and {pair[1]!r}"
-        raise ArgumentError(function, "precision", _DEFINITE, got=got)
+        raise ArgumentError("precision", _DEFINITE, got=got)
     if len(free) <= _DENSE:
         try:
             np.linalg.cholesky(block.toarray() + np.diag(own))
         except np.linalg.LinAlgError:
-            raise ArgumentError(function, "precision", _DEFINITE, got="a matrix that is not") from None
+            raise ArgumentError("precision", _DEFINITE, got="a matrix that is not") from None
 
 
 def read_counts(
-    value: Any, labels: Sequence[Hashable], function: str, argument: str, most: NDArray[np.float64] | None = None
+    value: Any, labels: Sequence[Hashable], argument: str, most: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """Observed whole numbers; NaN where nothing was observed."""
-    counts = per_variable(value, labels, np.nan, function, argument)
+    counts = per_variable(value, labels, np.nan, argument)
     seen = ~np.isnan(counts)
     fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
-    require_all(fine, counts, labels, function, argument, "whole numbers that are not negative, at most 2^53")
+    require_all(fine, counts, labels, argument, "whole numbers that are not negative, at most 2^53")
     if most is not None:
-        require_all(~seen | (counts <= most), counts, labels, function, argument, "at most the number of trials")
+        require_all(~seen | (counts <= most), counts, labels, argument, "at most the number of trials")
     return counts
 
 
-def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable], function: str) -> None:
+def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable]) -> None:
     """Observations are of continuous variables."""
     if (wrong := seen & form.is_finite).any():
         label = labels[int(np.argmax(wrong))]
-        raise ArgumentError(function, "labels", "of continuous variables where something is observed", label)
+        raise ArgumentError("labels", "of continuous variables where something is observed", label)
 
 
 def read_stored(arrays: CheckedArrays) -> FieldTerms:

@@ -17,7 +17,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import Trouble
 from dobrushin._shared.families import version_of
-from dobrushin._shared.memory_guard import require_memory
+from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key
 from dobrushin.errors import ArgumentError, CertificateError
 
@@ -29,16 +29,16 @@ def make_field_runner(model: GaussianField, scan: Scan, chains: int, kernel: str
     """`make_runner` of a field: `initial` is a point of the box, the same for all chains."""
     del chains
     if kernel not in (None, FieldKernel.name):
-        raise ArgumentError("sample", "kernel", f"None or {FieldKernel.name!r} for a field", kernel)
-    return make_kernel(space_of(model), _start(model, initial, "sample"), scan)
+        raise ArgumentError("kernel", f"None or {FieldKernel.name!r} for a field", kernel)
+    return make_kernel(space_of(model), _start(model, initial), scan)
 
 
-def _start(model: GaussianField, initial: Any, function: str) -> Anchor:
+def _start(model: GaussianField, initial: Any) -> Anchor:
     """Where chains begin; without a certificate they can be run all the same."""
     try:
-        return read_start(model, initial, function)
+        return read_start(model, initial)
     except CertificateError:
-        return uncertified_start(model, initial, function)
+        return uncertified_start(model, initial)
 
 
 def make_kernel(space: FieldSpace, anchor: Anchor, scan: Scan) -> FieldKernel:
@@ -60,19 +60,18 @@ def run_field_chains(
     start: Any = "uniform",
     record: Record = FINAL,
     running: Running = PLAIN,
-    function: str = "sample",
 ) -> tuple[Samples, Trouble | None]:
     """`run_chains` of a field."""
     if record.counts:
-        raise ArgumentError(function, "record", "states: those of a field are not counted", got="counts")
+        raise ArgumentError("record", "states: those of a field are not counted", got="counts")
     if running.backend == "cuda":
-        raise ArgumentError(function, "backend", "'cpu' for a field", running.backend)
-    region, anchor = kernel.region, _start(model, start, function)
-    rows = record._rows(model, region, function)
-    job = Job(kernel, scan, master_key(sequence), rows, record._stops(len(scan), function), 1)
+        raise ArgumentError("backend", "'cpu' for a field", running.backend)
+    region, anchor = kernel.region, _start(model, start)
+    rows = record._rows(model, region)
+    job = Job(kernel, scan, master_key(sequence), rows, record._stops(len(scan)), 1)
     if running.deadline is NO_DEADLINE:
         require_memory("Keeping these states", 16.0 * len(numbers) * len(rows) * len(job.stops), _TOO_LARGE)
-    outcome = run_batches(job, numbers, sequence, running, "sampling", function)
+    outcome = run_batches(job, numbers, sequence, running, "sampling")
     states = outcome.states(job)
     states = states.transpose(2, 0, 1) if record.every is not None else states[0].T
     error = np.zeros(model.n_variables)

@@ -247,7 +247,7 @@ class FieldRun:
             running = replace(self.running, checkpoint=self.running.file(len(self.blocks)))
             block, self.trouble = run_field_chains(
                 self.query.model, self.method.kernel, self.method.design.scan, numbers, self.sequence,
-                record=Record(labels), running=running, function="estimate",
+                record=Record(labels), running=running,
             )  # fmt: skip
             self._take(block)
             if self.trouble is not None:

@@ -5,7 +5,7 @@ In these units the influence of a field is a matrix like any other, and every di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide, InfluenceMethod, Rounds
 from dobrushin._variation import Objective, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
@@ -36,41 +35,37 @@ class FieldInfluence(Influence):
 
 
 @version_of("influence", GaussianField)
-@guard_memory
 def influence_of_field(
     model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None
 ) -> FieldInfluence:
     """`influence` of a field."""
-    check.choice(method, METHODS, "influence", "method")
+    check.choice(method, METHODS, "method")
     n = model.n_variables
     computed = None
     if rows is not None:
-        computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
+        computed = np.sort(check.positions(rows, model.labels, model._lookup, "rows"))
     bounds = influence_rows(model, np.arange(n) if computed is None else computed, method)
     result = FieldInfluence._make(bounds, n, model.labels, computed)
     assert isinstance(result, FieldInfluence)
     return result
 
 
-def _refuse(name: str) -> Callable[..., Any]:
-    def refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
-        del args, options
-        raise ArgumentError(name, "influence", "the field itself, which knows its start", influence)
-
-    return refuse
+def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
+    del args, options
+    raise ArgumentError("influence", "the field itself, which knows its start", influence)
 
 
 for _name in ("variation", "optimize", "greedy_scan", "shortest_scan"):
-    version_of(_name, FieldInfluence)(_refuse(_name))
+    version_of(_name, FieldInfluence)(_refuse)
 
 
 class _Search:
     """A field as the searches for scans see it."""
 
-    def __init__(self, field: GaussianField, targets: Any, weights: Any, function: str) -> None:
+    def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
         self.space: FieldSpace = space_of(field)
         self.anchor: Anchor = self.space.anchor
-        self.objective = read_objective(self.space.rows, targets, weights, function)
+        self.objective = read_objective(self.space.rows, targets, weights)
         own = self.objective.weights
         positions = self.objective.positions
         if self.objective.is_set:
@@ -91,7 +86,7 @@ def optimize_field(
     rounds: int | Rounds = 1, guide: Guide | None = "auto",
 ) -> ScanResult:  # fmt: skip
     """`optimize` for a field."""
-    search = _Search(influence, targets, weights, "optimize")
+    search = _Search(influence, targets, weights)
     found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide)
     return search.certify(found)
 
@@ -101,7 +96,7 @@ def greedy_scan_of_field(
     influence: GaussianField, targets: Any = None, weights: Any = None, **options: Any
 ) -> ScanResult:
     """`greedy_scan` for a field."""
-    search = _Search(influence, targets, weights, "greedy_scan")
+    search = _Search(influence, targets, weights)
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))
 
 
@@ -110,8 +105,8 @@ def shortest_scan_of_field(
     influence: GaussianField, targets: Any = None, weights: Any = None, *, tolerance: float, **options: Any
 ) -> ScanResult:
     """`shortest_scan` for a field."""
-    search = _Search(influence, targets, weights, "shortest_scan")
-    tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
+    search = _Search(influence, targets, weights)
+    tolerance = check.positive(tolerance, "tolerance")
     try:
         found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)
     except ToleranceError as error:

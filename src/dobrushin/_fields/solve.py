@@ -23,7 +23,7 @@ from dobrushin._fields.questions import FieldEvent, FieldQuantile, FieldQuestion
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.near import Numbering
 from dobrushin._shared.arrays import distinct, row_entries
-from dobrushin._shared.progress import bar
+from dobrushin._shared.call import bar
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import rounded_up
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dobrushin._estimate.targets import Target, TargetReader
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 
@@ -55,8 +56,9 @@ class Exceeds(Event):
     label: Hashable
     threshold: float
 
+    @public()
     def __post_init__(self) -> None:
-        check.finite_number(self.threshold, "Exceeds", "threshold")
+        check.finite_number(self.threshold, "threshold")
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -89,11 +91,12 @@ class Between(Event):
     low: float
     high: float
 
+    @public()
     def __post_init__(self) -> None:
-        check.finite_number(self.low, "Between", "low")
-        check.finite_number(self.high, "Between", "high")
+        check.finite_number(self.low, "low")
+        check.finite_number(self.high, "high")
         if not self.low < self.high:
-            raise ArgumentError("Between", "high", "above 'low'", self.high)
+            raise ArgumentError("high", "above 'low'", self.high)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -134,8 +137,9 @@ class Quantile(OfOneVariable):
     label: Hashable
     level: float
 
+    @public()
     def __post_init__(self) -> None:
-        check.fraction(self.level, "Quantile", "level")
+        check.fraction(self.level, "level")
 
     @property
     def noun(self) -> str:

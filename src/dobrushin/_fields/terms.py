@@ -166,7 +166,7 @@ class FieldTerms(Form):
 
     def _refuse(self, requirement: str) -> NoReturn:
         raise ArgumentError(
-            "GaussianField", "model", f"{requirement} here: a field has influence, scans, variation, sample, estimate "
+            "model", f"{requirement} here: a field has influence, scans, variation, sample, estimate "
             "and plan", got=f"a field of {self.n_variables} variables",
         )  # fmt: skip
 

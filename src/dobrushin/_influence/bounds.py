@@ -12,16 +12,14 @@ from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import public
 from dobrushin._shared.families import by_family
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import InfluenceMethod
-from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError
 
 
-@watched("bounding the influence")
+@public("bounding the influence")
 @by_family
-@guard_memory
 def influence(
     model: Model,
     method: InfluenceMethod = "best",
@@ -65,15 +63,14 @@ def influence(
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "influence")
+    model = as_model(model)
     if not model.is_whole:
-        raise ArgumentError("influence", "model", "a model that is made as a whole", model)
-    check.choice(method, METHODS, "influence", "method")
+        raise ArgumentError("model", "a model that is made as a whole", model)
+    check.choice(method, METHODS, "method")
     if rows is None:
         computed = None
     else:
-        computed = np.sort(check.positions(rows, model.labels, model._lookup, "influence", "rows"))
+        computed = np.sort(check.positions(rows, model.labels, model._lookup, "rows"))
     bounds = influence_rows(model, np.arange(model.n_variables) if computed is None else computed, method)
     if model._error:  # each conditional law may be so far from the one that was meant, and two laws are compared
         values, cap = (

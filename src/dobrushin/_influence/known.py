@@ -124,8 +124,8 @@ def known_influence(
     return model.memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
 
 
-def row_source(influence: Any, function: str) -> RowSource:
+def row_source(influence: Any) -> RowSource:
     """Rows of an `Influence`, or of a model's, computed when they are first asked for."""
     if isinstance(influence, RowSource):
         return influence
-    return known_influence(as_model(influence, function, "influence", "an Influence or a model"))
+    return known_influence(as_model(influence, "influence", "an Influence or a model"))

@@ -15,8 +15,8 @@ from dobrushin._influence.rows import THEOREMS, Rows
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.call import public, watch
 from dobrushin._shared.html import card
-from dobrushin._shared.progress import watch
 from dobrushin._shared.text import counted
 from dobrushin.errors import ArgumentError
 
@@ -51,27 +51,26 @@ class Influence:
     (0.3, 0.244949, True)
     """
 
+    @public()
     def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None) -> None:
         if sparse.issparse(matrix):
-            array = check.sparse_matrix(matrix, "Influence", "matrix")
+            array = check.sparse_matrix(matrix, "matrix")
         else:
-            dense = check.real_array(matrix, "Influence", "matrix")
+            dense = check.real_array(matrix, "matrix")
             if dense.ndim != 2:
-                raise ArgumentError("Influence", "matrix", "a square matrix", got=f"shape {dense.shape}")
+                raise ArgumentError("matrix", "a square matrix", got=f"shape {dense.shape}")
             array = sparse.csr_array(dense)
         if array.shape[0] != array.shape[1] or not array.shape[0]:
-            raise ArgumentError("Influence", "matrix", "a square matrix", got=f"shape {array.shape}")
+            raise ArgumentError("matrix", "a square matrix", got=f"shape {array.shape}")
         bad = ~((array.data >= 0) & (array.data < np.inf))
         if bad.any():
             k = int(np.argmax(bad))
             i = int(np.searchsorted(array.indptr, k, side="right")) - 1
             where = f"index {(i, int(array.indices[k]))}"
-            raise ArgumentError("Influence", "matrix", "non-negative and finite", array.data[k], where)
+            raise ArgumentError("matrix", "non-negative and finite", array.data[k], where)
         n = array.shape[0]
         array.eliminate_zeros()
-        self._set(
-            array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n, "Influence"), None
-        )
+        self._set(array, np.zeros(array.nnz, dtype=np.uint8), np.ones(n), check.read_labels(labels, n), None)
 
     @classmethod
     def _make(cls, rows: Rows, n: int, labels: Sequence[Hashable], computed: NDArray[np.int64] | None) -> Influence:
@@ -152,7 +151,7 @@ class Influence:
         """Rows of the bound at increasing positions, for the stages that follow."""
         if self._computed is not None and not (known := np.isin(positions, self._computed)).all():
             label = self._labels[int(positions[int(np.argmin(known))])]
-            raise ArgumentError("influence", "rows", "None, or include every variable that is updated", label)
+            raise ArgumentError("rows", "None, or include every variable that is updated", label)
         if len(positions) == self.n_variables:
             start = self._matrix.indptr.astype(np.int64)
             return Rows(start, self._matrix.indices, self._matrix.data, self._theorem, self._cap)
@@ -163,6 +162,7 @@ class Influence:
 
     # -- how strong it is as a whole ---------------------------------------------------------
 
+    @public()
     def norm(self, order: float) -> float:
         """Matrix norm: 1 (largest column sum), 2 (spectral) or inf (largest row sum).
 
@@ -178,7 +178,7 @@ class Influence:
         if order == np.inf:
             return float(self._matrix.sum(axis=1).max())
         if order != 2:
-            raise ArgumentError("Influence.norm", "order", "1, 2 or inf", order)
+            raise ArgumentError("order", "1, 2 or inf", order)
         return self._spectral_norm
 
     @cached_property
@@ -211,7 +211,7 @@ class Influence:
 
     def _whole(self, method: str) -> None:
         if self._computed is not None:
-            raise ArgumentError("influence", "rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
+            raise ArgumentError("rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -234,7 +234,7 @@ def _spectral_radius(apply: Any, n: int) -> float:
     # The error is about the square of the residual.
     residual = 1e-6 if n <= _LARGE else 1e-3
     options = {"which": "LR", "v0": np.ones(n), "tol": residual, "return_eigenvectors": False}
-    with watch(None, "looking for the spectral radius", "spectral_radius"):
+    with watch(None, "looking for the spectral radius"):
         try:
             return float(abs(linalg.eigs(operator, k=1, **options)[0]))
         except linalg.ArpackError:

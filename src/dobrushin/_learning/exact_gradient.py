@@ -17,7 +17,7 @@ class Exact:
 
     def __init__(self, structure: Structure) -> None:
         self._structure = structure
-        self._limit = memory_limit(None, "fit")
+        self._limit = memory_limit(None)
         edges = [tuple(edge) for edge in structure.edges.tolist()]
         singles = [(v,) for v in range(len(structure.sizes))]
         tables = self._tables(structure.start)
@@ -32,7 +32,7 @@ class Exact:
     def expectation(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, float]:
         """Means of all statistics, a bound on their rounding errors, and the log-partition function."""
         structure = self._structure
-        sums = self._plan.run(self._tables(full), "fit", limit=self._limit)
+        sums = self._plan.run(self._tables(full), limit=self._limit)
         parts = [part.ravel() for part in sums.marginals]
         pairs = np.concatenate([*parts[: self._n_edges], np.empty(0)])
         singles = np.concatenate(parts[self._n_edges :])
@@ -44,7 +44,7 @@ class Exact:
 
     def log_partition(self, full: NDArray[np.float64]) -> float:
         """The log-partition function alone."""
-        return self._alone.run(self._tables(full), "fit", limit=self._limit).log_partition
+        return self._alone.run(self._tables(full), limit=self._limit).log_partition
 
     def _tables(self, full: NDArray[np.float64]) -> FactorTables:
         return self._structure.pairwise(full)._form.tables()

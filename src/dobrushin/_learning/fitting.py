@@ -13,9 +13,8 @@ from dobrushin._learning.ascent import ExactAscent, GibbsAscent
 from dobrushin._learning.fit_result import Fit
 from dobrushin._learning.read import Options, read_problem, read_settings, read_start
 from dobrushin._shared import validate as check
-from dobrushin._shared.memory_guard import guard_memory
+from dobrushin._shared.call import bar, public
 from dobrushin._shared.options import FitFamily, FitMethod, FitScan, Learn, Step
-from dobrushin._shared.progress import bar, watched
 from dobrushin._shared.running import read_time, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
@@ -23,8 +22,7 @@ from dobrushin.errors import ArgumentError
 _FORMAT = "dobrushin fit 2"
 
 
-@watched("reading the data")
-@guard_memory
+@public("reading the data")
 def fit(
     model: Any,
     data: Any,
@@ -138,17 +136,16 @@ def fit(
     >>> bool(found.bias_bound <= 0.02), float(found.parameters.mean().round(1))
     (True, 0.1...)
     """
-    check.choice(method, get_args(FitMethod), "fit", "method")
-    check.choice(scan, get_args(FitScan), "fit", "scan")
-    del progress  # `watched` reads it
-    chains = check.count(chains, "fit", "chains")
-    iterations = check.count(iterations, "fit", "iterations")
+    check.choice(method, get_args(FitMethod), "method")
+    check.choice(scan, get_args(FitScan), "scan")
+    chains = check.count(chains, "chains")
+    iterations = check.count(iterations, "iterations")
     if callback is not None and not callable(callback):
-        raise ArgumentError("fit", "callback", "a function", callback)
+        raise ArgumentError("callback", "a function", callback)
     structure, observed = read_problem(model, data, family, states, learn)
-    deadline = read_time(time, "fit")
-    file = read_checkpoint(checkpoint, "fit")
-    sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed, "fit")
+    deadline = read_time(time)
+    file = read_checkpoint(checkpoint)
+    sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed)
     options = Options(method, scan, tolerance, steps, chains, persistent, stop, sequence).check_for(structure)
     settings = read_settings(len(structure.free), step, ridge, box)
     theta = read_start(structure, initial, settings)
@@ -158,6 +155,6 @@ def fit(
         climb = (*(settings.step_size(k) for k in range(16)), settings.ridge, settings.low, settings.high, theta)
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
         parts = (what, climb, options.about(), options.steps)
-        saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options", "fit")
+        saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options")
     with bar(iterations, "fitting", "steps", deadline) as report:
         return ascent.run(iterations, saved, report, callback, deadline)

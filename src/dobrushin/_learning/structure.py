@@ -173,7 +173,7 @@ class IsingStructure(Structure):
     def model(self, full: NDArray[np.float64]) -> Ising:
         split = len(self.edges)
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[:split], self.n)
-        return SpinPairs(matrix, full[split:], "Ising").to_model(self.labels)
+        return SpinPairs(matrix, full[split:]).to_model(self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         split = len(self.edges)
@@ -216,7 +216,7 @@ class PottsStructure(Structure):
     def model(self, full: NDArray[np.float64]) -> Potts:
         split, k = len(self.edges), int(self.sizes[0])
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[:split], self.n)
-        return LabelPairs(matrix, k, full[split:].reshape(self.n, k), "Potts").to_model(self.labels)
+        return LabelPairs(matrix, k, full[split:].reshape(self.n, k)).to_model(self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         split, k = len(self.edges), int(self.sizes[0])

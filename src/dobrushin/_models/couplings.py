@@ -51,14 +51,14 @@ def restrict_couplings(matrix: Any, kept: NDArray[np.bool_]) -> Any:
     return sparse.csr_array(parts, shape=(size, size))
 
 
-def read_couplings(value: Any, function: str, per_variable: Any = None, weight: str = "weight") -> Couplings:
+def read_couplings(value: Any, per_variable: Any = None, weight: str = "weight") -> Couplings:
     """Couplings from any accepted form; `per_variable` (fields or unaries) may name further variables."""
     if isinstance(value, Mapping) and not sparse.issparse(value):  # some sparse matrices are dicts too
-        labels, pairs, weights = _read_mapping(value, function, per_variable)
+        labels, pairs, weights = _read_mapping(value, per_variable)
         return Couplings(symmetric(pairs[:, 0], pairs[:, 1], weights, labels[0]), labels[1])
     if is_graph(value):
-        return _read_graph(value, function, weight)
-    return Couplings(_read_matrix(value, function), None)
+        return _read_graph(value, weight)
+    return Couplings(_read_matrix(value), None)
 
 
 def read_node_attribute(graph: Any, name: str, default: Any) -> list[Any]:
@@ -67,7 +67,7 @@ def read_node_attribute(graph: Any, name: str, default: Any) -> list[Any]:
 
 
 def name_variables(
-    keys: Sequence[tuple[Hashable, ...]], function: str, argument: str, per_variable: Any
+    keys: Sequence[tuple[Hashable, ...]], argument: str, per_variable: Any
 ) -> tuple[int, Sequence[Hashable] | None, dict[Hashable, int] | None]:
     """Number, labels and positions of the variables that index tuples speak of.
 
@@ -85,109 +85,108 @@ def name_variables(
         least = min((int(name) for name in names), default=0)  # type: ignore[call-overload]
         if least < 0:
             requirement = "labels that are not negative if they are whole numbers, which are positions"
-            raise ArgumentError(function, argument, requirement, least)
+            raise ArgumentError(argument, requirement, least)
         n = 1 + max((int(name) for name in names), default=-1)  # type: ignore[call-overload]
         if per_variable is not None and not is_named and np.ndim(per_variable) >= 1:
             size = len(per_variable)
             if n > size:
-                raise ArgumentError(function, argument, f"among the {size} variables that are given", n - 1)
+                raise ArgumentError(argument, f"among the {size} variables that are given", n - 1)
             n = size
         if n > 10**6 + 100 * len(names):
             requirement = "labels that are positions if they are whole numbers (name variables by strings otherwise)"
-            raise ArgumentError(function, argument, requirement, n - 1)
+            raise ArgumentError(argument, requirement, n - 1)
         return n, None, None
     return len(names), tuple(names), names
 
 
-def by_position(value: Any, labels: Sequence[Hashable], fill: Any, function: str, name: str) -> Any:
+def by_position(value: Any, labels: Sequence[Hashable], fill: Any, name: str) -> Any:
     """An array over variables from a dict over labels; anything else as it is."""
     if not isinstance(value, Mapping):
         return value
     array = np.array([fill] * len(labels), dtype=np.float64)
     lookup = check.lookup_table(labels)
-    positions = check.positions(list(value), labels, lookup, function, name).tolist() if value else []
+    positions = check.positions(list(value), labels, lookup, name).tolist() if value else []
     for i, entry in zip(positions, value.values(), strict=True):
-        row = check.real_array(entry, function, name)
+        row = check.real_array(entry, name)
         if row.shape != array[i].shape:
-            raise ArgumentError(function, name, f"of shape {array[i].shape} for each label", got=f"shape {row.shape}")
+            raise ArgumentError(name, f"of shape {array[i].shape} for each label", got=f"shape {row.shape}")
         array[i] = row
     return array
 
 
-def read_fields(fields: Any, n: int, function: str) -> NDArray[np.float64]:
+def read_fields(fields: Any, n: int) -> NDArray[np.float64]:
     """One number per variable, from a number, an array or nothing."""
-    array = check.real_array(0.0 if fields is None else fields, function, "fields")
+    array = check.real_array(0.0 if fields is None else fields, "fields")
     if array.ndim and array.shape != (n,):
-        raise ArgumentError(function, "fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
-    return frozen(np.broadcast_to(check.finite(array, function, "fields"), (n,)).copy())
+        raise ArgumentError("fields", f"a number or an array of shape {(n,)}", got=f"shape {array.shape}")
+    return frozen(np.broadcast_to(check.finite(array, "fields"), (n,)).copy())
 
 
-def _read_mapping(value: Mapping[Any, Any], function: str, per_variable: Any) -> tuple[Any, Any, Any]:
+def _read_mapping(value: Mapping[Any, Any], per_variable: Any) -> tuple[Any, Any, Any]:
     for key in value:
         if not isinstance(key, tuple) or len(key) != 2 or key[0] == key[1]:
-            raise ArgumentError(function, "couplings", "a dict whose keys are pairs of distinct labels", key)
+            raise ArgumentError("couplings", "a dict whose keys are pairs of distinct labels", key)
         if (key[1], key[0]) in value:
-            raise ArgumentError(function, "couplings", "given once for each unordered pair", key, "both orders")
-    n, labels, lookup = name_variables(list(value), function, "couplings", per_variable)
+            raise ArgumentError("couplings", "given once for each unordered pair", key, "both orders")
+    n, labels, lookup = name_variables(list(value), "couplings", per_variable)
     pairs = np.array([(a, b) if lookup is None else (lookup[a], lookup[b]) for a, b in value], dtype=np.int64).reshape(
         -1, 2
     )
     weights = np.empty(len(value))
     for k, (key, entry) in enumerate(value.items()):
-        weights[k] = _scalar(entry, function, "couplings", f"key {key!r}")
+        weights[k] = _scalar(entry, "couplings", f"key {key!r}")
     return (n, labels), pairs, weights
 
 
-def _read_graph(graph: Any, function: str, weight: str) -> Couplings:
+def _read_graph(graph: Any, weight: str) -> Couplings:
     if graph.is_directed() or graph.is_multigraph():
-        raise ArgumentError(function, "couplings", "an undirected simple graph", got=type(graph).__name__)
+        raise ArgumentError("couplings", "an undirected simple graph", got=type(graph).__name__)
     labels = list(graph.nodes)
     position = {label: i for i, label in enumerate(labels)}
     ends, weights = [], []
     for a, b, data in graph.edges(data=True):
         if a == b:
-            raise ArgumentError(function, "couplings", "a graph without self-loops", (a, b))
+            raise ArgumentError("couplings", "a graph without self-loops", (a, b))
         if weight not in data:
-            raise ArgumentError(function, "couplings", f"a graph whose edges all have the attribute {weight!r}", (a, b))
+            raise ArgumentError("couplings", f"a graph whose edges all have the attribute {weight!r}", (a, b))
         ends.append((position[a], position[b]))
-        weights.append(_scalar(data[weight], function, "couplings", f"edge {(a, b)!r}"))
+        weights.append(_scalar(data[weight], "couplings", f"edge {(a, b)!r}"))
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
     return Couplings(symmetric(pairs[:, 0], pairs[:, 1], np.array(weights, dtype=float), len(labels)), labels)
 
 
-def _read_matrix(value: ArrayLike, function: str) -> Any:
+def _read_matrix(value: ArrayLike) -> Any:
     if sparse.issparse(value):
-        matrix = check.sparse_matrix(value, function, "couplings")
+        matrix = check.sparse_matrix(value, "couplings")
         matrix.sum_duplicates()
     else:
-        dense = check.real_array(value, function, "couplings")
+        dense = check.real_array(value, "couplings")
         if dense.ndim != 2:
             raise ArgumentError(
-                function,
                 "couplings",
                 "a square matrix, a dict of edges or a networkx graph",
                 got=f"shape {dense.shape}",
             )
         matrix = sparse.csr_array(dense)
     if matrix.shape[0] != matrix.shape[1]:
-        raise ArgumentError(function, "couplings", "a square matrix", got=f"shape {matrix.shape}")
+        raise ArgumentError("couplings", "a square matrix", got=f"shape {matrix.shape}")
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     bad = ~(np.abs(matrix.data) <= check.LARGEST)
     if bad.any():
         k = int(np.argmax(bad))
         raise ArgumentError(
-            function, "couplings", check.FINITE, matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
+            "couplings", check.FINITE, matrix.data[k], f"index {(int(rows[k]), int(matrix.indices[k]))}"
         )
     if (loop := (rows == matrix.indices) & (matrix.data != 0)).any():
         k = int(np.argmax(loop))
-        raise ArgumentError(function, "couplings", "zero on the diagonal", matrix.data[k], f"index {(rows[k],) * 2}")
+        raise ArgumentError("couplings", "zero on the diagonal", matrix.data[k], f"index {(rows[k],) * 2}")
     difference = sparse.coo_array(matrix - matrix.T)
     if (uneven := difference.data != 0).any():
         k = int(np.argmax(uneven))
         i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
         pair = (float(matrix[i, j]), float(matrix[j, i]))
         raise ArgumentError(
-            function, "couplings", "symmetric (a triangle A becomes A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
+            "couplings", "symmetric (a triangle A becomes A + A.T)", pair, f"indices {(i, j)} and {(j, i)}"
         )
     return _freeze(matrix)
 
@@ -200,11 +199,11 @@ def _freeze(matrix: Any) -> Any:
     return matrix
 
 
-def _scalar(value: Any, function: str, argument: str, where: str) -> float:
+def _scalar(value: Any, argument: str, where: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = np.nan
     if not abs(number) <= check.LARGEST:
-        raise ArgumentError(function, argument, check.FINITE, value, where)
+        raise ArgumentError(argument, check.FINITE, value, where)
     return number

@@ -15,9 +15,10 @@ from dobrushin._models.barren import log_sum, sum_out, sum_variation
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.forms import DivisibleForm, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
-from dobrushin._models.read_factors import FROM_ARRAYS, read_blocks, read_cardinalities, read_factors
+from dobrushin._models.read_factors import read_blocks, read_cardinalities, read_factors
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 
@@ -53,6 +54,7 @@ class FactorGraph(Model):
 
     _form: FactorTables
 
+    @public()
     def __init__(
         self,
         cardinalities: ArrayLike,
@@ -61,11 +63,12 @@ class FactorGraph(Model):
         *,
         state_names: Any = None,
     ) -> None:
-        sizes = read_cardinalities(cardinalities, "FactorGraph", "cardinalities")
-        form = FactorTables(sizes, *read_factors(factors, sizes), "FactorGraph")
+        sizes = read_cardinalities(cardinalities, "cardinalities")
+        form = FactorTables(sizes, *read_factors(factors, sizes))
         super().__init__(form, labels, state_names)
 
     @classmethod
+    @public()
     def from_arrays(
         cls,
         cardinalities: ArrayLike,
@@ -105,8 +108,8 @@ class FactorGraph(Model):
         >>> db.FactorGraph.from_arrays(np.full(1000, 3), [ring, fields], tables)
         FactorGraph(n_variables=1000, factors=2000)
         """
-        sizes = read_cardinalities(cardinalities, FROM_ARRAYS, "cardinalities")
-        require_variables(len(sizes), FROM_ARRAYS, "cardinalities")
+        sizes = read_cardinalities(cardinalities, "cardinalities")
+        require_variables(len(sizes), "cardinalities")
         return cls._from_form(FactorTables.from_blocks(sizes, read_blocks(scopes, tables, sizes)), labels, state_names)
 
     @property
@@ -114,10 +117,11 @@ class FactorGraph(Model):
         """Number of factors."""
         return self._form.n_factors
 
+    @public()
     def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
         """Scope (positions) and log-table of factor `k`."""
         if not 0 <= k < self.n_factors:
-            raise ArgumentError("FactorGraph.factor", "k", f"from 0 to {self.n_factors - 1}", k)
+            raise ArgumentError("k", f"from 0 to {self.n_factors - 1}", k)
         return self._form.factor(k)
 
     def to_factor_graph(self) -> FactorGraph:
@@ -152,10 +156,9 @@ class FactorTables(DivisibleForm):
         scope: NDArray[np.int64],
         table_start: NDArray[np.int64],
         table: NDArray[np.float64],
-        function: str = "FactorTables",
     ) -> None:
-        require_variables(len(cardinalities), function, "cardinalities")
-        check.log_potential(table, function, "factors")
+        require_variables(len(cardinalities), "cardinalities")
+        check.log_potential(table, "factors")
         self._set(cardinalities, scope_start, scope, table_start, table)
 
     def _set(

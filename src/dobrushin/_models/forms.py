@@ -297,10 +297,10 @@ def require_finite_sums(values: NDArray[np.float64], positions: NDArray[Any]) ->
         raise ImpossibleEvidence(positions[index[0]], repr(float(values[index])), requirement)
 
 
-def require_variables(n: int, function: str, argument: str) -> None:
+def require_variables(n: int, argument: str) -> None:
     """A model has a variable."""
     if n < 1:
-        raise ArgumentError(function, argument, "a model of at least one variable", 0)
+        raise ArgumentError(argument, "a model of at least one variable", 0)
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:

@@ -24,6 +24,7 @@ from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinTerms, field_tables
 from dobrushin._shared.arrays import row_entries
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -63,14 +64,16 @@ class Ising(Model):
 
     _form: SpinPairs
 
+    @public()
     def __init__(self, couplings: Any, fields: Any = None, *, state_names: Any = None) -> None:
-        read = read_couplings(couplings, "Ising", fields)
+        read = read_couplings(couplings, fields)
         if fields is None and is_graph(couplings):
             fields = read_node_attribute(couplings, "field", 0.0)
-        fields = by_position(fields, read.names, 0.0, "Ising", "fields")
-        super().__init__(SpinPairs(read.matrix, fields, "Ising"), read.labels, state_names)
+        fields = by_position(fields, read.names, 0.0, "fields")
+        super().__init__(SpinPairs(read.matrix, fields), read.labels, state_names)
 
     @classmethod
+    @public()
     def from_networkx(
         cls, graph: Any, coupling: str = "weight", field: str = "field", *, state_names: Any = None
     ) -> Ising:
@@ -85,12 +88,13 @@ class Ising(Model):
         ('x', 'y', 'z')
         """
         if not is_graph(graph):
-            raise ArgumentError("Ising.from_networkx", "graph", "a networkx graph", graph)
-        read = read_couplings(graph, "Ising.from_networkx", weight=coupling)
-        form = SpinPairs(read.matrix, read_node_attribute(graph, field, 0.0), "Ising")
+            raise ArgumentError("graph", "a networkx graph", graph)
+        read = read_couplings(graph, weight=coupling)
+        form = SpinPairs(read.matrix, read_node_attribute(graph, field, 0.0))
         return cls._from_form(form, read.labels, state_names)
 
     @classmethod
+    @public()
     def grid(
         cls,
         rows: int,
@@ -133,10 +137,10 @@ class Ising(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, fields):
-            return LocalGrid(rows, cols, couplings, fields, periodic, None, "Ising.grid", state_names)
-        matrix = grid_couplings(rows, cols, couplings, periodic, "Ising.grid")
-        values = None if fields is None else site_values(fields, rows, cols, "Ising.grid", "fields")
-        return cls._from_form(SpinPairs(matrix, values, "Ising"), None, state_names)
+            return LocalGrid(rows, cols, couplings, fields, periodic, None, state_names)
+        matrix = grid_couplings(rows, cols, couplings, periodic)
+        values = None if fields is None else site_values(fields, rows, cols, "fields")
+        return cls._from_form(SpinPairs(matrix, values), None, state_names)
 
     @property
     def couplings(self) -> Any:
@@ -166,10 +170,10 @@ class SpinPairs(Form):
     stored_as = "Ising"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "fields": FLOAT}
 
-    def __init__(self, couplings: Any, fields: Any = None, function: str = "SpinPairs") -> None:
-        require_variables(couplings.shape[0], function, "couplings")
+    def __init__(self, couplings: Any, fields: Any = None) -> None:
+        require_variables(couplings.shape[0], "couplings")
         self.couplings = couplings
-        self.fields = read_fields(fields, couplings.shape[0], function)
+        self.fields = read_fields(fields, couplings.shape[0])
 
     @property
     def n_variables(self) -> int:

@@ -33,7 +33,7 @@ class SplitEvidence(NamedTuple):
     soft: dict[Hashable, dict[Any, float]]
 
 
-def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
+def split_evidence(model: Model, evidence: Any) -> SplitEvidence:
     """Put likelihoods into the model; states of variables stay evidence."""
     if not isinstance(evidence, Mapping) or not any(isinstance(value, Mapping) for value in evidence.values()):
         return SplitEvidence(model, evidence, {})
@@ -42,12 +42,12 @@ def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
     factors: list[tuple[int, NDArray[np.float64]]] = []
     error = 0.0
     for label, value in evidence.items():
-        i = int(check.positions([label], model.labels, model._lookup, function, "evidence")[0])
+        i = int(check.positions([label], model.labels, model._lookup, "evidence")[0])
         if not isinstance(value, Mapping):  # by its name, since spins lose their numbers
-            state = read_state(model, i, value, function, "evidence")
+            state = read_state(model, i, value, "evidence")
             hard[label] = model._called(i)[model._states_at(i).index(state)]
             continue
-        likelihood = _read_likelihood(model, i, value, function)
+        likelihood = _read_likelihood(model, i, value)
         if np.count_nonzero(likelihood) == 1:
             hard[label] = model._called(i)[int(np.argmax(likelihood))]
             continue
@@ -58,20 +58,20 @@ def split_evidence(model: Model, evidence: Any, function: str) -> SplitEvidence:
     return SplitEvidence(_weigh(model, factors, error) if factors else model, hard, soft)
 
 
-def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any], function: str) -> NDArray[np.float64]:
+def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> NDArray[np.float64]:
     """A number for each state, by its name or number."""
     states, where = model._states_at(i), f"label {model.labels[i]!r}"
     likelihood = np.full(len(states), np.nan)
     for state, number in value.items():
-        k = states.index(read_state(model, i, state, function, "evidence"))
+        k = states.index(read_state(model, i, state, "evidence"))
         if not check.is_real(number) or not 0 <= number <= sys.float_info.max:
-            raise ArgumentError(function, "evidence", "likelihoods that are non-negative and finite", number, where)
+            raise ArgumentError("evidence", "likelihoods that are non-negative and finite", number, where)
         likelihood[k] = float(number)
     if np.isnan(likelihood).any() or len(value) != len(states):
         requirement = f"a likelihood for each state; {expected_states(model, i, None)}"
-        raise ArgumentError(function, "evidence", requirement, got=f"{len(value)} of {len(states)}", where=where)
+        raise ArgumentError("evidence", requirement, got=f"{len(value)} of {len(states)}", where=where)
     if not likelihood.any():
-        raise ArgumentError(function, "evidence", "a positive likelihood for some state", dict(value), where)
+        raise ArgumentError("evidence", "a positive likelihood for some state", dict(value), where)
     return likelihood
 
 

@@ -25,6 +25,7 @@ from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums, row_entries
+from dobrushin._shared.call import current, public
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Larger parts are not worth their memory.
@@ -57,10 +58,11 @@ class LocalModel(Model, ABC):
     @property
     def _form(self) -> Form:
         requirement = "one that is made as a whole: this call needs all of it, and of a LocalModel only parts are made"
-        raise ArgumentError("LocalModel", "model", requirement, self)
+        raise ArgumentError("model", requirement, self)
 
+    @public()
     def neighbors(self, i: int) -> NDArray[np.intp]:
-        self._check_position(i, "neighbors")
+        self._check_position(i)
         return np.setdiff1d(self.neighbors_of(np.array([i], dtype=np.int64)), [i]).astype(np.intp)
 
     def _local(self) -> LocalModel:
@@ -142,14 +144,14 @@ class LocalPairs(LocalModel):
     has_potentials: bool  # else they are 0
     n_states: int | None  # None: spins
 
-    def __init__(self, n: int, n_states: int | None, state_names: Any = None, function: str = "LocalModel") -> None:
+    def __init__(self, n: int, n_states: int | None, state_names: Any = None) -> None:
         self._labels, self.n_states = range(n), n_states
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
             requirement = (
                 f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
             )
-            raise ArgumentError(function, "state_names", requirement, state_names)
-        self._name_states(read_state_names(state_names, self, function))
+            raise ArgumentError("state_names", requirement, state_names)
+        self._name_states(read_state_names(state_names, self))
 
     @property
     def _spins(self) -> bool:
@@ -192,14 +194,14 @@ class LocalPairs(LocalModel):
             raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
         return values
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         if self.n_states is None or not evidence:
             return
         known, states = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()))
         forbidden = np.isneginf(self.potentials_of(known)[np.arange(len(known)), states])
         if forbidden.any():
             where = f"label {known[int(np.argmax(forbidden))]}"
-            raise ArgumentError(function, "evidence", "possible", got="a forbidden state", where=where)
+            raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def check_couplings(self, owner: NDArray[np.int64], rows: Rows) -> None:
         """Fail at the first edge whose coupling is no number that can be used."""
@@ -211,7 +213,7 @@ class LocalPairs(LocalModel):
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         """What to raise when a coupling, a neighbour or a potential is wrong."""
-        return ArgumentError("LocalModel", what, requirement, value, where)
+        return ArgumentError(what, requirement, value, where, function="LocalModel")
 
     def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
         own = np.flatnonzero(inner)
@@ -286,24 +288,23 @@ class LocalGrid(LocalPairs):
         potentials: Any,
         periodic: bool,
         states: int | None,
-        function: str,
         state_names: Any = None,
     ) -> None:
-        rows, cols = check.count(rows, function, "rows"), check.count(cols, function, "cols")
+        rows, cols = check.count(rows, "rows"), check.count(cols, "cols")
         self.shape = (rows, cols)
         if rows * cols > _MOST_SITES:
-            raise ArgumentError(function, "rows", f"such that there are at most {_MOST_SITES} sites", self.shape)
-        super().__init__(rows * cols, states, state_names, function)
+            raise ArgumentError("rows", f"such that there are at most {_MOST_SITES} sites", self.shape)
+        super().__init__(rows * cols, states, state_names)
         if periodic and min(self.shape) < 3:
-            raise ArgumentError(function, "periodic", "False when a side has fewer than 3 sites", self.shape)
-        self.periodic, self._function = bool(periodic), function
+            raise ArgumentError("periodic", "False when a side has fewer than 3 sites", self.shape)
+        self.periodic, self._function = bool(periodic), current().name
         right, down = ((rows, cols),) * 2 if periodic else ((rows, cols - 1), (rows - 1, cols))
         self._across = right[0] * right[1]
         self.n_edges = self._across + down[0] * down[1]
-        self._couplings = Lookup(couplings, [right, down], 0, function, "couplings")
+        self._couplings = Lookup(couplings, [right, down], 0, "couplings", self._function)
         self.has_potentials = potentials is not None
         self._argument = "fields" if states is None else "unaries"
-        self._potentials = Lookup(potentials, [self.shape], states or 0, function, self._argument)
+        self._potentials = Lookup(potentials, [self.shape], states or 0, self._argument, self._function)
 
     def _sides(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """Of each edge at some variables: which of them, its other end and its number."""
@@ -342,7 +343,7 @@ class LocalGrid(LocalPairs):
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         argument = self._argument if what == "potential" else "couplings"
-        return ArgumentError(self._function, argument, requirement, value, where)
+        return ArgumentError(argument, requirement, value, where, function=self._function)
 
     def __repr__(self) -> str:
         return f"LocalGrid({self.shape[0]} x {self.shape[1]}, {self._kind})"
@@ -412,7 +413,7 @@ class LocalForm(LocalModel):
     def cardinalities(self) -> NDArray[np.int64]:
         return self._whole.cardinalities
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Nothing is forbidden."""
 
     def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

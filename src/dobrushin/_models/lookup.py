@@ -80,12 +80,12 @@ class Lookup:
         Of each of the arrays of a pair, or of the only one: their entries, one after the other, are numbered.
     states : int
         Length of the row that each number has; 0 for a single value.
-    function, argument : str
-        Who asks, for messages.
+    argument, function : str
+        Of the public function that makes the model: errors name both, also long after it has returned.
     """
 
-    def __init__(self, value: Any, shapes: list[tuple[int, ...]], states: int, function: str, argument: str) -> None:
-        self._arguments = (value, shapes, states, function, argument)
+    def __init__(self, value: Any, shapes: list[tuple[int, ...]], states: int, argument: str, function: str) -> None:
+        self._arguments = (value, shapes, states, argument, function)
         self._row = (states,) if states else ()
         self._what = "edge" if argument == "couplings" else "variable"
         self._function, self._argument = function, argument
@@ -100,17 +100,17 @@ class Lookup:
         else:
             value, allowed = (value,), [[(size,), *(shapes if len(shapes) == 1 else [])]]
         for part, choices in zip(value, allowed, strict=True):
-            array = part if isinstance(part, np.ndarray) else check.real_array(part, function, argument)
+            array = part if isinstance(part, np.ndarray) else check.real_array(part, argument)
             if array.dtype.kind not in "biuf":
-                raise ArgumentError(function, argument, "an array of real numbers", got=f"an array of {array.dtype}")
+                raise ArgumentError(argument, "an array of real numbers", got=f"an array of {array.dtype}")
             if array.ndim == 0 and not states and len(value) == 1:
-                self._constant = float(check.finite(np.asarray(array, dtype=np.float64), function, argument))
+                self._constant = float(check.finite(np.asarray(array, dtype=np.float64), argument))
             elif array.shape not in [(*choice, *self._row) for choice in choices]:
                 shape = (*choices[-1], *self._row)
                 ways = f"a function or an array of shape {shape}"
                 pair = f", or (right, down) of shapes {tuple(shapes)}" if len(shapes) == 2 else ""
                 requirement = ways + pair if states else f"a number, {ways}{pair}"
-                raise ArgumentError(function, argument, requirement, got=f"shape {array.shape}")
+                raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
             else:
                 self._arrays.append(array)
 
@@ -144,13 +144,17 @@ class Lookup:
         except Exception as error:
             requirement = f"a function of an array of {self._what} numbers"
             got = f"{type(error).__name__}: {error}"
-            raise ArgumentError(self._function, self._argument, requirement, got=got, where=where) from error
+            raise ArgumentError(self._argument, requirement, got=got, where=where, function=self._function) from error
         if values.dtype.kind not in "biuf":
             requirement = "a function that returns an array of real numbers"
-            raise ArgumentError(self._function, self._argument, requirement, got=f"{values.dtype}", where=where)
+            raise ArgumentError(
+                self._argument, requirement, got=f"{values.dtype}", where=where, function=self._function
+            )
         if values.shape != shape:
             requirement = f"a function that returns an array of shape {shape}"
-            raise ArgumentError(self._function, self._argument, requirement, got=f"shape {values.shape}", where=where)
+            raise ArgumentError(
+                self._argument, requirement, got=f"shape {values.shape}", where=where, function=self._function
+            )
         return values.astype(np.float64)
 
 

@@ -70,16 +70,16 @@ def _join_names(model: Model, members: list[NDArray[np.int64]]) -> StateNames | 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:
     """Members of every joint variable, singles included, ordered by their first member."""
-    where = f"{type(model).__name__}.merge"
+    f"{type(model).__name__}.merge"
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, NDArray[np.int64]] = {}
     if not check.is_several(groups):
-        raise ArgumentError(where, "groups", "a list of lists of labels", groups)
+        raise ArgumentError("groups", "a list of lists of labels", groups)
     for k, group in enumerate(groups):
-        joined = check.positions(group, model.labels, model._lookup, where, "groups")
+        joined = check.positions(group, model.labels, model._lookup, "groups")
         if taken[joined].any():
             shared = model.labels[int(joined[taken[joined]][0])]
-            raise ArgumentError(where, "groups", "disjoint", shared, f"group {k}")
+            raise ArgumentError("groups", "disjoint", shared, f"group {k}")
         if (states := float(model.cardinalities[joined].prod(dtype=float))) > STATE_LIMIT:
             raise BudgetError(f"Group {k}", states, STATE_LIMIT, "joint states", "Make smaller groups.")
         taken[joined] = True

@@ -16,6 +16,7 @@ from dobrushin._models.memory import Memory
 from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
 
@@ -45,10 +46,11 @@ class Model:
 
     _state_names: StateNames | None = None
 
+    @public()
     def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: Any = None) -> None:
         self._lowered = form
-        self._labels = check.read_labels(labels, form.n_variables, type(self).__name__)
-        self._name_states(read_state_names(state_names, self, type(self).__name__))
+        self._labels = check.read_labels(labels, form.n_variables)
+        self._name_states(read_state_names(state_names, self))
 
     @classmethod
     def _from_form(cls, form: Form, labels: Sequence[Hashable] | None, state_names: Any = None) -> Self:
@@ -107,13 +109,12 @@ class Model:
     def _lookup(self) -> dict[Hashable, int] | None:
         return check.lookup_table(self._labels)
 
+    @public()
     def index(self, label: Hashable) -> int:
         """Position of the variable with this label."""
         position = check.label_position(label, self._labels, self._lookup)
         if position is None:
-            raise ArgumentError(
-                f"{type(self).__name__}.index", "label", check.expected_labels(self._labels, label), label
-            )
+            raise ArgumentError("label", check.expected_labels(self._labels, label), label)
         return position
 
     @property
@@ -144,9 +145,10 @@ class Model:
     def _names_of(self, positions: NDArray[Any]) -> StateNames | None:
         return None if self._state_names is None else self._state_names.restrict(positions)
 
+    @public()
     def neighbors(self, i: int) -> NDArray[np.intp]:
         """Positions of the variables that share a term with the variable at position `i`."""
-        self._check_position(i, "neighbors")
+        self._check_position(i)
         start, neighbor = self._form.adjacency
         return neighbor[start[i] : start[i + 1]].astype(np.intp)
 
@@ -156,6 +158,7 @@ class Model:
 
     # -- probabilities ---------------------------------------------------------------------
 
+    @public()
     def log_density(self, states: ArrayLike) -> Any:
         """Logarithm of the unnormalised probability of each row of `states`.
 
@@ -174,13 +177,14 @@ class Model:
         >>> db.Ising({(0, 1): 0.5}).log_density([[1, 1], [1, -1]])
         array([ 0.5, -0.5])
         """
-        array = self._check_states(states, "log_density")
+        array = self._check_states(states)
         rows = array.reshape(-1, self.n_variables)
         step = max(1, _CHUNK_NUMBERS // max(1, self._form.numbers_per_state))
         parts = [self._form.log_density(rows[k : k + step]) for k in range(0, len(rows), step)]
         total = np.concatenate(parts) if parts else np.empty(0)
         return total.reshape(array.shape[:-1])[()]
 
+    @public()
     def conditional(self, i: int, states: ArrayLike) -> NDArray[np.float64]:
         """Law of the variable at position `i` given all the others.
 
@@ -202,13 +206,12 @@ class Model:
         >>> db.Potts({(0, 1): 1.0}, states=3).conditional(0, [0, 2]).round(3)
         array([0.212, 0.212, 0.576])
         """
-        self._check_position(i, "conditional")
-        array = self._check_states(states, "conditional")
+        self._check_position(i)
+        array = self._check_states(states)
         log_weights = self._form.log_weights(i, array)
         top = log_weights.max(axis=-1, keepdims=True)
         if (forbidden := np.isneginf(top[..., 0])).any():
             raise ArgumentError(
-                f"{type(self).__name__}.conditional",
                 "states",
                 f"such that variable {self._labels[i]!r} has an allowed state",
                 np.asarray(array)[check.first(forbidden)] if forbidden.ndim else array,
@@ -218,6 +221,7 @@ class Model:
 
     # -- other models made from this one ---------------------------------------------------
 
+    @public()
     def condition(self, evidence: Mapping[Any, Any]) -> Model:
         """The model of the remaining variables, given the values of some.
 
@@ -241,20 +245,20 @@ class Model:
         >>> rest.labels, rest.fields
         (('b', 'c'), array([-0.5,  0. ]))
         """
-        where = f"{type(self).__name__}.condition"
-        model, hard, soft = split_evidence(self, evidence, where)
-        rest = model._fix(read_evidence(model, hard, where), where)
+        f"{type(self).__name__}.condition"
+        model, hard, soft = split_evidence(self, evidence)
+        rest = model._fix(read_evidence(model, hard))
         if soft and rest._state_names is not None:  # a FactorGraph like any other: its states are 0, 1
             rest._name_states(rest._state_names._replace(of_spins=False))
         return rest
 
-    def _fix(self, given: Mapping[int, int], where: str) -> Model:
+    def _fix(self, given: Mapping[int, int]) -> Model:
         """The model of the remaining variables, given the states of some by position."""
         if not given:
             return self
         known = np.array(list(given), dtype=np.int64)
         if len(known) == self.n_variables:
-            raise ArgumentError(where, "evidence", "on fewer than all variables", got=f"{len(known)} values")
+            raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
         state = np.zeros(self.n_variables, dtype=np.int64)
@@ -263,12 +267,13 @@ class Model:
             rest = self._form.condition(fixed, state)
         except ImpossibleEvidence as fault:
             label = self._labels[fault.position]
-            raise ArgumentError(where, "evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
+            raise ArgumentError("evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
         kept = np.flatnonzero(~fixed)
         model = rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
         model.memory.share(self.memory)
         return model
 
+    @public()
     def merge(self, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         """Make each group of variables one joint variable.
 
@@ -315,23 +320,22 @@ class Model:
         """Whether the part near some variables can be made without looking at the rest."""
         return check.are_positions(self._labels) and self._local() is not None
 
+    @public()
     def near(self, centres: NDArray[np.int64], radius: int) -> Part:
         """An ordinary model of the variables near some others, if `has_parts`; see `LocalModel.near`."""
         local = self._local()
         if local is None:
-            raise ArgumentError(
-                f"{type(self).__name__}.near", "model", "one without forbidden combinations of states", self
-            )
+            raise ArgumentError("model", "one without forbidden combinations of states", self)
         part = local.near(centres, radius)
         part.model._name_states(self._names_of(part.numbering.positions))
         part.model.memory.share(self.memory)
         return part
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int], function: str) -> None:
+    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
         local = self._local()
         if local is not None:
-            local.refuse_forbidden(evidence, function)
+            local.refuse_forbidden(evidence)
 
     def _local(self) -> LocalModel | None:
         """The model as one of which any part can be made by itself; None where that is not possible."""
@@ -381,9 +385,10 @@ class Model:
 
     # -- states ----------------------------------------------------------------------------
 
+    @public()
     def states(self, i: int) -> range:
         """The states of the variable at position `i`: ``range(-1, 2, 2)`` for spins, ``range(k)`` otherwise."""
-        self._check_position(i, "states")
+        self._check_position(i)
         return self._states_at(i)
 
     def _states_at(self, i: int) -> range:
@@ -407,20 +412,17 @@ class Model:
         """For notebooks."""
         return card(repr(self), describe(self))
 
-    def _check_position(self, i: int, method: str) -> None:
+    def _check_position(self, i: int) -> None:
         if not check.is_whole(i) or not 0 <= i < self.n_variables:
-            raise ArgumentError(
-                f"{type(self).__name__}.{method}", "i", f"a position from 0 to {self.n_variables - 1}", i
-            )
+            raise ArgumentError("i", f"a position from 0 to {self.n_variables - 1}", i)
 
-    def _check_states(self, states: ArrayLike, method: str) -> NDArray[np.int64]:
-        where = f"{type(self).__name__}.{method}"
-        array = check.real_array(states, where, "states")
+    def _check_states(self, states: ArrayLike) -> NDArray[np.int64]:
+        array = check.real_array(states, "states")
         if array.ndim == 0 or array.shape[-1] != self.n_variables:
-            raise ArgumentError(where, "states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
+            raise ArgumentError("states", f"of shape (..., {self.n_variables})", got=f"shape {array.shape}")
         if self._spins:
-            check.all_entries((array == 1) | (array == -1), array, where, "states", "-1 or +1")
+            check.all_entries((array == 1) | (array == -1), array, "states", "-1 or +1")
         else:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
-            check.all_entries(ok, array, where, "states", "from 0 to the variable's cardinality less one")
+            check.all_entries(ok, array, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)

@@ -22,6 +22,7 @@ from dobrushin._models.forms import (
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 
@@ -59,6 +60,7 @@ class PairwiseMRF(Model):
 
     _form: PairTables
 
+    @public()
     def __init__(
         self,
         unaries: Any,
@@ -68,20 +70,20 @@ class PairwiseMRF(Model):
         *,
         state_names: Any = None,
     ) -> None:
-        rows = [check.real_array(row, "PairwiseMRF", "unaries") for row in unaries]
+        rows = [check.real_array(row, "unaries") for row in unaries]
         for i, row in enumerate(rows):
             if row.ndim != 1 or len(row) < 2:
                 raise ArgumentError(
-                    "PairwiseMRF", "unaries", "one array of at least 2 log-potentials per variable",
+                    "unaries", "one array of at least 2 log-potentials per variable",
                     got=f"shape {row.shape}", where=f"index {i}",
                 )  # fmt: skip
             if not check.is_log_potential(row).all() or np.isneginf(row).all():
                 requirement = check.LOG_POTENTIAL + ", and not -inf for every state"
-                raise ArgumentError("PairwiseMRF", "unaries", requirement, row, f"index {i}")
+                raise ArgumentError("unaries", requirement, row, f"index {i}")
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         pairs = _read_edges(edges, len(rows))
         flat = _read_tables(tables, pairs, sizes)
-        form = PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat, "PairwiseMRF")
+        form = PairTables(sizes, np.concatenate([*rows, np.empty(0)]), pairs, flat)
         super().__init__(form, labels, state_names)
 
     @property
@@ -89,15 +91,17 @@ class PairwiseMRF(Model):
         """Positions of the ends of the edges, shape (E, 2)."""
         return self._form.edges
 
+    @public()
     def unary(self, i: int) -> NDArray[np.float64]:
         """Log-potentials of the variable at position `i`."""
-        self._check_position(i, "unary")
+        self._check_position(i)
         return self._form.unary_of(i)
 
+    @public()
     def table(self, e: int) -> NDArray[np.float64]:
         """Log-table of edge `e`: rows for its first end, columns for its second."""
         if not 0 <= e < len(self.edges):
-            raise ArgumentError("PairwiseMRF.table", "e", f"from 0 to {len(self.edges) - 1}", e)
+            raise ArgumentError("e", f"from 0 to {len(self.edges) - 1}", e)
         return self._form.table_of(e)
 
 
@@ -129,15 +133,14 @@ class PairTables(DivisibleForm):
         unary: NDArray[np.float64],
         edges: NDArray[np.int64],
         table: NDArray[np.float64],
-        function: str = "PairTables",
     ) -> None:
         n = len(cardinalities)
-        require_variables(n, function, "unaries")
+        require_variables(n, "unaries")
         self._cardinalities, self.edges = frozen(cardinalities), frozen(edges)
         self.unary_start = frozen(prefix_sums(cardinalities))
-        self.unary = frozen(check.log_potential(unary, function, "unaries"))
+        self.unary = frozen(check.log_potential(unary, "unaries"))
         self.table_start = frozen(prefix_sums(cardinalities[edges].prod(axis=1)))
-        self.table = frozen(check.log_potential(table, function, "tables"))
+        self.table = frozen(check.log_potential(table, "tables"))
         i, j = np.concatenate([edges[:, 0], edges[:, 1]]), np.concatenate([edges[:, 1], edges[:, 0]])
         edge = np.tile(np.arange(len(edges)), 2)
         width, one = cardinalities[edges[:, 1]], np.ones(len(edges), dtype=np.int64)
@@ -293,19 +296,17 @@ def _read_edges(edges: ArrayLike, n: int) -> NDArray[np.int64]:
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise ArgumentError("PairwiseMRF", "edges", "an array of positions of shape (E, 2)", edges)
+        raise ArgumentError("edges", "an array of positions of shape (E, 2)", edges)
     pairs = pairs.astype(np.int64)
-    check.all_entries((pairs >= 0) & (pairs < n), pairs, "PairwiseMRF", "edges", f"positions from 0 to {n - 1}")
+    check.all_entries((pairs >= 0) & (pairs < n), pairs, "edges", f"positions from 0 to {n - 1}")
     if (loop := pairs[:, 0] == pairs[:, 1]).any():
         k = int(np.argmax(loop))
-        raise ArgumentError(
-            "PairwiseMRF", "edges", "between distinct variables", tuple(pairs[k].tolist()), f"index {k}"
-        )
+        raise ArgumentError("edges", "between distinct variables", tuple(pairs[k].tolist()), f"index {k}")
     key = pairs.min(axis=1) * n + pairs.max(axis=1)
     _, index, counts = np.unique(key, return_index=True, return_counts=True)
     if (counts > 1).any():
         k = int(index[counts > 1][0])
-        raise ArgumentError("PairwiseMRF", "edges", "distinct unordered pairs", tuple(pairs[k].tolist()), f"index {k}")
+        raise ArgumentError("edges", "distinct unordered pairs", tuple(pairs[k].tolist()), f"index {k}")
     return pairs
 
 
@@ -314,27 +315,25 @@ def _read_tables(tables: Any, pairs: NDArray[np.int64], sizes: NDArray[np.int64]
     if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 2:
         tables = np.broadcast_to(tables, (len(pairs), *tables.shape))
     if isinstance(tables, np.ndarray) and tables.dtype != object and tables.ndim == 3 and len(tables) == len(pairs):
-        flat = check.real_array(tables, "PairwiseMRF", "tables").reshape(len(pairs), -1)
+        flat = check.real_array(tables, "tables").reshape(len(pairs), -1)
         wrong = (shapes != tables.shape[1:]).any(axis=1)
         got = np.broadcast_to(tables.shape[1:], shapes.shape)
         parts = list(flat[:0])
     else:
-        parts = [check.real_array(table, "PairwiseMRF", "tables") for table in tables]
+        parts = [check.real_array(table, "tables") for table in tables]
         if len(parts) != len(pairs):
             requirement = f"one table for each of {len(pairs)} edges"
-            raise ArgumentError("PairwiseMRF", "tables", requirement, got=f"{len(parts)} tables")
+            raise ArgumentError("tables", requirement, got=f"{len(parts)} tables")
         got = np.array([part.shape if part.ndim == 2 else (-1, -1) for part in parts]).reshape(-1, 2)
         wrong = (shapes != got).any(axis=1)
         flat = None
     if wrong.any():
         k = int(np.argmax(wrong))
         requirement = f"of shape {tuple(shapes[k].tolist())} for edge {tuple(pairs[k].tolist())}"
-        raise ArgumentError(
-            "PairwiseMRF", "tables", requirement, got=f"shape {tuple(got[k].tolist())}", where=f"index {k}"
-        )
+        raise ArgumentError("tables", requirement, got=f"shape {tuple(got[k].tolist())}", where=f"index {k}")
     joined = np.concatenate([*(part.ravel() for part in parts), np.empty(0)]) if flat is None else flat.ravel()
     if (bad := ~check.is_log_potential(joined)).any():
         k = int(np.argmax(bad))
         e = int(np.searchsorted(np.cumsum(shapes.prod(axis=1)), k, side="right"))
-        raise ArgumentError("PairwiseMRF", "tables", check.LOG_POTENTIAL, joined[k], f"index {e}")
+        raise ArgumentError("tables", check.LOG_POTENTIAL, joined[k], f"index {e}")
     return joined.astype(np.float64)

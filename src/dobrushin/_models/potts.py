@@ -31,7 +31,8 @@ from dobrushin._models.grids import grid_couplings
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.memory_guard import require_memory
+from dobrushin._shared.call import public
+from dobrushin._shared.memory import require_memory
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -69,15 +70,17 @@ class Potts(Model):
 
     _form: LabelPairs
 
+    @public()
     def __init__(self, couplings: Any, states: int, unaries: Any = None, *, state_names: Any = None) -> None:
-        read = read_couplings(couplings, "Potts", unaries)
-        zero = np.broadcast_to(0.0, check.count(states, "Potts", "states", 2))  # takes no memory
+        read = read_couplings(couplings, unaries)
+        zero = np.broadcast_to(0.0, check.count(states, "states", 2))  # takes no memory
         if unaries is None and is_graph(couplings):
             unaries = read_node_attribute(couplings, "unary", zero)
-        unaries = by_position(unaries, read.names, zero, "Potts", "unaries")
-        super().__init__(LabelPairs(read.matrix, states, unaries, "Potts"), read.labels, state_names)
+        unaries = by_position(unaries, read.names, zero, "unaries")
+        super().__init__(LabelPairs(read.matrix, states, unaries), read.labels, state_names)
 
     @classmethod
+    @public()
     def grid(
         cls,
         rows: int,
@@ -115,16 +118,16 @@ class Potts(Model):
         from dobrushin._models.local import LocalGrid, is_local
 
         if is_local(rows, cols, couplings, unaries):
-            count = check.count(states, "Potts.grid", "states", 2)
-            return LocalGrid(rows, cols, couplings, unaries, periodic, count, "Potts.grid", state_names)
-        matrix = grid_couplings(rows, cols, couplings, periodic, "Potts.grid")
+            count = check.count(states, "states", 2)
+            return LocalGrid(rows, cols, couplings, unaries, periodic, count, state_names)
+        matrix = grid_couplings(rows, cols, couplings, periodic)
         if unaries is not None:
-            array = check.real_array(unaries, "Potts.grid", "unaries")
+            array = check.real_array(unaries, "unaries")
             if array.shape != (rows, cols, states):
                 requirement = f"an array of shape {(rows, cols, states)}"
-                raise ArgumentError("Potts.grid", "unaries", requirement, got=f"shape {array.shape}")
+                raise ArgumentError("unaries", requirement, got=f"shape {array.shape}")
             unaries = array.reshape(rows * cols, states)
-        return cls._from_form(LabelPairs(matrix, states, unaries, "Potts"), None, state_names)
+        return cls._from_form(LabelPairs(matrix, states, unaries), None, state_names)
 
     @property
     def couplings(self) -> Any:
@@ -157,20 +160,20 @@ class LabelPairs(Form):
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "size": WHOLE}
     optional_arrays: ClassVar = {"unaries": FLOAT}
 
-    def __init__(self, couplings: Any, states: int, unaries: Any = None, function: str = "LabelPairs") -> None:
+    def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
         n = couplings.shape[0]
-        self.states = check.count(states, function, "states", 2)
-        require_variables(n, function, "couplings")
+        self.states = check.count(states, "states", 2)
+        require_variables(n, "couplings")
         self.couplings = couplings
         self.given_unaries: NDArray[np.float64] | None = None  # None: all 0
         if unaries is not None:
-            array = check.log_potential(check.real_array(unaries, function, "unaries"), function, "unaries")
+            array = check.log_potential(check.real_array(unaries, "unaries"), "unaries")
             if array.shape != (n, states):
-                raise ArgumentError(function, "unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
+                raise ArgumentError("unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
             none = np.flatnonzero(np.isneginf(array).all(axis=1))
             if len(none):
                 requirement = "above -inf for some state of each variable"
-                raise ArgumentError(function, "unaries", requirement, array[none[0]], f"index {none[0]}")
+                raise ArgumentError("unaries", requirement, array[none[0]], f"index {none[0]}")
             self.given_unaries = frozen(array.copy())
 
     @property

@@ -25,14 +25,14 @@ _files: OrderedDict[tuple[str, int, int], Model] = OrderedDict()
 _LOCK = Lock()
 
 
-def as_model(value: Any, function: str, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
+def as_model(value: Any, argument: str = "model", requirement: str = _REQUIREMENT) -> Model:
     """Return a model, or read it from a path or an object of another library."""
     value = read_source(value)
     if isinstance(value, Model):
         return value
     if isinstance(value, str | os.PathLike):
         requirement += f" (there is no such file{_nearest_file(value)})"
-    raise ArgumentError(function, argument, requirement, value)
+    raise ArgumentError(argument, requirement, value)
 
 
 def _nearest_file(path: Any) -> str:

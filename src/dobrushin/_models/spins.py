@@ -16,6 +16,7 @@ from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Largest term that is written out as a table of 2 ** order entries.
@@ -50,28 +51,29 @@ class SpinMRF(Model):
 
     _form: SpinTerms
 
+    @public()
     def __init__(
         self, terms: Mapping[tuple[Hashable, ...], float], fields: Any = None, *, state_names: Any = None
     ) -> None:
-        check.instance(terms, Mapping, "SpinMRF", "terms", "a dict from tuples of labels to strengths")
+        check.instance(terms, Mapping, "terms", "a dict from tuples of labels to strengths")
         seen: set[frozenset[Hashable]] = set()
         for key, strength in terms.items():
             if not isinstance(key, tuple) or len(key) < 2 or len(set(key)) < len(key):
                 requirement = "a dict whose keys are tuples of two or more distinct labels (single ones are 'fields')"
-                raise ArgumentError("SpinMRF", "terms", requirement, key)
+                raise ArgumentError("terms", requirement, key)
             if frozenset(key) in seen:
-                raise ArgumentError("SpinMRF", "terms", "given once for each set of variables", key)
+                raise ArgumentError("terms", "given once for each set of variables", key)
             seen.add(frozenset(key))
-            if np.ndim(strength) or not abs(check.real_array(strength, "SpinMRF", "terms")) <= check.LARGEST:
-                raise ArgumentError("SpinMRF", "terms", check.FINITE, strength, f"key {key!r}")
-        n, labels, lookup = name_variables(list(terms), "SpinMRF", "terms", fields)
+            if np.ndim(strength) or not abs(check.real_array(strength, "terms")) <= check.LARGEST:
+                raise ArgumentError("terms", check.FINITE, strength, f"key {key!r}")
+        n, labels, lookup = name_variables(list(terms), "terms", fields)
         kept = [key for key, strength in terms.items() if strength != 0]
         scope = [int(k) if lookup is None else lookup[k] for key in kept for k in key]  # type: ignore[call-overload]
-        fields = by_position(fields, range(n) if labels is None else labels, 0.0, "SpinMRF", "fields")
-        require_variables(n, "SpinMRF", "terms")
+        fields = by_position(fields, range(n) if labels is None else labels, 0.0, "fields")
+        require_variables(n, "terms")
         start = np.cumsum([0] + [len(key) for key in kept])
         strengths = np.array([float(terms[key]) for key in kept])
-        form = SpinTerms(start, np.array(scope, dtype=np.int64), strengths, read_fields(fields, n, "SpinMRF"))
+        form = SpinTerms(start, np.array(scope, dtype=np.int64), strengths, read_fields(fields, n))
         super().__init__(form, labels, state_names)
 
     @property
@@ -118,10 +120,10 @@ class SpinTerms(DivisibleForm):
         strengths: NDArray[np.float64],
         fields: NDArray[np.float64],
     ) -> None:
-        require_variables(len(fields), "SpinTerms", "fields")
+        require_variables(len(fields), "fields")
         self.scope_start, self.scope = frozen(np.asarray(scope_start, dtype=np.int64)), frozen(scope)
-        self.strengths = frozen(check.finite(strengths, "SpinTerms", "strengths"))
-        self.fields = read_fields(fields, len(fields), "SpinTerms")
+        self.strengths = frozen(check.finite(strengths, "strengths"))
+        self.fields = read_fields(fields, len(fields))
 
     @property
     def n_variables(self) -> int:

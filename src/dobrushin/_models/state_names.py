@@ -78,7 +78,7 @@ class NamesByLabel(Mapping[Hashable, Names]):
         return "{" + ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + "}"
 
 
-def read_state_names(value: Any, model: Model, function: str) -> StateNames | None:
+def read_state_names(value: Any, model: Model) -> StateNames | None:
     """Names as a family takes them; None where there are none."""
     if value is None or isinstance(value, StateNames):
         return value
@@ -86,72 +86,70 @@ def read_state_names(value: Any, model: Model, function: str) -> StateNames | No
         own: list[Names | None] = [None] * model.n_variables
         if not value:
             return None
-        known = check.positions(list(value), model.labels, model._lookup, function, "state_names")
+        known = check.positions(list(value), model.labels, model._lookup, "state_names")
         for i, (label, names) in zip(known.tolist(), value.items(), strict=True):
-            own[i] = read_names(names, int(model.cardinalities[i]), function, f"label {label!r}")
+            own[i] = read_names(names, int(model.cardinalities[i]), f"label {label!r}")
         return StateNames(own=tuple(own))
     if not check.is_several(value):
-        raise ArgumentError(function, "state_names", _KINDS, value)
+        raise ArgumentError("state_names", _KINDS, value)
     items = list(value)
     if items and all(item is None or isinstance(item, list | tuple) for item in items):
-        return _read_list(items, model, function)
+        return _read_list(items, model)
     sizes = without_repeats(model.cardinalities)
     if (other := sizes != len(items)).any():
         where = f"label {model.labels[int(np.argmax(other))]!r}"
         requirement = f"as many names as variables have states ({int(sizes[other][0])})"
-        raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} names", where=where)
-    return StateNames(common=read_names(items, len(items), function, ""))
+        raise ArgumentError("state_names", requirement, got=f"{len(items)} names", where=where)
+    return StateNames(common=read_names(items, len(items), ""))
 
 
-def _read_list(items: list[Any], model: Model, function: str) -> StateNames | None:
+def _read_list(items: list[Any], model: Model) -> StateNames | None:
     if len(items) != model.n_variables:
         requirement = f"names for each of {model.n_variables} variables"
-        raise ArgumentError(function, "state_names", requirement, got=f"{len(items)} entries")
+        raise ArgumentError("state_names", requirement, got=f"{len(items)} entries")
     sizes = model.cardinalities.tolist()
-    own = tuple(
-        None if names is None else read_names(names, sizes[i], function, f"index {i}") for i, names in enumerate(items)
-    )
+    own = tuple(None if names is None else read_names(names, sizes[i], f"index {i}") for i, names in enumerate(items))
     if all(names is None for names in own):
         return None
     return StateNames(common=own[0]) if len(set(own)) == 1 else StateNames(own=own)
 
 
-def read_names(value: Any, size: int, function: str, where: str = "") -> Names:
+def read_names(value: Any, size: int, where: str = "") -> Names:
     """Names of the states of a variable, or of all of them."""
     if not check.is_several(value):
-        raise ArgumentError(function, "state_names", "a tuple of names for each variable", value, where)
+        raise ArgumentError("state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)
     if not all(isinstance(name, Hashable) and name is not None and name == name for name in names):
-        raise ArgumentError(function, "state_names", "names that are hashable (strings, say)", names, where)
+        raise ArgumentError("state_names", "names that are hashable (strings, say)", names, where)
     if len(names) != size:
-        raise ArgumentError(function, "state_names", f"{size} names, one for each state", names, where)
+        raise ArgumentError("state_names", f"{size} names, one for each state", names, where)
     if len(set(names)) < size:
-        raise ArgumentError(function, "state_names", "different names for different states", names, where)
+        raise ArgumentError("state_names", "different names for different states", names, where)
     return names
 
 
 # -- states that callers give ------------------------------------------------------------------
 
 
-def read_evidence(model: Model, evidence: Any, function: str) -> dict[int, int]:
+def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
     """Observed states by position, from names or numbers by label: the one reader of evidence."""
-    check.evidence(evidence, function)
+    check.evidence(evidence)
     if not evidence:
         return {}
-    positions = check.positions(list(evidence), model.labels, model._lookup, function, "evidence")
+    positions = check.positions(list(evidence), model.labels, model._lookup, "evidence")
     return {
-        i: read_state(model, i, value, function, "evidence")
+        i: read_state(model, i, value, "evidence")
         for i, value in zip(positions.tolist(), evidence.values(), strict=True)
     }
 
 
 def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
     """Evidence as people read it: labels of the model, and names of states where there are some."""
-    given = read_evidence(model, evidence, "estimate") if evidence else {}
+    given = read_evidence(model, evidence) if evidence else {}
     return {model.labels[i]: model._called(i)[model._states_at(i).index(state)] for i, state in given.items()}
 
 
-def read_state(model: Model, i: int, value: Any, function: str, argument: str) -> int:
+def read_state(model: Model, i: int, value: Any, argument: str) -> int:
     """The state of a variable as the model counts it, by its name or its number."""
     states, names = model._states_at(i), model._names_at(i)
     if names is not None and isinstance(value, Hashable) and value in names:
@@ -159,7 +157,7 @@ def read_state(model: Model, i: int, value: Any, function: str, argument: str) -
     if is_number_of_state(value, states, names):
         return int(value)
     where = f"label {model.labels[i]!r}"
-    raise ArgumentError(function, argument, expected_states(model, i, value), value, where)
+    raise ArgumentError(argument, expected_states(model, i, value), value, where)
 
 
 def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:

@@ -17,11 +17,10 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import bar, public
 from dobrushin._shared.families import by_family
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide, Rounds
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import bar, watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
@@ -30,9 +29,8 @@ _MOST_ROUNDS = 1000
 _WHAT = "choosing a scan"
 
 
-@watched(_WHAT)
+@public(_WHAT)
 @by_family
-@guard_memory
 def optimize(
     influence: Influence | Model,
     scan: Any,
@@ -83,17 +81,16 @@ def optimize(
     >>> before.value / after.variation.value > 100
     True
     """
-    del progress  # `watched` reads it
-    source = whole(influence, "optimize")
-    current = as_scan(scan, "optimize")
-    objective = read_objective(source, targets, weights, "optimize")
-    goal = -np.inf if tolerance is None else check.positive(tolerance, "optimize", "tolerance")
-    most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "optimize", "rounds")
+    source = whole(influence)
+    current = as_scan(scan)
+    objective = read_objective(source, targets, weights)
+    goal = -np.inf if tolerance is None else check.positive(tolerance, "tolerance")
+    most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "rounds")
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
 
     best = _improve(source, current, objective, d, goal, most)
-    if (chooser := guide_of(source, best.variation, guide, "optimize")) is not None:
+    if (chooser := guide_of(source, best.variation, guide)) is not None:
         scan = _improve(chooser, current, objective, d, goal, most).scan
         best = ScanResult(scan, evaluate(source, scan, objective))
     if best.variation.is_vacuous:

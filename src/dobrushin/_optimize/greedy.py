@@ -20,21 +20,19 @@ from dobrushin._scan import Scan
 from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
+from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.families import by_family
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import bar, watched
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rows that are asked for together at first, where they take little time.
 _AHEAD = 64
 
 
-@watched("choosing a scan")
+@public("choosing a scan")
 @by_family
-@guard_memory
 def greedy_scan(
     influence: Influence | Model,
     targets: Any = None,
@@ -78,10 +76,9 @@ def greedy_scan(
     >>> greedy.variation.value < db.optimize(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
     True
     """
-    del progress  # `watched` reads it
-    source = whole(influence, "greedy_scan")
-    objective = read_objective(source, targets, weights, "greedy_scan")
-    steps = check.count(steps, "greedy_scan", "steps")
+    source = whole(influence)
+    objective = read_objective(source, targets, weights)
+    steps = check.count(steps, "steps")
 
     def build(chooser: Influence) -> ScanResult:
         scans = _both_ways(chooser, objective, steps)
@@ -89,7 +86,7 @@ def greedy_scan(
         return ScanResult(scan, evaluate(source, scan, objective))
 
     best = build(source)
-    if (chooser := guide_of(source, best.variation, guide, "greedy_scan")) is not None:
+    if (chooser := guide_of(source, best.variation, guide)) is not None:
         best = build(chooser)
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
@@ -131,7 +128,7 @@ class BackwardGreedy:
     """
 
     def __init__(self, influence: RowSource | Model, objective: Objective, ahead: bool = False) -> None:
-        self._source = source = row_source(influence, "shortest_scan")
+        self._source = source = row_source(influence)
         self._links = source.links if ahead and isinstance(source, KnownInfluence) else None
         self._objective = objective
         self._number = np.empty(source.n_variables, dtype=np.int32)  # own number, or anything

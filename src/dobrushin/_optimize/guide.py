@@ -28,14 +28,14 @@ RADIUS = 0.95
 _SMALL, _MOST, _ROUNDS = 5000, 20_000, 60
 
 
-def guide_of(influence: Influence, bound: Variation, guide: Any, function: str) -> Influence | None:
+def guide_of(influence: Influence, bound: Variation, guide: Any) -> Influence | None:
     """The influence to choose again with, where the bound says little; None where it need not be.
 
     Where a bound is below half of what the caps alone give, it is the bound that counts.
     """
     if guide is None:
         return None
-    check.choice(guide, get_args(Guide), function, "guide")
+    check.choice(guide, get_args(Guide), "guide")
     objective = bound._objective
     if bound.value < 0.5 * float(objective.weights @ influence.caps[objective.positions]):
         return None

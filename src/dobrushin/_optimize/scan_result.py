@@ -41,10 +41,10 @@ class ScanResult:
         self.variation.write_proof(path)
 
 
-def whole(value: Influence | Model, function: str) -> Influence:
+def whole(value: Influence | Model) -> Influence:
     """The influence on every variable."""
     if not isinstance(value, Influence):
-        return influence(as_model(value, function, "influence", "an Influence or a model"))
+        return influence(as_model(value, "influence", "an Influence or a model"))
     if value.computed_rows is not None:
-        raise ArgumentError(function, "influence", "a model or an Influence with all rows", value)
+        raise ArgumentError("influence", "a model or an Influence with all rows", value)
     return value

@@ -18,11 +18,10 @@ from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.families import by_family
-from dobrushin._shared.memory_guard import guard_memory
 from dobrushin._shared.options import Criterion, Guide
 from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.progress import watched
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -31,9 +30,8 @@ MOST_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
-@watched("choosing a scan")
+@public("choosing a scan")
 @by_family
-@guard_memory
 def shortest_scan(
     influence: Influence | Model,
     targets: Any = None,
@@ -93,22 +91,21 @@ def shortest_scan(
     >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
-    del progress  # `watched` reads it
     if not isinstance(influence, RowSource):
-        influence = as_model(influence, "shortest_scan", "influence", "an Influence or a model")
+        influence = as_model(influence, "influence", "an Influence or a model")
     if isinstance(influence, Model) and not influence.is_whole:
         return _shortest_nearby(
             influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
             guide=guide,
         )  # fmt: skip
-    source = row_source(influence, "shortest_scan")
-    objective = read_objective(source, targets, weights, "shortest_scan")
-    tolerance = check.positive(tolerance, "shortest_scan", "tolerance")
+    source = row_source(influence)
+    objective = read_objective(source, targets, weights)
+    tolerance = check.positive(tolerance, "tolerance")
     if guide is not None:
-        check.choice(guide, get_args(Guide), "shortest_scan", "guide")
-    check.choice(criterion, get_args(Criterion), "shortest_scan", "criterion")
-    polish = check.count(polish, "shortest_scan", "polish", 0)
-    limit = MOST_STEPS if max_steps is None else check.count(max_steps, "shortest_scan", "max_steps")
+        check.choice(guide, get_args(Guide), "guide")
+    check.choice(criterion, get_args(Criterion), "criterion")
+    polish = check.count(polish, "polish", 0)
+    limit = MOST_STEPS if max_steps is None else check.count(max_steps, "max_steps")
 
     def measure(bound: Variation) -> float:
         return _measure(bound, objective, criterion)
@@ -123,7 +120,7 @@ def shortest_scan(
     if result is None:
         if guide is not None and search.steps < limit:
             failed = certify(search.order()).variation
-            if (chooser := guide_of(whole(influence, "shortest_scan"), failed, guide, "shortest_scan")) is not None:
+            if (chooser := guide_of(whole(influence), failed, guide)) is not None:
                 search = BackwardGreedy(chooser, objective)
                 search.extend(tolerance, limit)
                 best = certify(search.order())
@@ -238,8 +235,8 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
     """The same on parts around the targets, until the scan stays away from the border; positions are the whole's."""
     named = list(weights) if isinstance(weights, Mapping) else targets
     if named is None:
-        raise ArgumentError("shortest_scan", "targets", "labels, or a dict of weights", weights)
-    centres = check.positions(named, model.labels, None, "shortest_scan", "targets")
+        raise ArgumentError("targets", "labels, or a dict of weights", weights)
+    centres = check.positions(named, model.labels, None, "targets")
     radius = 8
     while True:
         part = model.near(centres, radius)
@@ -250,8 +247,8 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             order = error.best.scan.order
             order = order[part.inner[order]]
             if len(order):
-                source = row_source(part.model, "shortest_scan")
-                objective = read_objective(source, targets, weights, "shortest_scan")
+                source = row_source(part.model)
+                objective = read_objective(source, targets, weights)
                 best = ScanResult(Scan(order), evaluate(source, Scan(order), objective, error=source._error))
                 reached = _measure(best.variation, objective, options["criterion"])
                 raise error.carrying(best.lift(part.numbering), reached) from None

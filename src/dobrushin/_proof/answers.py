@@ -100,7 +100,7 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """See `Estimate.write_proof`."""
     origin = estimate._origin
     if origin is None or origin.asked is None:
-        raise ArgumentError("Estimate.write_proof", "estimate", "one that was made in this process", estimate.headline)
+        raise ArgumentError("estimate", "one that was made in this process", estimate.headline)
     if estimate.plan.kind in KINDS:
         KINDS[estimate.plan.kind](estimate, path)
         return
@@ -184,7 +184,7 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
 def _writer(method: Method) -> tuple[Inside, Writer]:
     if method.name not in WRITERS:
         known = ", ".join(repr(name) for name in WRITERS)
-        raise ArgumentError("Estimate.write_proof", "estimate", f"one by {known} or 'parts'", method.name)
+        raise ArgumentError("estimate", f"one by {known} or 'parts'", method.name)
     return WRITERS[method.name]
 
 
@@ -201,7 +201,7 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     statistic = question.statistic
     if not isinstance(question, Mean) or statistic.f not in (_mean, _sum):
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
-        raise ArgumentError("Estimate.write_proof", "estimate", requirement, getattr(statistic, "name", None))
+        raise ArgumentError("estimate", requirement, getattr(statistic, "name", None))
     fixed = np.delete(question.template, question.moving)
     step, first = (2, -1) if spins or question.are_digits else (1, 0)
     return {
@@ -219,10 +219,10 @@ def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> tu
     """The seed, nothing where it follows from the plan; and what is to be assumed of it."""
     if not any("kernel" in part for part in plan["parts"]):
         return [], []
-    sequence = seed_sequence(seed, "Estimate.write_proof")
+    sequence = seed_sequence(seed)
     entropy = sequence.entropy
     if not isinstance(entropy, int) or sequence.pool_size != 4:
-        raise ArgumentError("Estimate.write_proof", "seed", "one whole number, with a spawn key or without", seed)
+        raise ArgumentError("seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
     if entropy == seed_from(text, arrays.arrays) and not spawn_key:
         return [], ["the plan was not chosen by looking at what it gives"]

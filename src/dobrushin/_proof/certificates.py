@@ -30,10 +30,10 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     scan, objective, problem = certificate._scan, certificate._objective, certificate._problem
     if scan.is_random:
         requirement = "one of a fixed scan: random steps are bounded on average, and the checker knows single scans"
-        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+        raise ArgumentError("certificate", requirement, certificate)
     if source is None:
         requirement = "made in this process, of a model that is made as a whole (answers of a LocalModel have proofs)"
-        raise ArgumentError("Variation.write_proof", "certificate", requirement, certificate)
+        raise ArgumentError("certificate", requirement, certificate)
     arrays, assumptions = Arrays(), [SOME_STATE]
     updated = scan.updates(source.n_variables)
     model: Model | None = getattr(source, "model", None)
@@ -96,9 +96,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
     targets = positions_of(model, certificate.variables)
     updated = scan.updates(model.n_variables)
     if not np.isin(targets, updated).all():
-        raise ArgumentError(
-            "Coalescence.write_proof", "certificate", "one of targets that the scan updates", certificate
-        )
+        raise ArgumentError("certificate", "one of targets that the scan updates", certificate)
     arrays, part = Arrays(), PartOfModel(model, {}, updated)
     part.write(arrays)
     kernel: Any = choose_sets(model, scan)

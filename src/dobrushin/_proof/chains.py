@@ -55,7 +55,7 @@ def _plan_chains(draft: Draft, piece: Piece, asked: list[int]) -> dict[str, Any]
     query, kernel = method.query, method.kernel
     if kernel.name not in REPLAYABLE:
         requirement = f"one that was drawn by a kernel that can be replayed ({', '.join(REPLAYABLE)})"
-        raise ArgumentError("Estimate.write_proof", "estimate", requirement, kernel.name)
+        raise ArgumentError("estimate", requirement, kernel.name)
     start = query.space.start
     has_start = not isinstance(start, str)
     counted = any(question.is_counted for question in query.questions)

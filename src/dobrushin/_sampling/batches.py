@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
+from dobrushin._shared.call import bar
 from dobrushin._shared.deadline import Deadline
 from dobrushin._shared.executors import (
     TimeUp,
@@ -30,7 +31,6 @@ from dobrushin._shared.executors import (
     workers_of,
 )
 from dobrushin._shared.log import log
-from dobrushin._shared.progress import bar
 from dobrushin._shared.running import Running
 from dobrushin._shared.state_file import StateFile
 
@@ -236,9 +236,7 @@ class Outcome:
         return total
 
 
-def run_batches(
-    job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str, function: str
-) -> Outcome:
+def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str) -> Outcome:
     """Run the chains with these numbers; `what` stands beside the progress bar, a checkpoint keeps `call_seed`."""
     batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
     region = job.runner.region
@@ -249,10 +247,10 @@ def run_batches(
     finished = Finished(batches, adds_up=not job.states)
     saved = None
     if running.checkpoint is not None:
-        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished, function)
+        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished)
     total = len(job.scan) * len(numbers)
     with bar(total, what, deadline=running.deadline) as report:
-        trouble = _run_all(job, finished, running, saved, report, function)
+        trouble = _run_all(job, finished, running, saved, report)
     if trouble is not None:
         log.info(
             "%s ended early (%s) with %d of %d chains", what, type(trouble).__name__, finished.chains, len(numbers)
@@ -266,7 +264,6 @@ def _run_all(
     running: Running,
     checkpoint: Checkpoint | None,
     report: Callable[[int], None] | None,
-    function: str,
 ) -> Trouble | None:
     """Run the batches that have not finished; returns what ended the run before its time (or None)."""
     batches = finished.batches
@@ -299,7 +296,7 @@ def _run_all(
             raise TimeUp
 
     try:
-        with share(job, executor, function) as shared:
+        with share(job, executor) as shared:
 
             def submit(pool: Executor, k: int) -> Future[Progress]:
                 future = pool.submit(run_batch, shared, batches[k], partial.get(k), told, k)
@@ -308,7 +305,7 @@ def _run_all(
                 return future
 
             left = (k for k in range(len(batches)) if k not in finished)
-            return run_pieces(pool, submit, left, finished, function, look=look, stop=control.stop.set)
+            return run_pieces(pool, submit, left, finished, look=look, stop=control.stop.set)
     except Exception:
         _raise_first(job, batches, futures, lambda k: k in finished or k in partial)
         raise
@@ -343,8 +340,8 @@ def _error_of(future: Future[Progress]) -> BaseException | None:
 class Checkpoint:
     """The batches of a run by number, in a file; read into `finished` when it is made, if the file exists."""
 
-    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: Finished, function: str) -> None:
-        self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME, function)
+    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: Finished) -> None:
+        self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME)
         self.under_way: dict[int, Progress] = {}
         stored = self._file.read() or {}
         if "first.counts" in stored:

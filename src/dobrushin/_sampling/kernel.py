@@ -227,11 +227,11 @@ def register(kernel: type[Kernel]) -> type[Kernel]:
     return kernel
 
 
-def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None, function: str = "sample") -> Kernel:
+def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None) -> Kernel:
     """The kernel with this name or, without one, the fastest that fits; with its arrays."""
     form, region = model._region(scan.updates(model.n_variables))
     if not form.has_tables:
-        raise ArgumentError(function, "model", f"without terms of more than {TABLE_ORDER} variables", model)
+        raise ArgumentError("model", f"without terms of more than {TABLE_ORDER} variables", model)
     if name is None:
         kernel = next(
             k for k in KERNELS.values() if k.is_worth(form, scan, region, chains) and k.fits(form, scan, region)
@@ -239,7 +239,7 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
         return _made(kernel, model, form, region)
     if not KERNELS[name].fits(form, scan, region):
         fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, region, scan))
-        raise ArgumentError(function, "kernel", f"one of {fitting} for this model and scan", name)
+        raise ArgumentError("kernel", f"one of {fitting} for this model and scan", name)
     return _made(KERNELS[name], model, form, region)
 
 

@@ -13,6 +13,7 @@ from dobrushin._sampling.kernel import fitting_kernels
 from dobrushin._sampling.sampler import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.options import KernelName
 from dobrushin._shared.running import seed_sequence
 
@@ -41,6 +42,7 @@ class SelfCheck:
         return self.deviation <= self.threshold
 
 
+@public()
 def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
     """Compare every kernel with exact laws on small models, on this machine.
 
@@ -62,8 +64,8 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
     >>> all(result.ok for result in db.self_check(chains=20_000))
     True
     """
-    chains = check.count(chains, "self_check", "chains")
-    seed_sequence(seed, "self_check")
+    chains = check.count(chains, "chains")
+    seed_sequence(seed)
     results = []
     for model in _small_models():
         scan = Scan([0, 1, 2, 1, 0, 2, 0])

@@ -21,13 +21,13 @@ from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import is_increasing
+from dobrushin._shared.call import public
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
-from dobrushin._shared.memory_guard import guard_memory, require_memory
+from dobrushin._shared.memory import require_memory
 from dobrushin._shared.options import Backend, KernelName
-from dobrushin._shared.progress import watched
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
@@ -67,31 +67,32 @@ class Record:
     states: bool = True
     counts: bool = False
 
+    @public()
     def __post_init__(self) -> None:
         if self.variables is not None:
             if not check.is_several(self.variables):
-                raise ArgumentError("Record", "variables", "labels", self.variables)
+                raise ArgumentError("variables", "labels", self.variables)
             object.__setattr__(self, "variables", tuple(self.variables))
         if self.every is not None:
-            check.count(self.every, "Record", "every")
+            check.count(self.every, "every")
         if not self.states and not self.counts:
-            raise ArgumentError("Record", "states", "True when 'counts' is False: something must be kept", self.states)
+            raise ArgumentError("states", "True when 'counts' is False: something must be kept", self.states)
 
-    def _rows(self, model: Model, region: Region, function: str) -> NDArray[np.int64]:
+    def _rows(self, model: Model, region: Region) -> NDArray[np.int64]:
         """Numbers in the region of the variables to keep."""
         if self.variables is None:
             return np.arange(region.size)
-        positions = check.positions(list(self.variables), model.labels, model._lookup, function, "record")
+        positions = check.positions(list(self.variables), model.labels, model._lookup, "record")
         if not (held := region.numbering.holds(positions)).all():
             label = model.labels[int(positions[int(np.argmin(held))])]
-            raise ArgumentError(function, "record", "variables that the scan updates, or their neighbours", label)
+            raise ArgumentError("record", "variables that the scan updates, or their neighbours", label)
         return region.numbering.own(positions)
 
-    def _stops(self, steps: int, function: str) -> NDArray[np.int64]:
+    def _stops(self, steps: int) -> NDArray[np.int64]:
         """The steps of a scan of so many after which to keep something."""
         every = steps if self.every is None else self.every
         if every > steps:
-            raise ArgumentError(function, "record", f"kept at least once in {steps} steps", got=f"every={every}")
+            raise ArgumentError("record", f"kept at least once in {steps} steps", got=f"every={every}")
         return np.arange(every, steps + 1, every)
 
 
@@ -109,11 +110,10 @@ def read_record(record: Any) -> Record:
         return Record(states=False, counts=True)
     if check.is_several(record):
         return Record(variables=list(record))
-    raise ArgumentError("sample", "record", "None, 'final', 'counts', labels or a Record", record)
+    raise ArgumentError("record", "None, 'final', 'counts', labels or a Record", record)
 
 
-@watched("preparing")
-@guard_memory
+@public("preparing")
 def sample(
     model: Model,
     scan: Any,
@@ -191,12 +191,11 @@ def sample(
     >>> abs(float(run.states.mean())) < 0.05
     True
     """
-    model = as_model(model, "sample")
-    scan = as_scan(scan, "sample")
-    scan.check_fits(model.n_variables, "sample")
-    chains = check.count(chains, "sample", "chains")
-    del progress  # `watched` reads it
-    running, sequence = read_running(executor, backend, checkpoint, seed, time, "sample")
+    model = as_model(model)
+    scan = as_scan(scan)
+    scan.check_fits(model.n_variables)
+    chains = check.count(chains, "chains")
+    running, sequence = read_running(executor, backend, checkpoint, seed, time)
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(
@@ -216,7 +215,7 @@ def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initi
     """The kernel of `sample`: the one that was asked for, or the fastest that fits."""
     del initial
     if kernel is not None:
-        check.choice(kernel, list(KERNELS), "sample", "kernel")
+        check.choice(kernel, list(KERNELS), "kernel")
     return choose_kernel(model, scan, chains, kernel)
 
 
@@ -231,36 +230,35 @@ def run_chains(
     start: Any = "uniform",
     record: Record = FINAL,
     running: Running = PLAIN,
-    function: str = "sample",
 ) -> tuple[Samples, Trouble | None]:
     """The chains with these numbers (the first one a multiple of 64) by a kernel that was made for the model and scan.
 
     `start` is the `initial` of `sample`. Of a run that something ends before its time, the first chains, and what it
     was.
     """
-    runner = on_backend(kernel, scan, len(numbers), running.backend, function)
-    job = make_job(model, runner, scan, len(numbers), sequence, start, record, function)
+    runner = on_backend(kernel, scan, len(numbers), running.backend)
+    job = make_job(model, runner, scan, len(numbers), sequence, start, record)
     if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
         kept = 2.0 * len(numbers) * len(job.rows) * len(job.stops)  # in batches, and put together
         require_memory("Keeping these states", kept * np.dtype(kernel.dtype).itemsize, _TOO_LARGE)
-    outcome = run_batches(job, numbers, sequence, running, "sampling", function)
+    outcome = run_batches(job, numbers, sequence, running, "sampling")
     return collect(model, job, outcome, record, sequence), outcome.trouble
 
 
 def make_job(
     model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
-    function: str,
+
 ) -> Job:  # fmt: skip
     """What a batch of so many chains needs to know."""
     region = runner.region
-    form, rows = model._form_of(region), record._rows(model, region, function)
+    form, rows = model._form_of(region), record._rows(model, region)
     is_uniform = check.is_text(start, "uniform")
     return Job(
         runner,
         scan,
         master_key(sequence),
         rows,
-        record._stops(len(scan), function),
+        record._stops(len(scan)),
         _largest(model, region, rows),
         record.states,
         record.counts,
@@ -277,12 +275,12 @@ def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
     return int((sizes if len(rows) == len(sizes) else sizes[region.positions[rows]]).max())
 
 
-def on_backend(runner: Runner, scan: Scan, chains: int, backend: str, function: str) -> Runner:
+def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
     """The runner itself, or its twin on the GPU if that is asked for, or if it pays and nothing was asked for."""
     if backend == "cpu" or (backend == "auto" and not _pays_on_gpu(runner, scan, chains)):
         return runner
     if not runner.has_twin:
-        raise ArgumentError(function, "backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
+        raise ArgumentError("backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
     from dobrushin._shared.device import cupy
 
     cupy()  # says what is missing

@@ -17,6 +17,7 @@ from dobrushin._models import Model
 from dobrushin._models.state_names import StateNames, call_states
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
 from dobrushin._shared.running import kept_seed, seed_sequence
@@ -83,6 +84,7 @@ class Samples:
         """Steps of each chain."""
         return len(self.scan)
 
+    @public()
     def marginals(self) -> NDArray[np.float64]:
         """Share of each state, of shape (variables, states); from the counts if there are any, else from the states.
 
@@ -96,15 +98,16 @@ class Samples:
                [0.39, 0.61]])
         """
         if self.point is not None:
-            raise ArgumentError("Samples.marginals", "samples", "of discrete variables", got="states of a field")
+            raise ArgumentError("samples", "of discrete variables", got="states of a field")
         counts = self._tally() if self.counts is None else self.counts
         return counts / counts.sum(axis=1, keepdims=True)
 
     def _tally(self) -> NDArray[np.int64]:
-        states = self._need_states("marginals").reshape(-1, len(self.variables)).astype(np.int64)
+        states = self._need_states().reshape(-1, len(self.variables)).astype(np.int64)
         digits = (states + 1) // 2 if self.spins else states
         return np.stack([np.bincount(column, minlength=self.cardinality) for column in digits.T])
 
+    @public()
     def mean(self, f: Callable[[NDArray[Any]], ArrayLike]) -> float:
         """Average of a function of the kept states.
 
@@ -120,7 +123,7 @@ class Samples:
         >>> round(run.mean(lambda x: x[..., 0] * x[..., 1]), 2)  # tanh(0.5)
         0.46
         """
-        return float(np.mean(np.asarray(f(self._need_states("mean")), dtype=np.float64)))
+        return float(np.mean(np.asarray(f(self._need_states()), dtype=np.float64)))
 
     def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> Variation:
         """The certificate of the scan as it was drawn: with the errors of the updates.
@@ -151,14 +154,14 @@ class Samples:
         if certificate is not None:
             attributes["certificate"] = repr(certificate)
         coords = {"variable": [str(label) for label in self.variables]}
-        data = arviz_data({"posterior": {"x": self._draws("to_arviz")}}, coords, {"x": ["variable"]})
+        data = arviz_data({"posterior": {"x": self._draws()}}, coords, {"x": ["variable"]})
         data["posterior"].attrs.update(attributes)
         return data
 
     def to_dataframe(self) -> pandas.DataFrame:
         """As a pandas DataFrame: a row for each chain and draw, a column for each variable; states by their names."""
         frames = require("pandas", "formats")
-        draws = self._draws("to_dataframe")
+        draws = self._draws()
         chains, steps, size = draws.shape
         index = frames.MultiIndex.from_product([range(chains), range(steps)], names=["chain", "draw"])
         frame = frames.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
@@ -177,14 +180,15 @@ class Samples:
         >>> db.sample(model, db.Scan.systematic(2, 40), chains=4, seed=1).called(1)
         array(['no', 'no', 'no', 'yes'], dtype=object)
         """
-        states = self._draws("called")[..., k].ravel()
+        states = self._draws()[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
         return call_states(states, names, self.spins)
 
+    @public()
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an .npz file (the name is used as given). Labels must be numbers, strings or tuples of them."""
         labels = self.variables
-        sequence = seed_sequence(self.seed, "Samples.save")
+        sequence = seed_sequence(self.seed)
         about = {
             "labels": None if check.are_positions(labels) else [_written(label) for label in labels],
             "range": len(labels),
@@ -204,6 +208,7 @@ class Samples:
             np.savez_compressed(file, **arrays)
 
     @classmethod
+    @public()
     def load(cls, path: str | os.PathLike[str]) -> Samples:
         """Read what `save` wrote."""
         try:
@@ -222,7 +227,7 @@ class Samples:
                 _read_names(about.get("state_names")), arrays.get("point"),
             )  # fmt: skip
         except UNREADABLE:
-            raise ArgumentError("Samples.load", "path", "a file that Samples.save wrote", os.fspath(path)) from None
+            raise ArgumentError("path", "a file that Samples.save wrote", os.fspath(path)) from None
 
     def _written_names(self) -> Any:
         if self.state_names is None:
@@ -232,16 +237,16 @@ class Samples:
             return {"all": [_written(name) for name in common]}
         return {"each": [None if names is None else [_written(name) for name in names] for names in own]}
 
-    def _need_states(self, method: str) -> NDArray[Any]:
+    def _need_states(self) -> NDArray[Any]:
         if self.states is None:
-            raise ArgumentError(f"Samples.{method}", "record", "one that keeps states", got="counts only")
+            raise ArgumentError("record", "one that keeps states", got="counts only")
         if not self.chains:
-            raise ArgumentError(f"Samples.{method}", "samples", "of at least one chain", got="0 chains")
+            raise ArgumentError("samples", "of at least one chain", got="0 chains")
         return self.states
 
-    def _draws(self, method: str) -> NDArray[Any]:
+    def _draws(self) -> NDArray[Any]:
         """States of shape (chains, draws, variables)."""
-        states = self._need_states(method)
+        states = self._need_states()
         return states[:, None, :] if states.ndim == 2 else states
 
     def _repr_html_(self) -> str:
@@ -267,7 +272,7 @@ class Samples:
 
     def _moments(self) -> list[str]:
         """Means and deviations of the first variables of a field, for people."""
-        columns = self._draws("mean")[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
+        columns = self._draws()[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
         return [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
 
     def __repr__(self) -> str:
@@ -294,7 +299,7 @@ def _written(label: Hashable) -> Any:
         return [_written(part) for part in label]
     if isinstance(label, int | float | str):
         return label
-    raise ArgumentError("Samples.save", "variables", "numbers, strings or tuples of them, to be written", label)
+    raise ArgumentError("variables", "numbers, strings or tuples of them, to be written", label)
 
 
 def _read(label: Any) -> Hashable:

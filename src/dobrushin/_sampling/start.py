@@ -108,9 +108,7 @@ class Guard:
         names = [variable, *self.factors.member[first_member:last].tolist()]
         values = [f"{self.labels[int(self.positions[v])]!r} = {states[v]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
-        return ArgumentError(
-            "sample", "initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}"
-        )
+        return ArgumentError("initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}")
 
 
 def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
@@ -138,7 +136,7 @@ def _refuge(model: Model, form: Form) -> NDArray[np.int64] | None:
     except BudgetError:
         return None
     if state is None:
-        raise ArgumentError("sample", "model", "one that allows some joint state", model)
+        raise ArgumentError("model", "one that allows some joint state", model)
     return state
 
 
@@ -149,7 +147,7 @@ def _rows_of_states(states: Any) -> NDArray[Any]:
     except (TypeError, ValueError):  # rows of different lengths
         array = np.empty(())
     if array.ndim == 0:
-        raise ArgumentError("sample", "initial", "'uniform', 'mode', states or a function that returns them", states)
+        raise ArgumentError("initial", "'uniform', 'mode', states or a function that returns them", states)
     return array
 
 
@@ -158,15 +156,15 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     if array.shape != (chains, model.n_variables):
         requirement = f"states of shape ({model.n_variables},) or ({chains}, {model.n_variables})"
         got = array.shape[1:] if len(array) == 1 == chains else array.shape
-        raise ArgumentError("sample", "initial", requirement, got=f"shape {got}")
+        raise ArgumentError("initial", requirement, got=f"shape {got}")
     # Only what is simulated is looked at.
-    seen = check.real_array(array[:, region.positions], "sample", "initial").T
+    seen = check.real_array(array[:, region.positions], "initial").T
     if model._spins:
-        check.all_entries((seen == 1) | (seen == -1), seen, "sample", "initial", "-1 or +1")
+        check.all_entries((seen == 1) | (seen == -1), seen, "initial", "-1 or +1")
         return (seen.astype(np.int64) + 1) // 2
     sizes = model.cardinalities[region.positions][:, None]
     fine = (seen >= 0) & (seen < sizes) & (seen == np.floor(seen))
-    check.all_entries(fine, seen, "sample", "initial", "from 0 to the variable's cardinality less one")
+    check.all_entries(fine, seen, "initial", "from 0 to the variable's cardinality less one")
     return seen.astype(np.int64)
 
 
@@ -184,12 +182,12 @@ def allowed_state(form: Form, most_choices: int = MOST_CHOICES) -> NDArray[np.in
     return _Search(tables, most_choices).run()
 
 
-def check_feasible(model: Model, form: Form, function: str) -> None:
+def check_feasible(model: Model, form: Form) -> None:
     """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
     if form.has_zeros:
         with contextlib.suppress(BudgetError):
             if allowed_state(form) is None:
-                raise ArgumentError(function, "model", "one that allows some joint state", model)
+                raise ArgumentError("model", "one that allows some joint state", model)
 
 
 class _Search:

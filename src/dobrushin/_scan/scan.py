@@ -19,6 +19,7 @@ from dobrushin._models.sources import as_model
 from dobrushin._scan.segments import Cycle, Draw, Segment, read_order, read_probabilities
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen
+from dobrushin._shared.call import public
 from dobrushin._shared.html import card
 from dobrushin.errors import ArgumentError
 
@@ -47,11 +48,13 @@ class Scan:
     100000000
     """
 
+    @public()
     def __init__(self, order: ArrayLike) -> None:
         cycle = read_order(order)
         self._segments: tuple[Segment, ...] = (Cycle(cycle, 0, len(cycle)),)
 
     @classmethod
+    @public()
     def systematic(cls, n: int, steps: int) -> Scan:
         """Go through variables 0 to n-1 again and again, starting with 0.
 
@@ -61,10 +64,11 @@ class Scan:
         >>> db.Scan.systematic(3, steps=7).order
         array([0, 1, 2, 0, 1, 2, 0])
         """
-        n = check.count(n, "Scan.systematic", "n")
-        return cls._of((Cycle(range(n), 0, check.count(steps, "Scan.systematic", "steps")),))
+        n = check.count(n, "n")
+        return cls._of((Cycle(range(n), 0, check.count(steps, "steps")),))
 
     @classmethod
+    @public()
     def uniform(cls, n: int, steps: int) -> Scan:
         """Each step updates one of n variables, drawn uniformly.
 
@@ -74,10 +78,11 @@ class Scan:
         >>> db.Scan.uniform(4, steps=10)
         Scan(steps=10, uniform over 4)
         """
-        n = check.count(n, "Scan.uniform", "n")
-        return cls._of((Draw(n, None, check.count(steps, "Scan.uniform", "steps")),))
+        n = check.count(n, "n")
+        return cls._of((Draw(n, None, check.count(steps, "steps")),))
 
     @classmethod
+    @public()
     def random(cls, probabilities: ArrayLike, steps: int) -> Scan:
         """Each step updates a variable drawn with the given probabilities.
 
@@ -88,7 +93,7 @@ class Scan:
         array([4., 2., 2.])
         """
         q = read_probabilities(probabilities)
-        return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "Scan.random", "steps")),))
+        return cls._of((Draw(len(q), frozen(q / q.sum()), check.count(steps, "steps")),))
 
     @classmethod
     def _of(cls, segments: tuple[Segment, ...]) -> Scan:
@@ -112,19 +117,22 @@ class Scan:
         return max(segment.size() for segment in self._segments)
 
     @property
+    @public()
     def order(self) -> NDArray[np.int64]:
         """Positions of the updated variables, first step first; only for fixed orders."""
         if self.is_random:
-            raise ArgumentError("Scan.order", "scan", "a fixed order, not a random one", self)
+            raise ArgumentError("scan", "a fixed order, not a random one", self)
         orders = [segment.order() for segment in self._segments if not segment.is_random]
         return orders[0] if len(orders) == 1 else np.concatenate(orders)
 
+    @public()
     def step_probabilities(self, t: int, n: int | None = None) -> NDArray[np.float64]:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
-            raise ArgumentError("Scan.step_probabilities", "t", f"from 0 to {len(self) - 1}", t)
+            raise ArgumentError("t", f"from 0 to {len(self) - 1}", t)
         return self[t : t + 1].counts(self.size if n is None else n).astype(np.float64)
 
+    @public()
     def counts(self, n: int | None = None) -> NDArray[Any]:
         """How often each variable is updated (for random scans: on average).
 
@@ -133,7 +141,7 @@ class Scan:
         n : int, optional
             Number of variables; default one more than the largest position.
         """
-        n = self.size if n is None else check.count(n, "Scan.counts", "n", self.size)
+        n = self.size if n is None else check.count(n, "n", self.size)
         total: NDArray[Any] = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
         for segment in self._segments:
             counts = segment.counts()
@@ -154,6 +162,7 @@ class Scan:
         """The scan by positions in the model that `part` numbers some variables of; None: it was by them before."""
         return self if part is None else Scan(part.positions[self.order])
 
+    @public()
     def levels(self, model: Model) -> NDArray[np.int64]:
         """Level of each step: steps of one level act on variables that are not neighbours, so they commute.
 
@@ -175,16 +184,16 @@ class Scan:
         >>> db.Scan.systematic(4, steps=8).levels(db.Ising({(0, 1): 0.1, (1, 2): 0.1, (2, 3): 0.1}))
         array([0, 1, 2, 3, 2, 3, 4, 5])
         """
-        model = as_model(model, "Scan.levels")
+        model = as_model(model)
         start, neighbor = model._form.adjacency
-        self.check_fits(model.n_variables, "Scan.levels")
+        self.check_fits(model.n_variables)
         return levels(self.order, start, neighbor, model.n_variables)
 
-    def check_fits(self, n: int, function: str) -> None:
+    def check_fits(self, n: int) -> None:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
-            segment.check_fits(n, function, step)
+            segment.check_fits(n, step)
             step += segment.steps
 
     def __len__(self) -> int:
@@ -198,6 +207,7 @@ class Scan:
             return NotImplemented
         return Scan._of(self._segments + other._segments)
 
+    @public()
     def __getitem__(self, key: int | slice) -> Any:
         if not isinstance(key, slice):
             if not isinstance(key, Integral):
@@ -216,7 +226,7 @@ class Scan:
                 pieces.append(segment.cut(a, b))
             before += segment.steps
         if not pieces:
-            raise ArgumentError("Scan", "slice", "at least one step", key)
+            raise ArgumentError("slice", "at least one step", key)
         return Scan._of(tuple(pieces))
 
     def __eq__(self, other: object) -> bool:
@@ -279,6 +289,7 @@ class Scan:
         return cls._of(tuple(segments))
 
     @classmethod
+    @public()
     def load(cls, path: str | os.PathLike[str]) -> Scan:
         """Read what `save` wrote."""
         try:
@@ -287,9 +298,9 @@ class Scan:
         except OSError as error:
             if error.errno is not None:
                 raise
-            raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
+            raise ArgumentError("path", "a file that Scan.save wrote", os.fspath(path)) from None
         except (KeyError, ValueError, IndexError, EOFError, TypeError, BadZipFile, zlib.error):
-            raise ArgumentError("Scan.load", "path", "a file that Scan.save wrote", os.fspath(path)) from None
+            raise ArgumentError("path", "a file that Scan.save wrote", os.fspath(path)) from None
 
     def _repr_html_(self) -> str:
         parts = [str(segment) for segment in self._segments[:8]]
@@ -302,8 +313,8 @@ class Scan:
         return f"Scan(steps={len(self)}, {' + '.join(map(str, self._segments[:4]))}{more})"
 
 
-def as_scan(scan: Any, function: str) -> Scan:
+def as_scan(scan: Any) -> Scan:
     """The scan itself, or that of a `ScanResult`."""
     scan = getattr(scan, "scan", scan)
-    check.instance(scan, Scan, function, "scan", "a Scan or a ScanResult")
+    check.instance(scan, Scan, "scan", "a Scan or a ScanResult")
     return cast(Scan, scan)

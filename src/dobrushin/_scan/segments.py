@@ -82,13 +82,13 @@ class Cycle:
         """Roundings of one entry on the way through all steps, for rows of so many influences."""
         return (width + 1) * self.steps
 
-    def check_fits(self, n: int, function: str, step: int) -> None:
+    def check_fits(self, n: int, step: int) -> None:
         """Fail at the first step that updates a variable beyond `n`; the steps are counted from `step`."""
         if self.size() > n:
             order = self.cut(0, min(self.steps, len(self.cycle))).order()
             k = int(np.argmax(order >= n))
             requirement = f"of positions from 0 to {n - 1}"
-            raise ArgumentError(function, "scan", requirement, int(order[k]), f"step {step + k}")
+            raise ArgumentError("scan", requirement, int(order[k]), f"step {step + k}")
 
     def to_arrays(self) -> dict[str, Any]:
         """The segment as arrays by name."""
@@ -100,7 +100,7 @@ class Cycle:
         """The inverse of `to_arrays`."""
         first, steps = (int(v) for v in arrays["cycle"])
         order = arrays["order"]
-        cycle = range(check.count(int(order), "Scan", "order")) if order.ndim == 0 else read_order(order)
+        cycle = range(check.count(int(order), "order")) if order.ndim == 0 else read_order(order)
         if not 0 <= first < len(cycle) or steps < 1:
             raise ValueError
         return cls(cycle, first, steps)
@@ -152,12 +152,10 @@ class Draw:
         """Roundings of one entry on the way through all steps, for rows of so many influences."""
         return (width + 5) * self.steps
 
-    def check_fits(self, n: int, function: str, step: int) -> None:
+    def check_fits(self, n: int, step: int) -> None:
         """Fail if the steps, of which the first has number `step`, choose among more than `n` variables."""
         if self.n > n:
-            raise ArgumentError(
-                function, "scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}"
-            )
+            raise ArgumentError("scan", f"over {n} variables", got=f"{self.n} variables", where=f"step {step}")
 
     def to_arrays(self) -> dict[str, Any]:
         """The segment as arrays by name."""
@@ -168,9 +166,9 @@ class Draw:
     def from_arrays(cls, arrays: dict[str, Any]) -> Draw:
         """The inverse of `to_arrays`."""
         n, steps = (int(v) for v in arrays["draw"])
-        check.count(steps, "Scan", "steps")
+        check.count(steps, "steps")
         if (q := arrays.get("probabilities")) is None:
-            return cls(check.count(n, "Scan", "n"), None, steps)
+            return cls(check.count(n, "n"), None, steps)
         read_probabilities(q)
         # Normalised before it was written: not again, which would change the last digits.
         return cls(len(q), frozen(q), steps)
@@ -190,19 +188,19 @@ def read_order(order: Any) -> NDArray[np.int64]:
     except ValueError:
         array = np.empty(())
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise ArgumentError("Scan", "order", "a sequence of positions", order)
-    check.all_entries((array >= 0) & (array < 2**60), array, "Scan", "order", "non-negative positions")
+        raise ArgumentError("order", "a sequence of positions", order)
+    check.all_entries((array >= 0) & (array < 2**60), array, "order", "non-negative positions")
     if not array.size:
-        raise ArgumentError("Scan", "order", "at least one step", order)
+        raise ArgumentError("order", "at least one step", order)
     return frozen(array.astype(np.int64))
 
 
 def read_probabilities(probabilities: Any) -> NDArray[np.float64]:
     """Numbers that sum to 1, nearly; not normalised."""
-    q = check.real_array(probabilities, "Scan.random", "probabilities")
+    q = check.real_array(probabilities, "probabilities")
     if q.ndim != 1 or not q.size:
-        raise ArgumentError("Scan.random", "probabilities", "one number per variable", probabilities)
-    check.all_entries((q >= 0) & (q <= 1), q, "Scan.random", "probabilities", "between 0 and 1")
+        raise ArgumentError("probabilities", "one number per variable", probabilities)
+    check.all_entries((q >= 0) & (q <= 1), q, "probabilities", "between 0 and 1")
     if abs(q.sum() - 1) > 1e-9:
-        raise ArgumentError("Scan.random", "probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
+        raise ArgumentError("probabilities", "numbers that sum to 1", got=f"the sum {q.sum()!r}")
     return q

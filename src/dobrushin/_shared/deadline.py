@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar, Token
+from contextvars import Token
 from types import TracebackType
 from typing import TypeVar
 
+from dobrushin._shared import call
 from dobrushin._shared.clock import seconds as working_clock
 from dobrushin.errors import BudgetError
 
@@ -65,7 +66,7 @@ class Deadline:
         self.expected = 0.0
         self._begin = self._clock()
         self._outer: Deadline | None = None
-        self._tokens: list[Token[Deadline]] = []
+        self._tokens: list[Token[call.Call]] = []
 
     @property
     def spent(self) -> float:
@@ -123,23 +124,22 @@ class Deadline:
         return LateError(what, seconds, limit, "seconds or more", self._remedy)
 
     def __enter__(self) -> Deadline:
-        self._tokens.append(_CURRENT.set(self))
+        self._tokens.append(call.enter(call.current().with_deadline(self)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del kind, error, trace
-        _CURRENT.reset(self._tokens.pop())
+        call.leave(self._tokens.pop())
 
 
 NO_DEADLINE = Deadline(math.inf)
-_CURRENT: ContextVar[Deadline] = ContextVar("dobrushin_deadline", default=NO_DEADLINE)
 
 
 def current() -> Deadline:
     """The limit of the call that is being planned; without one, a limit that is never over."""
-    return _CURRENT.get()
+    return call.current().deadline or NO_DEADLINE
 
 
 def watch(items: Iterable[_Item], stage: str) -> Iterator[_Item]:

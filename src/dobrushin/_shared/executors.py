@@ -119,7 +119,7 @@ def own_threads(count: int) -> Executor:
     return ThreadPoolExecutor(count) if has_room_for_threads(count) else Inline(Within(cores()))
 
 
-def read_executor(executor: Any, function: str) -> Executor | None:
+def read_executor(executor: Any) -> Executor | None:
     """Refuse what is no executor.
 
     A piece that runs in a thread of the pool that it is given runs there alone: to wait for the other threads of a pool
@@ -129,9 +129,9 @@ def read_executor(executor: Any, function: str) -> Executor | None:
         return None
     if hasattr(executor, "get_executor"):
         requirement = "a concurrent.futures.Executor; of a Dask client that is client.get_executor()"
-        raise ArgumentError(function, "executor", requirement, executor)
+        raise ArgumentError("executor", requirement, executor)
     if isinstance(executor, type) or not hasattr(executor, "submit"):
-        raise ArgumentError(function, "executor", "a concurrent.futures.Executor", executor)
+        raise ArgumentError("executor", "a concurrent.futures.Executor", executor)
     prefix = getattr(executor, "_thread_name_prefix", None)  # not `_threads`, which knows a thread too late
     if prefix and threading.current_thread().name.startswith(f"{prefix}_"):
         return Inline(Within(cores()))
@@ -167,7 +167,7 @@ class _File:
 
 
 @contextmanager
-def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]:
+def share(value: Any, executor: Executor | None) -> Iterator[Any]:
     """What to hand to `run_pieces` for a value that all pieces need; there `receive` turns it back."""
     if shares_memory(executor):
         yield value
@@ -179,13 +179,13 @@ def share(value: Any, executor: Executor | None, function: str) -> Iterator[Any]
             try:
                 future = client.submit(_itself, value, pure=False)
             except Exception as error:
-                raise _refusal(function, error) from None
+                raise _refusal(error) from None
         yield future
         return
     if not isinstance(executor, ProcessPoolExecutor):
         yield value
         return
-    data = to_bytes(value, function)
+    data = to_bytes(value)
     if len(data) <= _LARGE:
         yield value
         return
@@ -215,12 +215,12 @@ def _write_shared(data: bytes) -> str | None:
     return path
 
 
-def to_bytes(value: Any, function: str) -> bytes:
+def to_bytes(value: Any) -> bytes:
     """What a process is sent; an error that says so, where it cannot be sent."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise _unsendable(function, error) from None
+        raise _unsendable(error) from None
 
 
 def receive(value: Any) -> Any:
@@ -247,7 +247,6 @@ def run_pieces(
     submit: Callable[[Executor, int], Future[Any]],
     numbers: Iterable[int],
     finished: Finished,
-    function: str,
     *,
     look: Callable[[], None],
     stop: Callable[[], None],
@@ -276,11 +275,11 @@ def run_pieces(
         trouble: Trouble | None = None
         patience = _PATIENCE
         try:
-            for _ in _rounds(executor, submit, numbers, pending, function):
+            for _ in _rounds(executor, submit, numbers, pending):
                 # Not what `wait` returns: it overlooks what another thread has cancelled.
                 for future in [future for future in pending if future.done()]:
                     number = pending[future]
-                    finished[number] = _result(future, function)
+                    finished[number] = _result(future)
                     del pending[future]
                 look()
                 presses.look()
@@ -299,7 +298,6 @@ def _rounds(
     submit: Callable[[Executor, int], Future[Any]],
     numbers: Iterable[int],
     pending: dict[Future[Any], int],
-    function: str,
 ) -> Iterator[None]:
     """Keep the executor busy; after each step, when some pieces have ended or a moment has passed."""
     waiting = iter(numbers)
@@ -316,10 +314,10 @@ def _rounds(
                 raise
             except Exception as error:
                 if not begun:
-                    raise _refusal(function, error) from None
+                    raise _refusal(error) from None
                 raise Lost(f"it takes no more work: {error}") from None
             if not isinstance(future, Future):
-                raise ArgumentError(function, "executor", "one whose submit returns a Future", future)
+                raise ArgumentError("executor", "one whose submit returns a Future", future)
             begun = True
             pending[future] = following
             following = next(waiting, None)
@@ -329,11 +327,11 @@ def _rounds(
         yield
 
 
-def _result(future: Future[Any], function: str) -> Any:
+def _result(future: Future[Any]) -> Any:
     try:
         return future.result()
     except pickle.PicklingError as error:
-        raise _unsendable(function, error) from None
+        raise _unsendable(error) from None
     except (BrokenExecutor, CancelledError) as error:
         raise Lost(str(error) or "pieces of the work were cancelled") from None
     except Exception as error:
@@ -360,13 +358,13 @@ def _leave(
             finished[number] = future.result()
 
 
-def _unsendable(function: str, error: Exception) -> ArgumentError:
+def _unsendable(error: Exception) -> ArgumentError:
     requirement = "one whose workers can be sent the work; functions have to be importable, not lambdas"
-    return ArgumentError(function, "executor", requirement, got=f"a process pool ({error})")
+    return ArgumentError("executor", requirement, got=f"a process pool ({error})")
 
 
-def _refusal(function: str, error: Exception) -> ArgumentError:
-    return ArgumentError(function, "executor", "one that takes work", got=f"one that refuses it ({error})")
+def _refusal(error: Exception) -> ArgumentError:
+    return ArgumentError("executor", "one that takes work", got=f"one that refuses it ({error})")
 
 
 def _dask_client(executor: Any) -> Any:

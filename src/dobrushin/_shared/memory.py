@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dobrushin._shared import validate as check
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, BudgetError
 
 # Part of the free memory that is taken where nobody says how much; and what is taken to be free where nothing is known.
 _SHARE, _UNKNOWN = 0.8, 2.0**31
@@ -20,7 +20,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {unit + "I": 2 ** (10 * k) for k, unit in enumerate("KMGT", start=1)}
 
 
-def memory_limit(value: Any, function: str, argument: str = "memory_limit") -> float:
+def memory_limit(value: Any, argument: str = "memory_limit") -> float:
     """Bytes that a call may take: what it was given, a number or a text such as "2GiB", or most of what is free."""
     if value is None:
         return _SHARE * free_memory()
@@ -31,9 +31,9 @@ def memory_limit(value: Any, function: str, argument: str = "memory_limit") -> f
         except (ValueError, KeyError):
             number = math.nan
         if not number > 0:
-            raise ArgumentError(function, argument, "a number of bytes, such as 500MB or 2GiB", value)
+            raise ArgumentError(argument, "a number of bytes, such as 500MB or 2GiB", value)
         return number
-    return check.positive(value, function, argument)
+    return check.positive(value, argument)
 
 
 def bytes_text(number: float) -> str:
@@ -115,3 +115,9 @@ def _process() -> Iterator[float]:
             yield float(limit) - pages * resource.getpagesize()
     except (ImportError, OSError, ValueError, IndexError):
         return
+
+
+def require_memory(what: str, needed: float, remedy: str) -> None:
+    """`BudgetError` for something that would not fit in the memory that is free."""
+    if needed > (free := free_memory()):
+        raise BudgetError(what, needed, free, "bytes", remedy)

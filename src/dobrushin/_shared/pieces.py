@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dobrushin._shared.call import bar
 from dobrushin._shared.compile import FEW_OPERATIONS, code_for
 from dobrushin._shared.deadline import current
-from dobrushin._shared.progress import bar
 
 # Elementary operations in one native call, and about how long one takes: less in a cache, several times as long where
 # each waits for memory. A call stays below about 0.2 s.

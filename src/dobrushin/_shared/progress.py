@@ -1,9 +1,9 @@
 """What a long call shows while it runs. This is the one place that decides whether, where and how.
 
-A public function is `watched`; what it does inside is a `stage`, and a stage whose end is known is a `bar`. A call that
-takes longer than a moment shows its stage and goes on doing so: in a terminal as a line that is taken away at the end,
-in a notebook as an output that stays, in a log as lines that become rarer. ``progress=False`` shows nothing, None shows
-it where somebody looks (a terminal or a notebook), True also in logs.
+What a call does is a `stage`, and a stage whose end is known is a `bar` (`_shared/call`). A call that takes longer than
+half a second shows its stage: in a terminal as a line that is removed at the end, in a notebook as output that stays,
+in a log as lines that become rarer. ``progress=False`` shows nothing, None shows it where somebody looks (a terminal or
+a notebook), True also in logs.
 
 A thread of its own does the drawing, so that it does not wait for the work. It exists only where there is something to
 show. Needs nothing but the standard library.
@@ -12,22 +12,21 @@ show. Needs nothing but the standard library.
 from __future__ import annotations
 
 import contextvars
+import math
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import wraps
+from collections.abc import Callable
+from contextlib import suppress
 from html import escape
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dobrushin._shared.clock import COMPILATION
-from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+if TYPE_CHECKING:
+    from dobrushin._shared.deadline import Deadline
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
 _PATIENCE, _PAUSE, _LONGEST = 0.5, 0.25, 60.0
@@ -39,7 +38,7 @@ _WIDTH = 24
 class Stage:
     """What is being done: its name and, where the end is known, how much of it is done."""
 
-    def __init__(self, what: str, total: int | None, unit: str, deadline: Deadline = NO_DEADLINE) -> None:
+    def __init__(self, what: str, total: int | None, unit: str, deadline: Deadline | None = None) -> None:
         self.what, self.total, self._unit, self._deadline = what, total, unit, deadline
         self.done = 0
         self._begin = time.monotonic()
@@ -66,7 +65,8 @@ class Stage:
         if self.total is None or self.done <= known or now <= since:
             return text
         rate = (self.done - known) / (now - since)
-        left, limit = (self.total - self.done) / rate, self._deadline.left
+        left = (self.total - self.done) / rate
+        limit = math.inf if self._deadline is None else self._deadline.left
         how_long = f"{_duration(left)} left" if left <= limit else f"{_duration(limit)} left by the limit in time"
         return f"{text}, {how_long}, {rate:.2g} {self._unit}/s"
 
@@ -261,10 +261,6 @@ class Watch:
                 self._context.run(self._display.end, name, text, is_done)
 
 
-_CURRENT: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", default=None)
-_SILENT: Any = object()
-
-
 class _Ticker:
     """The thread that draws, for all calls that are under way."""
 
@@ -302,90 +298,26 @@ _ticker = _Ticker()
 
 
 def _forget() -> None:
-    """In a process that was forked there is no thread that draws, and a call that was under way is not its own."""
+    """In a process that was forked there is no thread that draws."""
     global _ticker
     _ticker = _Ticker()
-    if _CURRENT.get() is not None:
-        _CURRENT.set(_SILENT)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-@contextmanager
-def watch(progress: bool | None, what: str = "", name: str = "dobrushin") -> Iterator[None]:
-    """Show what is done inside, as `progress` says; inside of another one, the outer one decides."""
-    place = None if _CURRENT.get() is not None else _place(progress)
+def begin_watch(progress: bool | None) -> Watch | None:
+    """Show a call from now on; None where nothing is shown."""
+    place = _place(progress)
     if place is None:
-        token = None if _CURRENT.get() is not None else _CURRENT.set(_SILENT)
-        try:
-            with stage(what):
-                yield
-        finally:
-            if token is not None:
-                _CURRENT.reset(token)
-        return
-    current, is_done = Watch(place), False
-    token = _CURRENT.set(current)
-    try:
-        _ticker.add(current)
-        with stage(what):
-            yield
-        is_done = True
-    finally:
-        _CURRENT.reset(token)
-        _ticker.remove(current)
-        current.end(name, is_done)
+        return None
+    watch = Watch(place)
+    _ticker.add(watch)
+    return watch
 
 
-def loading() -> AbstractContextManager[None]:
-    """What is shown while the package is loaded: in a terminal only, as outputs of a notebook stay."""
-    return watch(False if is_notebook() else None, "loading")
-
-
-def watched(what: str) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Make a public function show what it does; its argument `progress` decides, and goes no further than here."""
-
-    def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        @wraps(function)
-        def watching(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            progress: Any = kwargs.pop("progress", None)
-            with watch(progress, what, function.__name__):
-                return function(*args, **kwargs)
-
-        return watching
-
-    return decorate
-
-
-@contextmanager
-def stage(what: str) -> Iterator[None]:
-    """Say what is done inside."""
-    with _entered(Stage(what, None, "")):
-        yield
-
-
-@contextmanager
-def bar(
-    total: int, what: str, unit: str = "updates", deadline: Deadline = NO_DEADLINE
-) -> Iterator[Callable[[int], None] | None]:
-    """A function to be told how many of all are done, or None where there is nobody to see it.
-
-    A `deadline` may end the work before all are done.
-    """
-    with _entered(Stage(what, total, unit, deadline)) as entered:
-        yield None if entered is None else entered.report
-
-
-@contextmanager
-def _entered(stage: Stage) -> Iterator[Stage | None]:
-    current = _CURRENT.get()
-    if current is None or current is _SILENT or not stage.what:
-        yield None
-        return
-    current.enter(stage)
-    try:
-        yield stage
-    finally:
-        current.leave(stage)
+def end_watch(watch: Watch, name: str, is_done: bool) -> None:
+    """Show that the call of this name has ended, and nothing more."""
+    _ticker.remove(watch)
+    watch.end(name, is_done)

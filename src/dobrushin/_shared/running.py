@@ -46,24 +46,24 @@ PLAIN = Running()
 
 
 def read_running(
-    executor: Any, backend: Any, checkpoint: Any, seed: Any, time: Any, function: str
+    executor: Any, backend: Any, checkpoint: Any, seed: Any, time: Any
 ) -> tuple[Running, np.random.SeedSequence]:
     """Check these arguments of a call, whose time begins now; a run that goes on from a file goes on with its seed."""
-    deadline = read_time(time, function)
-    check.choice(backend, BACKENDS, function, "backend")
-    executor = None if executor is None else read_executor(executor, function)
-    file = None if checkpoint is None else read_checkpoint(checkpoint, function)
+    deadline = read_time(time)
+    check.choice(backend, BACKENDS, "backend")
+    executor = None if executor is None else read_executor(executor)
+    file = None if checkpoint is None else read_checkpoint(checkpoint)
     if seed is None and file is not None:
         seed = stored_seed(file)
-    return Running(executor, backend, file, deadline), seed_sequence(seed, function)
+    return Running(executor, backend, file, deadline), seed_sequence(seed)
 
 
-def read_time(time: Any, function: str) -> Deadline:
+def read_time(time: Any) -> Deadline:
     """The limit of a call that begins now; None is one that is never over."""
     if time is None:
         return NO_DEADLINE
     if not check.is_real(time) or not float(time) > 0.0:
-        raise ArgumentError(function, "time", "a positive number of seconds", time)
+        raise ArgumentError("time", "a positive number of seconds", time)
     return Deadline(float(time), "The call")
 
 
@@ -73,13 +73,13 @@ def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> N
         raise BudgetError(what, seconds, MOST_SECONDS, "seconds", remedy)
 
 
-def seed_sequence(seed: object, function: str) -> np.random.SeedSequence:
+def seed_sequence(seed: object) -> np.random.SeedSequence:
     """The seed as a SeedSequence; with None, fresh entropy, which the result keeps."""
     if isinstance(seed, np.random.SeedSequence):
         return seed
     if seed is None or (check.is_whole(seed) and int(seed) >= 0):
         return np.random.SeedSequence(None if seed is None else int(seed))
-    raise ArgumentError(function, "seed", "a non-negative whole number, a SeedSequence or None", seed)
+    raise ArgumentError("seed", "a non-negative whole number, a SeedSequence or None", seed)
 
 
 def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:

@@ -42,17 +42,17 @@ UNREADABLE = (
 )
 
 
-def read_checkpoint(path: Any, function: str) -> Path | None:
+def read_checkpoint(path: Any) -> Path | None:
     """Check a path before anything is done with it."""
     if path is None:
         return None
-    file = Path(check.path(path, function, "checkpoint"))
+    file = Path(check.path(path, "checkpoint"))
     if file.is_dir() or not file.parent.is_dir():
         why = "it is a folder" if file.is_dir() else f"there is no folder {os.fspath(file.parent)!r}"
-        raise ArgumentError(function, "checkpoint", f"a file that can be written ({why})", os.fspath(path))
+        raise ArgumentError("checkpoint", f"a file that can be written ({why})", os.fspath(path))
     if not file.exists() and os.path.exists(second := numbered_file(file, 1)):
         requirement = f"one without files of another run beside it: {os.fspath(second)!r}"
-        raise ArgumentError(function, "checkpoint", requirement, os.fspath(path))
+        raise ArgumentError("checkpoint", requirement, os.fspath(path))
     return file
 
 
@@ -119,14 +119,10 @@ class StateFile:
         All that the run depends on.
     same : str
         In words what has to be the same.
-    function : str
-        For messages.
     """
 
-    def __init__(
-        self, path: Path, kind: str, what: str, seed: np.random.SeedSequence, parts: Any, same: str, function: str
-    ) -> None:
-        self.path, self._what, self._same, self._function = path, what, same, function
+    def __init__(self, path: Path, kind: str, what: str, seed: np.random.SeedSequence, parts: Any, same: str) -> None:
+        self.path, self._what, self._same = path, what, same
         key = [seed.entropy, list(seed.spawn_key), seed.pool_size]
         self._about = {"format": kind, "run": fingerprint(key, parts), "seed": json.dumps(key, default=int)}
         self._written = time.monotonic()
@@ -150,14 +146,14 @@ class StateFile:
             arrays = None
         if arrays is None:
             requirement = f"a file that an earlier {self._what} wrote, or none"
-            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+            raise ArgumentError("checkpoint", requirement, os.fspath(self.path))
         return arrays
 
     def _require_same(self, about: dict[str, str]) -> None:
         """Fail where another run wrote the file."""
         if about["run"] != self._about["run"]:
             requirement = f"written by the same {self._what} ({self._same})"
-            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+            raise ArgumentError("checkpoint", requirement, os.fspath(self.path))
 
     def _read_rest(self, packed: zipfile.ZipFile) -> dict[str, Any] | None:
         """The arrays; None if they are not those that were written."""
@@ -176,7 +172,7 @@ class StateFile:
             self._write(arrays)
         except OSError as error:
             requirement = f"a file that can be written ({error.strerror or error})"
-            raise ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path)) from None
+            raise ArgumentError("checkpoint", requirement, os.fspath(self.path)) from None
 
     def save(self, arrays: dict[str, Any]) -> None:
         """Write again; a run whose file can no longer be written goes on without it."""

@@ -27,7 +27,7 @@ def place(index: tuple[int, ...]) -> str:
     return f"index {index[0] if len(index) == 1 else index}"
 
 
-def real_array(value: ArrayLike, function: str, argument: str) -> NDArray[np.float64]:
+def real_array(value: ArrayLike, argument: str) -> NDArray[np.float64]:
     """A float64 array, or a sentence instead of NumPy's traceback."""
     try:
         array = np.asarray(value)
@@ -35,25 +35,25 @@ def real_array(value: ArrayLike, function: str, argument: str) -> NDArray[np.flo
             raise TypeError
         return array.astype(np.float64, copy=False)
     except (TypeError, ValueError):
-        raise ArgumentError(function, argument, "an array of real numbers", value) from None
+        raise ArgumentError(argument, "an array of real numbers", value) from None
 
 
-def sparse_matrix(value: Any, function: str, argument: str) -> Any:
+def sparse_matrix(value: Any, argument: str) -> Any:
     """A SciPy sparse matrix as float64 CSR without duplicates; a copy."""
     from scipy import sparse
 
     if value.ndim != 2 or value.dtype.kind not in "biuf":
-        raise ArgumentError(function, argument, "a matrix of real numbers", got=f"shape {value.shape}, {value.dtype}")
+        raise ArgumentError(argument, "a matrix of real numbers", got=f"shape {value.shape}, {value.dtype}")
     matrix = sparse.csr_array(value).astype(np.float64)
     matrix.sum_duplicates()
     return matrix
 
 
-def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], function: str, argument: str, requirement: str) -> None:
+def all_entries(ok: NDArray[np.bool_], array: NDArray[Any], argument: str, requirement: str) -> None:
     """Fail at the first entry of `array` where `ok` is false."""
     if not ok.all():
         index = first(~ok)
-        raise ArgumentError(function, argument, requirement, array[index], place(index) if index else "")
+        raise ArgumentError(argument, requirement, array[index], place(index) if index else "")
 
 
 # Parameters are logarithms: larger ones make no sense, and their sums could overflow.
@@ -62,9 +62,9 @@ FINITE = "finite, at most 1e100 in size"
 LOG_POTENTIAL = "finite, at most 1e100 in size, or -inf (a forbidden state)"
 
 
-def finite(array: NDArray[np.float64], function: str, argument: str) -> NDArray[np.float64]:
+def finite(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
     """Fail at the first NaN, infinity or absurdly large number."""
-    all_entries(np.abs(array) <= LARGEST, array, function, argument, FINITE)
+    all_entries(np.abs(array) <= LARGEST, array, argument, FINITE)
     return array
 
 
@@ -73,37 +73,37 @@ def is_log_potential(array: NDArray[np.float64]) -> NDArray[np.bool_]:
     return (np.abs(array) <= LARGEST) | np.isneginf(array)
 
 
-def log_potential(array: NDArray[np.float64], function: str, argument: str) -> NDArray[np.float64]:
+def log_potential(array: NDArray[np.float64], argument: str) -> NDArray[np.float64]:
     """Fail at the first entry that cannot be the logarithm of a potential."""
-    all_entries(is_log_potential(array), array, function, argument, LOG_POTENTIAL)
+    all_entries(is_log_potential(array), array, argument, LOG_POTENTIAL)
     return array
 
 
-def instance(value: object, kind: type | UnionType, function: str, argument: str, requirement: str) -> None:
+def instance(value: object, kind: type | UnionType, argument: str, requirement: str) -> None:
     """An object of this class; `requirement` says it in English ("a model")."""
     if not isinstance(value, kind):
-        raise ArgumentError(function, argument, requirement, value)
+        raise ArgumentError(argument, requirement, value)
 
 
-def evidence(value: object, function: str) -> None:
+def evidence(value: object) -> None:
     """A dict from labels to states; what is in it is checked against a model."""
-    instance(value, Mapping, function, "evidence", "a dict from labels to states")
+    instance(value, Mapping, "evidence", "a dict from labels to states")
 
 
-def path(value: object, function: str, argument: str = "path") -> str:
+def path(value: object, argument: str = "path") -> str:
     """A path as text."""
     if isinstance(value, str | os.PathLike) and "\0" not in (name := os.fsdecode(value)):
         return name
-    raise ArgumentError(function, argument, "a path", value)
+    raise ArgumentError(argument, "a path", value)
 
 
-def grid_shape(value: Any, function: str) -> tuple[int, int] | None:
+def grid_shape(value: Any) -> tuple[int, int] | None:
     """Rows and columns of a grid; None if they are not given."""
     if value is None:
         return None
     if not is_several(value) or len(sides := tuple(value)) != 2:
-        raise ArgumentError(function, "shape", "a pair (rows, columns)", value)
-    return count(sides[0], function, "shape"), count(sides[1], function, "shape")
+        raise ArgumentError("shape", "a pair (rows, columns)", value)
+    return count(sides[0], "shape"), count(sides[1], "shape")
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -126,51 +126,51 @@ def is_text(value: object, *options: str) -> TypeGuard[str]:
     return isinstance(value, str) and value in options
 
 
-def finite_number(value: object, function: str, argument: str) -> float:
+def finite_number(value: object, argument: str) -> float:
     """A number that is not absurdly large."""
     if is_real(value) and abs(float(value)) <= LARGEST:
         return float(value)
-    raise ArgumentError(function, argument, FINITE, value)
+    raise ArgumentError(argument, FINITE, value)
 
 
-def count(value: object, function: str, argument: str, least: int = 1) -> int:
+def count(value: object, argument: str, least: int = 1) -> int:
     """A whole number, at least `least`."""
     if is_whole(value) and least <= int(value) <= 2**60:
         return int(value)
     most = " and at most 2**60" if is_whole(value) and int(value) > 2**60 else ""
-    raise ArgumentError(function, argument, f"a whole number, at least {least}{most}", value)
+    raise ArgumentError(argument, f"a whole number, at least {least}{most}", value)
 
 
-def positive(value: object, function: str, argument: str) -> float:
+def positive(value: object, argument: str) -> float:
     """A positive finite number."""
     if is_real(value) and 0 < float(value) < np.inf:
         return float(value)
-    raise ArgumentError(function, argument, "a positive finite number", value)
+    raise ArgumentError(argument, "a positive finite number", value)
 
 
-def non_negative(value: object, function: str, argument: str) -> float:
+def non_negative(value: object, argument: str) -> float:
     """A finite number, at least zero."""
     if is_real(value) and 0 <= float(value) < np.inf:
         return float(value)
-    raise ArgumentError(function, argument, "non-negative and finite", value)
+    raise ArgumentError(argument, "non-negative and finite", value)
 
 
-def fraction(value: object, function: str, argument: str) -> float:
+def fraction(value: object, argument: str) -> float:
     """A number between 0 and 1, such as a confidence."""
     if is_real(value) and 0 < float(value) < 1:
         return float(value)
-    raise ArgumentError(function, argument, "a number between 0 and 1, both excluded", value)
+    raise ArgumentError(argument, "a number between 0 and 1, both excluded", value)
 
 
-def choice(value: object, options: Sequence[str], function: str, argument: str) -> str:
+def choice(value: object, options: Sequence[str], argument: str) -> str:
     """One of a few words."""
     if is_text(value, *options):
         return value
     listed = ", ".join(repr(option) for option in options)
-    raise ArgumentError(function, argument, f"one of {listed}{hint(value, options)}", value)
+    raise ArgumentError(argument, f"one of {listed}{hint(value, options)}", value)
 
 
-def read_labels(labels: Any, n: int, function: str) -> Labels:
+def read_labels(labels: Any, n: int) -> Labels:
     """Distinct names for n variables; a range only for 0..n-1."""
     if labels is None or (isinstance(labels, range) and labels == range(n)):
         return range(n)
@@ -178,11 +178,11 @@ def read_labels(labels: Any, n: int, function: str) -> Labels:
         names = tuple(labels.tolist() if isinstance(labels, np.ndarray) else labels)
         distinct = len(set(names))
     except TypeError:
-        raise ArgumentError(function, "labels", "hashable names", labels) from None
+        raise ArgumentError("labels", "hashable names", labels) from None
     if len(names) != n:
-        raise ArgumentError(function, "labels", f"one label for each of {n} variables", got=f"{len(names)} labels")
+        raise ArgumentError("labels", f"one label for each of {n} variables", got=f"{len(names)} labels")
     if distinct < n:
-        raise ArgumentError(function, "labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
+        raise ArgumentError("labels", "distinct", next(k for i, k in enumerate(names) if k in names[:i]))
     return range(n) if all(type(name) is int and name == i for i, name in enumerate(names)) else names
 
 
@@ -206,9 +206,7 @@ def label_position(label: object, labels: Labels, lookup: dict[Hashable, int] | 
         return None
 
 
-def positions(
-    labels: Any, known: Labels, lookup: dict[Hashable, int] | None, function: str, argument: str
-) -> NDArray[np.int64]:
+def positions(labels: Any, known: Labels, lookup: dict[Hashable, int] | None, argument: str) -> NDArray[np.int64]:
     """Positions of one label or of several distinct ones."""
     array = labels if isinstance(labels, np.ndarray) else None
     if array is not None and array.ndim == 0:
@@ -216,10 +214,10 @@ def positions(
     if label_position(labels, known, lookup) is not None:
         labels = [labels]
     elif not is_several(labels):
-        raise ArgumentError(function, argument, expected_labels(known, labels), labels)
+        raise ArgumentError(argument, expected_labels(known, labels), labels)
     if lookup is None and array is not None and array.ndim == 1 and array.dtype.kind in "iu":
         places = array.astype(np.int64)
-        all_entries((places >= 0) & (places < len(known)), places, function, argument, expected_labels(known))
+        all_entries((places >= 0) & (places < len(known)), places, argument, expected_labels(known))
     else:
         items = list(labels)
         places = np.empty(len(items), dtype=np.int64)
@@ -229,16 +227,16 @@ def positions(
         for k, label in enumerate(items):
             position = label_position(label, known, lookup)
             if position is None:
-                raise ArgumentError(function, argument, expected_labels(known, label), label, place((k,)))
+                raise ArgumentError(argument, expected_labels(known, label), label, place((k,)))
             places[k] = position
     if places.size == 0:
-        raise ArgumentError(function, argument, "at least one label", labels)
+        raise ArgumentError(argument, "at least one label", labels)
     if places.size == 1:
         return places
     values, where, counts = np.unique(places, return_index=True, return_counts=True)
     if (counts > 1).any():
         repeated = int(values[counts > 1][0])
-        raise ArgumentError(function, argument, "distinct labels", known[repeated], f"index {where[counts > 1][0]}")
+        raise ArgumentError(argument, "distinct labels", known[repeated], f"index {where[counts > 1][0]}")
     return places
 
 

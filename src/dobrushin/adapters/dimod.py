@@ -19,6 +19,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._variation import evaluate, read_objective
@@ -34,6 +35,7 @@ else:
 _CHEAP = 5e7
 
 
+@public(name="adapters.from_dimod")
 def from_dimod(bqm: dimod.BinaryQuadraticModel, *, beta: float = 1.0) -> Ising:
     """The Ising model of a dimod model.
 
@@ -63,9 +65,10 @@ def from_dimod(bqm: dimod.BinaryQuadraticModel, *, beta: float = 1.0) -> Ising:
     >>> model.labels, model.fields, float(model.couplings[0, 1])
     (('a', 'b'), array([-2.,  0.]), 1.0)
     """
-    return _model(bqm, beta, "adapters.from_dimod")
+    return _model(bqm, beta)
 
 
+@public(name="adapters.to_dimod")
 def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.BinaryQuadraticModel:
     """The dimod model of an Ising model.
 
@@ -94,21 +97,21 @@ def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.B
     >>> to_dimod(db.Ising({("a", "b"): 0.5}, fields={"a": -1.0}))
     BinaryQuadraticModel({'a': 1.0, 'b': 0.0}, {('b', 'a'): -0.5}, 0.0, 'SPIN')
     """
-    where = "adapters.to_dimod"
-    check.instance(model, Ising, where, "model", "an Ising model")
-    beta, offset = check.positive(beta, where, "beta"), check.finite_number(offset, where, "offset")
+    check.instance(model, Ising, "model", "an Ising model")
+    beta, offset = check.positive(beta, "beta"), check.finite_number(offset, "offset")
     with np.errstate(over="ignore"):
         energy = Energy.of_model(model, beta, offset, "")
     if not np.isfinite(energy.J).all() or not np.isfinite(energy.h).all():
-        raise ArgumentError(where, "beta", "large enough that the model's parameters over beta are finite", beta)
+        raise ArgumentError("beta", "large enough that the model's parameters over beta are finite", beta)
     labels = list(model.labels)
     if None in labels:
-        raise ArgumentError(where, "model", "without the label None, which dimod replaces", model)
+        raise ArgumentError("model", "without the label None, which dimod replaces", model)
     return dimod.BinaryQuadraticModel.from_numpy_vectors(
         energy.h, (energy.i, energy.j, energy.J), offset, dimod.SPIN, variable_order=labels
     )
 
 
+@public(name="adapters.to_sampleset")
 def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.SampleSet:
     """What `dobrushin.sample` drew of a dimod model, as a dimod sample set.
 
@@ -134,17 +137,16 @@ def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.Sam
     >>> found.vartype.name, len(found), sorted(set(found.record.sample.ravel().tolist()))
     ('BINARY', 500, [0, 1])
     """
-    where = "adapters.to_sampleset"
-    check.instance(samples, Samples, where, "samples", "Samples")
-    _size(bqm, where)
-    states = samples._draws("to_sampleset")
+    check.instance(samples, Samples, "samples", "Samples")
+    _size(bqm)
+    states = samples._draws()
     if set(samples.variables) != set(bqm.variables) or not samples.spins:
         requirement = "of an Ising model with the variables of 'bqm'"
-        raise ArgumentError(where, "samples", requirement, got=f"{len(samples.variables)} variables")
+        raise ArgumentError("samples", requirement, got=f"{len(samples.variables)} variables")
     rows = states.reshape(-1, states.shape[-1]).astype(np.int8)
     if bqm.vartype is dimod.BINARY:
         rows = (rows + 1) // 2
-    seed = _plain_seed(seed_sequence(samples.seed, where))
+    seed = _plain_seed(seed_sequence(samples.seed))
     info = {"seed": seed, "kernel": samples.kernel, "chains": samples.chains, "steps": samples.steps}
     return dimod.SampleSet.from_samples_bqm((rows, list(samples.variables)), bqm, info=info)
 
@@ -181,6 +183,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
         """What is known of the sampler before it is used."""
         return {"library": f"dobrushin {dobrushin.__version__}", "scan": "systematic"}
 
+    @public(name="adapters.DobrushinSampler.sample")
     def sample(
         self,
         bqm: dimod.BinaryQuadraticModel,
@@ -225,17 +228,16 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
         The bounds are the Dobrushin variation of the scan with all variables as targets, and its largest entry (see
         `dobrushin.variation`), with the rounding of the updates included.
         """
-        where = "adapters.DobrushinSampler.sample"
         self.remove_unknown_kwargs(**unknown)
         if num_reads is not None:
-            check.count(num_reads, where, "num_reads")
-        num_sweeps = check.count(num_sweeps, where, "num_sweeps")
-        sequence = seed_sequence(seed, where)
-        model = _model(bqm, beta, where) if _size(bqm, where) else None
+            check.count(num_reads, "num_reads")
+        num_sweeps = check.count(num_sweeps, "num_sweeps")
+        sequence = seed_sequence(seed)
+        model = _model(bqm, beta) if _size(bqm) else None
         reads, start = self._read_start(bqm, num_reads, initial_states)
         info = {"seed": _plain_seed(sequence), "scan": "systematic", "num_sweeps": num_sweeps, "beta": float(beta)}
         if model is None:
-            check.positive(beta, where, "beta")
+            check.positive(beta, "beta")
             states = np.empty((reads, 0), dtype=np.int8)
             info |= {"kernel": "none", "total_variation_bound": 0.0, "marginal_bound": 0.0}
         else:
@@ -257,29 +259,28 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
             read = self.parse_initial_states(bqm, initial_states, "tile", num_reads, copy_always=True)
         except (TypeError, ValueError) as error:
             requirement = f"states of the variables of the model ({error})"
-            where = "adapters.DobrushinSampler.sample"
-            raise ArgumentError(where, "initial_states", requirement, initial_states) from error
+            raise ArgumentError("initial_states", requirement, initial_states) from error
         states = read.initial_states.change_vartype(dimod.SPIN, inplace=False)
         place = {label: k for k, label in enumerate(states.variables)}
         return read.num_reads, states.record.sample[:, [place[label] for label in bqm.variables]]
 
 
-def _size(bqm: Any, function: str) -> int:
+def _size(bqm: Any) -> int:
     """The number of variables of what must be a model."""
-    check.instance(bqm, dimod.BinaryQuadraticModel, function, "bqm", "a dimod.BinaryQuadraticModel")
+    check.instance(bqm, dimod.BinaryQuadraticModel, "bqm", "a dimod.BinaryQuadraticModel")
     return int(bqm.num_variables)
 
 
-def _model(bqm: Any, beta: float, function: str) -> Ising:
+def _model(bqm: Any, beta: float) -> Ising:
     """The Ising model, or one sentence with the first bias that cannot be used."""
-    if not _size(bqm, function):
-        raise ArgumentError(function, "bqm", "a model of at least one variable", bqm)
-    beta = check.positive(beta, function, "beta")
+    if not _size(bqm):
+        raise ArgumentError("bqm", "a model of at least one variable", bqm)
+    beta = check.positive(beta, "beta")
     try:
         linear, (i, j, quadratic), _, labels = bqm.to_numpy_vectors(sort_labels=False, return_labels=True)
         Q, a = (np.asarray(biases, dtype=np.float64) for biases in (quadratic, linear))
     except (TypeError, ValueError):  # a model of objects can hold anything
-        raise ArgumentError(function, "bqm", "a model whose biases are real numbers", bqm) from None
+        raise ArgumentError("bqm", "a model whose biases are real numbers", bqm) from None
     make = Energy if bqm.vartype is dimod.SPIN else Energy.of_bits
     with np.errstate(over="ignore", invalid="ignore"):
         energy = make(np.asarray(i), np.asarray(j), Q, a, 0.0, labels)
@@ -290,8 +291,8 @@ def _model(bqm: Any, beta: float, function: str) -> Ising:
         if (bad := ~(np.abs(values) <= check.LARGEST)).any():
             k = int(np.argmax(bad))
             names = ", ".join(repr(labels[end[k]]) for end in ends)
-            raise ArgumentError(function, "bqm", requirement, -values[k], f"label{'s' * (len(ends) > 1)} {names}")
-    form = SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields, "Ising")
+            raise ArgumentError("bqm", requirement, -values[k], f"label{'s' * (len(ends) > 1)} {names}")
+    form = SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields)
     return form.to_model(labels)._name_states(energy.state_names)
 
 
@@ -299,8 +300,8 @@ def _bounds(model: Ising, run: Samples, num_sweeps: int) -> dict[str, float | No
     """The certificate of a run where it is cheap. It is not asked for, so that a vacuous one is no warning."""
     if model.couplings.nnz * num_sweeps > _CHEAP:
         return {"total_variation_bound": None, "marginal_bound": None}
-    source = row_source(model, "variation")
-    bound = evaluate(source, run.scan, read_objective(source, None, None, "variation"), 1.0, run.update_error)
+    source = row_source(model)
+    bound = evaluate(source, run.scan, read_objective(source, None, None), 1.0, run.update_error)
     return {"total_variation_bound": bound.tv_bound, "marginal_bound": float(bound.per_variable.max())}
 
 

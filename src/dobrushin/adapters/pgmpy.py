@@ -13,6 +13,7 @@ from dobrushin._estimate import Estimate, estimate
 from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin._shared.options import EstimateMethod
 from dobrushin.errors import ArgumentError
@@ -24,6 +25,7 @@ _MARKOV = ("DiscreteMarkovNetwork", "MarkovNetwork")
 _GRAPH = ("FactorGraph",)
 
 
+@public(name="adapters.from_pgmpy")
 def from_pgmpy(network: Any) -> FactorGraph:
     """Return the factor graph of a pgmpy network.
 
@@ -59,9 +61,10 @@ def from_pgmpy(network: Any) -> FactorGraph:
     >>> model.labels, model.conditional(1, [0, 0])  # doctest: +SKIP
     (('rain', 'wet'), array([0.9, 0.1]))
     """
-    return _read(network, "adapters.from_pgmpy").graph("adapters.from_pgmpy")
+    return _read(network).graph()
 
 
+@public(name="adapters.to_pgmpy")
 def to_pgmpy(answer: Any, target: Any = None) -> Any:
     """Return a marginal of an estimate as a pgmpy factor.
 
@@ -84,9 +87,8 @@ def to_pgmpy(answer: Any, target: Any = None) -> Any:
     >>> db.adapters.to_pgmpy(answer).get_value(sun="no").round(3)  # doctest: +SKIP
     np.float64(0.69)
     """
-    where = "adapters.to_pgmpy"
     discrete = require("pgmpy.factors.discrete", "pgmpy")
-    variables, states, table = read_marginal(answer, target, where)
+    variables, states, table = read_marginal(answer, target)
     names = dict(zip(variables, states, strict=True))
     factor = discrete.DiscreteFactor(variables, list(table.shape), table, state_names=names)
     factor.estimate = answer
@@ -127,19 +129,21 @@ class CertifiedInference:
     ('exact', array([0.8, 0.2]))
     """
 
+    @public(name="adapters.CertifiedInference")
     def __init__(self, network: Any) -> None:
-        self._network = _read(network, "adapters.CertifiedInference")
+        self._network = _read(network)
 
     @cached_property
     def _graph(self) -> FactorGraph:
         """The factor graph, with all that is known of it."""
-        return self._network.graph("adapters.CertifiedInference")
+        return self._network.graph()
 
     @property
     def state_names(self) -> dict[Hashable, list[Any]]:
         """Names of the states of each variable, in order."""
         return {variable: list(names) for variable, names in self._network.states.items()}
 
+    @public(name="adapters.CertifiedInference.query")
     def query(
         self,
         variables: Iterable[Hashable],
@@ -184,12 +188,11 @@ class CertifiedInference:
         In a Bayesian network only what is not d-separated from the variables, and not barren, matters: the rest is left
         out, as in `dobrushin.estimate`.
         """
-        where = "adapters.CertifiedInference.query"
         discrete = require("pgmpy.factors.discrete", "pgmpy")
-        asked = self._read_variables(variables, where)
-        given = self._read_evidence(evidence, where)
+        asked = self._read_variables(variables)
+        given = self._read_evidence(evidence)
         if both := [variable for variable in asked if variable in given]:
-            raise ArgumentError(where, "variables", "without those of the evidence", both[0])
+            raise ArgumentError("variables", "without those of the evidence", both[0])
         states = self._network.states
         random = [variable for variable in asked if len(states[variable]) > 1]
         answer = None
@@ -217,32 +220,32 @@ class CertifiedInference:
             return factor(asked, certain if answer is None else answer.mean)
         return {v: factor([v], certain if answer is None or v not in random else answer[v].mean) for v in asked}
 
-    def _read_variables(self, variables: Any, where: str) -> list[Hashable]:
+    def _read_variables(self, variables: Any) -> list[Hashable]:
         if not check.is_several(variables) or not (asked := list(variables)):
-            raise ArgumentError(where, "variables", "a list of variables of the network", variables)
+            raise ArgumentError("variables", "a list of variables of the network", variables)
         for k, variable in enumerate(asked):
-            self._check_variable(variable, where, "variables")
+            self._check_variable(variable, "variables")
             if variable in asked[:k]:
-                raise ArgumentError(where, "variables", "distinct", variable, f"index {k}")
+                raise ArgumentError("variables", "distinct", variable, f"index {k}")
         return asked
 
-    def _read_evidence(self, evidence: Any, where: str) -> dict[Hashable, Any]:
-        check.instance(evidence, Mapping | None, where, "evidence", "a dict from variables to names of states")
+    def _read_evidence(self, evidence: Any) -> dict[Hashable, Any]:
+        check.instance(evidence, Mapping | None, "evidence", "a dict from variables to names of states")
         given = {}
         for variable, name in (evidence or {}).items():
-            self._check_variable(variable, where, "evidence")
+            self._check_variable(variable, "evidence")
             names = self._network.states[variable]
             if name not in names:
                 requirement = f"one of the states {', '.join(map(repr, names))} of {variable!r}"
-                raise ArgumentError(where, "evidence", requirement, name, f"variable {variable!r}")
+                raise ArgumentError("evidence", requirement, name, f"variable {variable!r}")
             given[variable] = name
         return given
 
-    def _check_variable(self, variable: Any, where: str, argument: str) -> None:
+    def _check_variable(self, variable: Any, argument: str) -> None:
         if not isinstance(variable, Hashable) or variable not in self._network.states:
             names = list(self._network.states)
             known = ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
-            raise ArgumentError(where, argument, f"variables of the network ({known})", variable)
+            raise ArgumentError(argument, f"variables of the network ({known})", variable)
 
 
 # -- networks of other libraries -----------------------------------------------------------------
@@ -254,28 +257,28 @@ class Tables(NamedTuple):
     states: dict[Hashable, list[Any]]  # names, by variable in order
     tables: list[tuple[list[Hashable], NDArray[np.float64]]]  # variables and weights
 
-    def graph(self, where: str) -> FactorGraph:
+    def graph(self) -> FactorGraph:
         """Return the factor graph, without the variables of one state."""
         graph = graph_of_tables(self.states, self.tables)
         if graph is None:
             requirement = "a network with a variable of two or more states"
-            raise ArgumentError(where, "network", requirement, list(self.states))
+            raise ArgumentError("network", requirement, list(self.states))
         return graph
 
 
-def read_weights(values: Any, scope: list[Hashable], child: int | None, where: str) -> NDArray[np.float64]:
+def read_weights(values: Any, scope: list[Hashable], child: int | None) -> NDArray[np.float64]:
     """Read a table of weights; `child` is the axis whose probabilities they are, None where they are plain weights."""
     weights = np.asarray(values, dtype=np.float64)
     if (bad := ~((weights >= 0) & (weights < np.inf))).any():
         value = weights[bad][0]
-        raise ArgumentError(where, "network", "of finite, non-negative weights", value, f"the table of {scope}")
+        raise ArgumentError("network", "of finite, non-negative weights", value, f"the table of {scope}")
     if child is None:
         return weights
     rows = np.moveaxis(weights, child, -1)
     sums, size = rows.sum(axis=-1), rows.shape[-1]
     if not (fine := sums_to_one(sums, size)).all():
         requirement = "of conditional probabilities, which sum to 1"
-        raise ArgumentError(where, "network", requirement, sums[~fine].flat[0], f"the table of {scope[child]!r}")
+        raise ArgumentError("network", requirement, sums[~fine].flat[0], f"the table of {scope[child]!r}")
     return np.moveaxis(normalise(rows.ravel(), sums.ravel(), size).reshape(rows.shape), -1, child)
 
 
@@ -287,19 +290,19 @@ class Marginal(NamedTuple):
     table: NDArray[np.float64]
 
 
-def read_marginal(answer: Any, target: Any, where: str) -> Marginal:
+def read_marginal(answer: Any, target: Any) -> Marginal:
     """Return the marginal of a target, or of the only one."""
-    check.instance(answer, Estimate, where, "answer", "an Estimate")
+    check.instance(answer, Estimate, "answer", "an Estimate")
     if target is None:
         # One row after the other is about the same target.
         found = [one for k, one in enumerate(answer.targets) if not k or one is not answer.targets[k - 1]]
         if len({id(one) if isinstance(one, Joint) else one for one in found}) != 1:
             requirement = "given, where there are several"
-            raise ArgumentError(where, "target", requirement, got=f"none of {len(found)} targets")
+            raise ArgumentError("target", requirement, got=f"none of {len(found)} targets")
         target = found[0]
     states, mean, *_ = answer[target]
     if any(state is None for state in states):
-        raise ArgumentError(where, "target", "a variable or a Joint", target)
+        raise ArgumentError("target", "a variable or a Joint", target)
     if isinstance(target, Joint) or (isinstance(target, tuple) and target not in answer.targets):
         variables = list(target.labels if isinstance(target, Joint) else target)
         axes = [list(dict.fromkeys(state[k] for state in states)) for k in range(len(variables))]
@@ -310,7 +313,7 @@ def read_marginal(answer: Any, target: Any, where: str) -> Marginal:
 # -- networks of pgmpy ---------------------------------------------------------------------------
 
 
-def _read(network: Any, where: str) -> Tables:
+def _read(network: Any) -> Tables:
     """Read a network of any kind of pgmpy."""
     models = require("pgmpy.models", "pgmpy")
     discrete = require("pgmpy.factors.discrete", "pgmpy")
@@ -321,39 +324,39 @@ def _read(network: Any, where: str) -> Tables:
     bayesian = is_one_of(_BAYESIAN)
     if not bayesian and not is_one_of(_MARKOV) and not is_one_of(_GRAPH):
         requirement = "a DiscreteBayesianNetwork, DiscreteMarkovNetwork or FactorGraph of pgmpy"
-        raise ArgumentError(where, "network", requirement, network)
+        raise ArgumentError("network", requirement, network)
     variables = [node for node in network.nodes() if not isinstance(node, discrete.DiscreteFactor)]
-    factors = _cpds(network, variables, where) if bayesian else list(network.get_factors())
+    factors = _cpds(network, variables) if bayesian else list(network.get_factors())
     states: dict[Hashable, list[Any]] = {variable: [] for variable in variables}
     tables = []
     for table in factors:
         if not isinstance(table, discrete.DiscreteFactor):
-            raise ArgumentError(where, "network", "made of tables (TabularCPD, DiscreteFactor)", table)
+            raise ArgumentError("network", "made of tables (TabularCPD, DiscreteFactor)", table)
         scope = list(table.variables)
-        weights = read_weights(table.values, scope, 0 if bayesian else None, where)
+        weights = read_weights(table.values, scope, 0 if bayesian else None)
         for axis, variable in enumerate(scope):
             names = list(table.state_names[variable])[: weights.shape[axis]]
-            states[variable] = _merge_names(states[variable], names, variable, where)
+            states[variable] = _merge_names(states[variable], names, variable)
         tables.append((scope, weights))
     if missing := [variable for variable, names in states.items() if not names]:
-        raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {missing[0]!r}")
+        raise ArgumentError("network", "one with a table for each variable", got=f"none for {missing[0]!r}")
     return Tables(states, tables)
 
 
-def _cpds(network: Any, variables: list[Hashable], where: str) -> list[Any]:
+def _cpds(network: Any, variables: list[Hashable]) -> list[Any]:
     """The table of each variable of a Bayesian network, for its parents."""
     tables = {table.variable: table for table in network.get_cpds()}
     for variable in variables:
         if variable not in tables:
-            raise ArgumentError(where, "network", "one with a table for each variable", got=f"none for {variable!r}")
+            raise ArgumentError("network", "one with a table for each variable", got=f"none for {variable!r}")
         scope = list(getattr(tables[variable], "variables", [variable, *network.predecessors(variable)]))
         if scope[0] != variable or set(scope[1:]) != set(network.predecessors(variable)):
             requirement = f"one whose table of {variable!r} is for its parents {list(network.predecessors(variable))}"
-            raise ArgumentError(where, "network", requirement, scope[1:])
+            raise ArgumentError("network", requirement, scope[1:])
     return [tables[variable] for variable in variables]
 
 
-def _merge_names(known: list[Any], names: list[Any], variable: Hashable, where: str) -> list[Any]:
+def _merge_names(known: list[Any], names: list[Any], variable: Hashable) -> list[Any]:
     """What all tables call the states of a variable; where some only count them, what the others say."""
     if not known or known == names:
         return names
@@ -363,4 +366,4 @@ def _merge_names(known: list[Any], names: list[Any], variable: Hashable, where: 
             if one == numbers and not set(other) & set(numbers):
                 return other
     requirement = f"one whose tables agree on the states of {variable!r}"
-    raise ArgumentError(where, "network", requirement, got=f"{known} and {names}")
+    raise ArgumentError("network", requirement, got=f"{known} and {names}")

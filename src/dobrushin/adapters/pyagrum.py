@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from dobrushin._models import FactorGraph
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin.adapters.pgmpy import Tables, read_marginal, read_weights
 from dobrushin.errors import ArgumentError
 
 
+@public(name="adapters.from_pyagrum")
 def from_pyagrum(network: Any) -> FactorGraph:
     """Return the factor graph of a pyAgrum network.
 
@@ -36,7 +38,6 @@ def from_pyagrum(network: Any) -> FactorGraph:
     >>> db.estimate(network, "rain", evidence={"wet": "yes"}).headline  # doctest: +SKIP
     'P(rain = yes) = 0.529412 exactly'
     """
-    where = "adapters.from_pyagrum"
     library = require("pyagrum", "pyagrum")
     if isinstance(network, library.BayesNet):
         nodes = sorted(network.nodes())
@@ -45,17 +46,18 @@ def from_pyagrum(network: Any) -> FactorGraph:
         nodes = sorted(network.nodes())
         tables = [network.factor(scope) for scope in network.factors()]
     else:
-        raise ArgumentError(where, "network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
+        raise ArgumentError("network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
     states = {variable.name(): list(variable.labels()) for variable in map(network.variable, nodes)}
     weights = []
     for table in tables:
         # The last axis is that of the first variable.
         scope = list(table.names)[::-1]
         child = len(scope) - 1 if isinstance(network, library.BayesNet) else None
-        weights.append((scope, read_weights(table.toarray(), scope, child, where)))
-    return Tables(states, weights).graph(where)
+        weights.append((scope, read_weights(table.toarray(), scope, child)))
+    return Tables(states, weights).graph()
 
 
+@public(name="adapters.to_pyagrum")
 def to_pyagrum(answer: Any, network: Any, target: Any = None) -> Any:
     """Return a marginal of an estimate as a pyAgrum tensor.
 
@@ -84,21 +86,20 @@ def to_pyagrum(answer: Any, network: Any, target: Any = None) -> Any:
     >>> bool(abs((ours - theirs).toarray()).max() < 1e-12)  # doctest: +SKIP
     True
     """
-    where = "adapters.to_pyagrum"
     library = require("pyagrum", "pyagrum")
     if not isinstance(network, library.BayesNet | library.MarkovRandomField):
-        raise ArgumentError(where, "network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
-    marginal = read_marginal(answer, target, where)
+        raise ArgumentError("network", "a BayesNet or a MarkovRandomField of pyAgrum", network)
+    marginal = read_marginal(answer, target)
     tensor, names = library.Tensor(), set(network.names())
     table = marginal.table
     for axis, (name, states) in enumerate(zip(marginal.variables, marginal.states, strict=True)):
         if name not in names:
-            raise ArgumentError(where, "network", f"the one that was asked about, with the variable {name!r}", network)
+            raise ArgumentError("network", f"the one that was asked about, with the variable {name!r}", network)
         variable = network.variable(name)
         labels = list(variable.labels())
         if sorted(labels) != sorted(map(str, states)):
             requirement = f"the one that was asked about, with the states {states} of {name!r}"
-            raise ArgumentError(where, "network", requirement, labels)
+            raise ArgumentError("network", requirement, labels)
         tensor.add(variable)
         table = np.take(table, [list(map(str, states)).index(label) for label in labels], axis=axis)
     # The first variable runs fastest.

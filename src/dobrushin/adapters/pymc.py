@@ -17,8 +17,8 @@ from dobrushin._sampling import Samples
 from dobrushin._sampling.samples import arviz_data
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
-from dobrushin._shared.progress import watched
 from dobrushin.adapters.pytensor import (
     ChangingShape,
     Dependence,
@@ -54,7 +54,7 @@ _MOST_CALLS = 10**6
 _COMPARED = 16
 
 
-@watched("reading")
+@public("reading", name="adapters.pymc.read")
 def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     """The factor graph of a PyMC model of discrete variables.
 
@@ -97,15 +97,13 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
     'P(ill = 1) = 0.153846 exactly'
     """
-    del progress  # `watched` reads it
-    where = "adapters.pymc.read"
-    variables = _Variables.of(model, where)
+    variables = _Variables.of(model)
     with model:
         terms = [term for term in model.logp(sum=False) if term is not None]
-    factors = _factors(model, terms, variables, where)
+    factors = _factors(model, terms, variables)
     kept = np.flatnonzero(variables.sizes > 1)
     if not len(kept):
-        raise ArgumentError(where, "model", "a model with a free variable of two or more states", list(variables.names))
+        raise ArgumentError("model", "a model with a free variable of two or more states", list(variables.names))
     graph = FactorGraph(
         variables.sizes[kept],
         factors,
@@ -116,6 +114,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     return graph
 
 
+@public(name="adapters.pymc.to_arviz")
 def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     """An answer as ArviZ data with the variables, dimensions and coordinates of the PyMC model.
 
@@ -142,29 +141,26 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     >>> data.constant_data["coin_mean"].sel(coin_state=1).values  # doctest: +SKIP
     array([0.7, nan])
     """
-    where = "adapters.pymc.to_arviz"
-    check.instance(answer, Samples | Estimate, where, "answer", "Samples or an Estimate")
-    variables = _Variables.of(model, where)
+    check.instance(answer, Samples | Estimate, "answer", "Samples or an Estimate")
+    variables = _Variables.of(model)
     groups: dict[str, dict[str, Any]] = {}
     dims: dict[str, list[str]] = {}
     coords: dict[str, Any] = {}
     samples = answer if isinstance(answer, Samples) else answer.samples
     if samples is not None and samples.states is not None:
-        groups["posterior"] = variables.draws(samples, where)
+        groups["posterior"] = variables.draws(samples)
     for name in variables.names:
         own = model.named_vars_to_dims.get(name)
         dims[name] = list(own) if own else [f"{name}_dim_{k}" for k in range(len(variables.shape[name]))]
         coords |= {dim: list(values) for dim in own or () if (values := model.coords.get(dim)) is not None}
     if isinstance(answer, Estimate):
-        groups["constant_data"], states = variables.marginals(answer, where)
+        groups["constant_data"], states = variables.marginals(answer)
         for name, values in states.items():
             coords[f"{name}_state"] = values
             for statistic in _STATISTICS:
                 dims[f"{name}_{statistic}"] = [*dims[name], f"{name}_state"]
     if not any(groups.values()):
-        raise ArgumentError(
-            where, "answer", "one with all entries of a variable of the model, or with marginals", answer
-        )
+        raise ArgumentError("answer", "one with all entries of a variable of the model, or with marginals", answer)
     data = arviz_data({name: group for name, group in groups.items() if group}, coords, dims)
     if isinstance(answer, Estimate) and groups["constant_data"]:
         about = {"headline": answer.headline, "confidence": answer.confidence, "method": answer.plan.method}
@@ -173,6 +169,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     return data
 
 
+@public(name="adapters.pymc.order")
 def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]:
     """The order of a scan for PyMC's steps ``BinaryGibbsMetropolis`` and ``CategoricalGibbsMetropolis``.
 
@@ -207,16 +204,15 @@ def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]
     >>> db.adapters.pymc.order(model, result)  # doctest: +SKIP
     [2, 1, 0]
     """
-    where = "adapters.pymc.order"
-    variables = _Variables.of(model, where)
+    variables = _Variables.of(model)
     kept = np.flatnonzero(variables.sizes > 1)
-    scan = as_scan(scan, where)
-    scan.check_fits(len(kept), where)
+    scan = as_scan(scan)
+    scan.check_fits(len(kept))
     names = list(variables.names) if vars is None else [getattr(variable, "name", variable) for variable in vars]
     for k, name in enumerate(names):
         if name not in variables.names or name in names[:k]:
             known = ", ".join(map(repr, variables.names))
-            raise ArgumentError(where, "vars", f"distinct free variables of the model ({known})", name, f"index {k}")
+            raise ArgumentError("vars", f"distinct free variables of the model ({known})", name, f"index {k}")
     last = np.full(len(variables.sizes), -1)
     last[kept[scan.order]] = np.arange(len(scan))
     entries = np.concatenate([variables.numbers[name].ravel() for name in names])
@@ -230,7 +226,7 @@ def _first_line(error: Exception) -> str:
 # -- terms ---------------------------------------------------------------------------------------
 
 
-def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str) -> list[tuple[Scope, Table]]:
+def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> list[tuple[Scope, Table]]:
     """The log-probability as tables over the entries that have two or more values, numbered among themselves."""
     point = variables.point(np.zeros(len(variables.sizes), dtype=np.int64))
     names = [term.name for term in terms]
@@ -241,7 +237,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str
         shapes = shapes_of(terms, origin)
     except ValueError as error:  # checks of PyMC's are left out: this is one of an operation
         requirement = "one that can be evaluated where every variable has its lowest value"
-        raise ArgumentError(where, "model", requirement, got=f"{type(error).__name__} ({_first_line(error)})") from None
+        raise ArgumentError("model", requirement, got=f"{type(error).__name__} ({_first_line(error)})") from None
     parts = [
         (name, part)
         for name, term in zip(names, terms, strict=True)
@@ -255,12 +251,12 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str
         needs = Dependence(tensors, origin, dict(zip(inputs, numbers, strict=True)))
     except ChangingShape as change:
         requirement = "one whose terms have shapes that no variable changes"
-        raise ArgumentError(where, "model", requirement, got=f"the operation {change}") from None
+        raise ArgumentError("model", requirement, got=f"the operation {change}") from None
     tables: dict[Scope, Table] = {}
     forbidden: dict[Scope, Table] = {}
     for (name, part), tensor in zip(parts, tensors, strict=True):
         scopes = [tuple(sorted(entry)) for entry in needs.of(tensor)]
-        for scope, table in _tables(name, part, scopes, inputs, variables, where):
+        for scope, table in _tables(name, part, scopes, inputs, variables):
             if part.is_condition:
                 add_table(forbidden, scope, table)
             elif (bad := np.isnan(table) | np.isposinf(table)).any():
@@ -271,7 +267,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str
                         f"{variables.labels[i]} = {variables.lowest[i] + k}" for i, k in zip(scope, index, strict=True)
                     )
                     got = f"{table[index]} for {name!r} at {state or 'every state'}"
-                    raise ArgumentError(where, "model", "one whose log-probabilities are numbers or -inf", got=got)
+                    raise ArgumentError("model", "one whose log-probabilities are numbers or -inf", got=got)
                 table = np.where(np.isnan(table) | np.isposinf(table), -np.inf, table)
             add_table(tables, scope, table)
     place = np.cumsum(variables.sizes > 1) - 1
@@ -281,12 +277,12 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables, where: str
         if kept:
             factors.append((tuple(int(place[i]) for i in kept), table.reshape(variables.sizes[kept])))
         elif np.isneginf(table).any():
-            raise ArgumentError(where, "model", "one with a state that is allowed", got="a term that is always -inf")
+            raise ArgumentError("model", "one with a state that is allowed", got="a term that is always -inf")
     return factors
 
 
 def _tables(
-    name: str, part: Part, scopes: list[Scope], inputs: list[Any], variables: _Variables, where: str
+    name: str, part: Part, scopes: list[Scope], inputs: list[Any], variables: _Variables
 ) -> list[tuple[Scope, Table]]:
     """The table of each entry of a tensor of terms."""
     if not scopes or part.weight == 0:
@@ -296,17 +292,17 @@ def _tables(
         if (entries := math.prod(int(sizes[i]) for i in scope)) > _MOST_ENTRIES:
             got = f"{name!r}, where one depends on {len(scope)} variables with {entries:.3g} states together"
             requirement = f"a model whose terms have at most {_MOST_ENTRIES:,} states (write larger ones as sums)"
-            raise ArgumentError(where, "model", requirement, got=got)
+            raise ArgumentError("model", requirement, got=got)
     plan = _settings(scopes, sizes)
     if len(plan) > _MOST_CALLS:
         got = f"{name!r}, which would take {len(plan):,}"
-        raise ArgumentError(where, "model", f"one whose terms take at most {_MOST_CALLS:,} evaluations", got=got)
+        raise ArgumentError("model", f"one whose terms take at most {_MOST_CALLS:,} evaluations", got=got)
     evaluate = compile_terms(inputs, part.tensor)
     try:
         values = np.stack([np.asarray(evaluate(*variables.point(digits))).ravel() for digits in plan])
     except Exception as error:
         got = f"{type(error).__name__} in {name!r} ({_first_line(error)})"
-        raise ArgumentError(where, "model", "one whose log-probability can be evaluated everywhere", got=got) from error
+        raise ArgumentError("model", "one whose log-probability can be evaluated everywhere", got=got) from error
     with np.errstate(invalid="ignore"):
         values = np.where(values, 0.0, -np.inf) if part.is_condition else part.weight * values.astype(np.float64)
     found = []
@@ -379,12 +375,12 @@ class _Variables:
     sizes: NDArray[np.int64]  # how many values each entry can have
 
     @classmethod
-    def of(cls, model: Any, where: str) -> _Variables:
+    def of(cls, model: Any) -> _Variables:
         """Those of a model, or a sentence with the first that cannot be used."""
         pymc = require("pymc", "pymc")
-        check.instance(model, pymc.Model, where, "model", "a pymc.Model")
+        check.instance(model, pymc.Model, "model", "a pymc.Model")
         if not model.free_RVs:
-            raise ArgumentError(where, "model", "a model with free variables", got="none")
+            raise ArgumentError("model", "a model with free variables", got="none")
         start = model.initial_point()
         shape, numbers, values = {}, {}, {}
         labels: list[str] = []
@@ -392,7 +388,7 @@ class _Variables:
         sizes: list[int] = []
         for variable in model.free_RVs:
             name, value = variable.name, model.rvs_to_values[variable]
-            low, high = _support(variable, model, where)
+            low, high = _support(variable, model)
             shape[name], values[name] = np.shape(start[value.name]), value
             count = math.prod(shape[name])
             numbers[name] = np.arange(len(labels), len(labels) + count).reshape(shape[name])
@@ -400,7 +396,7 @@ class _Variables:
             lowest += np.broadcast_to(low, shape[name]).ravel().astype(int).tolist()
             sizes += (np.broadcast_to(high - low, shape[name]).ravel().astype(int) + 1).tolist()
         if (array := np.array(sizes, dtype=np.int64)).min(initial=1) < 1:
-            raise ArgumentError(where, "model", "one whose variables have values", labels[int(array.argmin())])
+            raise ArgumentError("model", "one whose variables have values", labels[int(array.argmin())])
         return cls(tuple(values), values, shape, numbers, labels, lowest, array)
 
     def point(self, digits: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -408,11 +404,11 @@ class _Variables:
         flat = digits + np.array(self.lowest, dtype=np.int64)
         return [flat[self.numbers[name]].astype(self.values[name].dtype) for name in self.names]
 
-    def draws(self, samples: Samples, where: str) -> dict[str, NDArray[np.int64]]:
+    def draws(self, samples: Samples) -> dict[str, NDArray[np.int64]]:
         """Draws of each variable of which all entries were kept: (chains, draws, ...)."""
-        states = samples._draws("to_arviz").astype(np.int64)
+        states = samples._draws().astype(np.int64)
         place = {label: k for k, label in enumerate(samples.variables)}
-        self._check_labels(place, where)
+        self._check_labels(place)
         found = {}
         for name in self.names:
             entries = self.numbers[name].ravel()
@@ -426,10 +422,10 @@ class _Variables:
                 found[name] = np.stack(columns, axis=-1).reshape(*states.shape[:2], *self.shape[name])
         return found
 
-    def marginals(self, answer: Estimate, where: str) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[int]]]:
+    def marginals(self, answer: Estimate) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[int]]]:
         """Statistics of the states of each variable that was asked about, and the values of these states."""
         asked = {target for target in answer.targets if isinstance(target, str)}
-        self._check_labels(asked, where)
+        self._check_labels(asked)
         found, states = {}, {}
         for name in self.names:
             entries = self.numbers[name].ravel()
@@ -449,31 +445,31 @@ class _Variables:
                 found[f"{name}_{statistic}"] = array.reshape(*self.shape[name], high - low)
         return found, states
 
-    def _check_labels(self, labels: Iterable[Hashable], where: str) -> None:
+    def _check_labels(self, labels: Iterable[Hashable]) -> None:
         known = set(self.labels)
         for label in labels:
             if label not in known:
-                raise ArgumentError(where, "answer", "about the variables of the model", label)
+                raise ArgumentError("answer", "about the variables of the model", label)
 
 
 def _label(name: str, index: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def _support(variable: Any, model: Any, where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The least and the greatest value of each entry of a free variable."""
     node = variable.owner
     name = type(node.op).__name__.removesuffix("RV")
     if variable.dtype not in require("pymc", "pymc").discrete_types:
         got = f"the continuous variable {variable.name!r} ({name})"
-        raise ArgumentError(where, "model", "one whose free variables are discrete", got=got)
+        raise ArgumentError("model", "one whose free variables are discrete", got=got)
 
     if name not in _SUPPORTS:
         *others, last = _SUPPORTS
         requirement = f"one whose free variables are {', '.join(others)} or {last}"
-        raise ArgumentError(where, "model", requirement, got=f"{variable.name!r} ({name})")
+        raise ArgumentError("model", requirement, got=f"{variable.name!r} ({name})")
     found = _SUPPORTS[name](*node.op.dist_params(node))
-    low, high = (_constant(limit, variable, model, where) for limit in found)
+    low, high = (_constant(limit, variable, model) for limit in found)
     return low, high
 
 
@@ -481,7 +477,7 @@ def _tensors() -> Any:
     return require("pytensor.tensor", "pymc")
 
 
-def _constant(limit: Any, variable: Any, model: Any, where: str) -> NDArray[np.int64]:
+def _constant(limit: Any, variable: Any, model: Any) -> NDArray[np.int64]:
     """A limit of a support as a number; it must not depend on other variables."""
     if isinstance(limit, int):
         return np.array(limit)
@@ -494,6 +490,6 @@ def _constant(limit: Any, variable: Any, model: Any, where: str) -> NDArray[np.i
     needed = set(traversal.ancestors(evaluate.maker.fgraph.outputs))
     if any(copy in needed for copy in evaluate.maker.fgraph.inputs[: len(inputs)]):
         got = f"{variable.name!r}, whose values depend on another variable"
-        raise ArgumentError(where, "model", "one whose variables have fixed values", got=got)
+        raise ArgumentError("model", "one whose variables have fixed values", got=got)
     start = model.initial_point()
     return np.floor(np.asarray(evaluate(*[start[value.name] for value in inputs]))).astype(np.int64)

@@ -13,8 +13,8 @@ from dobrushin._influence import row_source
 from dobrushin._models import Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
-from dobrushin._shared.progress import watched
 from dobrushin._shared.text import rounded_up
 from dobrushin._variation import inflation, touched_by
 from dobrushin.adapters.thrml_terms import Program, Terms, read_program, terms_of_ebm
@@ -32,7 +32,7 @@ _ASSUMPTIONS = (
 )
 
 
-@watched("reading")
+@public("reading", name="adapters.thrml.read")
 def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
     """The model of an energy-based model or of a sampling program of thrml.
 
@@ -67,15 +67,14 @@ def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | 
     >>> model.fields, float(model.couplings[0, 1])  # doctest: +SKIP
     (array([2., 0.]), 0.5)
     """
-    del progress  # `watched` reads it
-    where = "adapters.thrml.read"
-    if _is_program(source, where):
-        return _model_of(read_program(source, where), source, clamped, where)[0]
+    if _is_program(source):
+        return _model_of(read_program(source), source, clamped)[0]
     if clamped is not None:
-        raise ArgumentError(where, "clamped", "None but for a program", clamped)
-    return terms_of_ebm(source, where).without_constants().to_model()
+        raise ArgumentError("clamped", "None but for a program", clamped)
+    return terms_of_ebm(source).without_constants().to_model()
 
 
+@public(name="adapters.thrml.nodes")
 def nodes(source: Any) -> list[Any]:
     """The nodes of a model or program of thrml in the order of the variables of ``read(source)``.
 
@@ -93,10 +92,9 @@ def nodes(source: Any) -> list[Any]:
     >>> db.adapters.thrml.nodes(ebm).index(a)  # doctest: +SKIP
     1
     """
-    where = "adapters.thrml.nodes"
-    if not _is_program(source, where):
-        return terms_of_ebm(source, where).without_constants().nodes
-    program = read_program(source, where)
+    if not _is_program(source):
+        return terms_of_ebm(source).without_constants().nodes
+    program = read_program(source)
     free = sum(map(len, program.sweep))
     return [node for node, size in list(zip(program.terms.nodes, program.terms.sizes, strict=True))[:free] if size > 1]
 
@@ -159,7 +157,7 @@ class ScheduleCertificate:
         return f"ScheduleCertificate({about}: bias at most {bias}, standard error at most {deviation}, {size})"
 
 
-@watched("planning")
+@public("planning", name="adapters.thrml.certify")
 def certify(
     program: Any,
     schedule: Any,
@@ -221,20 +219,18 @@ def certify(
     >>> db.adapters.thrml.certify(program, SamplingSchedule(20, 1000, 2), row[50])  # doctest: +SKIP
     ScheduleCertificate(20 sweeps of warm-up, 1000 samples, one in 2: bias at most ..., 1 target)
     """
-    where = "adapters.thrml.certify"
-    del progress  # `watched` reads it
     if not isinstance(program, require("thrml", "thrml").BlockSamplingProgram):
-        raise ArgumentError(where, "program", "a sampling program of thrml", got=type(program).__name__)
-    schedule = _read_schedule(schedule, where)
+        raise ArgumentError("program", "a sampling program of thrml", got=type(program).__name__)
+    schedule = _read_schedule(schedule)
     if update_error is not None and not (check.is_real(update_error) and 0 <= update_error <= 1):
-        raise ArgumentError(where, "update_error", "between 0 and 1", update_error)
-    known = read_program(program, where)
-    model, numbers = _model_of(known, program, clamped, where, keep_clamped=clamped is None)
+        raise ArgumentError("update_error", "between 0 and 1", update_error)
+    known = read_program(program)
+    model, numbers = _model_of(known, program, clamped, keep_clamped=clamped is None)
     free = {k for group in known.sweep for k in group if k in numbers}
-    own = _read_targets(targets, known.terms, free, where)
+    own = _read_targets(targets, known.terms, free)
     error = known.error if update_error is None else np.full_like(known.error, update_error)
     if not free:
-        raise ArgumentError(where, "program", "one with a free node of two or more states", got="none")
+        raise ArgumentError("program", "one with a free node of two or more states", got="none")
     sweep = Scan([numbers[k] for group in known.sweep for k in group if k in numbers])
     place = np.array([numbers[k] for k in own])
     start = np.zeros(model.n_variables)
@@ -243,7 +239,7 @@ def certify(
     for k, position in numbers.items():
         by_variable[position] = error[k]
     if tolerance is not None:
-        limit = check.fraction(tolerance, where, "tolerance")
+        limit = check.fraction(tolerance, "tolerance")
         warmup = _smallest_warmup(_after_sweeps(model, sweep, start, by_variable, place), limit)
         schedule = replace(schedule, n_warmup=warmup)
     samples, every = max(1, schedule.n_samples), schedule.steps_per_sample
@@ -274,7 +270,7 @@ def _after_sweeps(
     model: Model, sweep: Scan, start: NDArray[np.float64], error: NDArray[np.float64], targets: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float64]]:
     """Bounds on the bias of the targets after 0, 1, 2, ... sweeps, for ever or until they do not change."""
-    problem = touched_by(row_source(model, "adapters.thrml.certify"), sweep, start, error)
+    problem = touched_by(row_source(model), sweep, start, error)
     b = problem.start_values()
     each = problem.roundings(sweep)
     done = 0
@@ -327,87 +323,85 @@ def _smallest_warmup(after_sweeps: Iterator[NDArray[np.float64]], tolerance: flo
 # -- arguments -----------------------------------------------------------------------------------
 
 
-def _is_program(source: Any, where: str) -> bool:
+def _is_program(source: Any) -> bool:
     thrml, models = require("thrml", "thrml"), require("thrml.models", "thrml")
     if isinstance(source, thrml.BlockSamplingProgram):
         return True
     if not isinstance(source, models.AbstractFactorizedEBM):
         requirement = "an energy of thrml (IsingEBM, FactorizedEBM) or a sampling program"
-        raise ArgumentError(where, "source", requirement, source)
+        raise ArgumentError("source", requirement, source)
     return False
 
 
-def _model_of(
-    known: Program, program: Any, clamped: Any, where: str, keep_clamped: bool = False
-) -> tuple[Model, dict[int, int]]:
+def _model_of(known: Program, program: Any, clamped: Any, keep_clamped: bool = False) -> tuple[Model, dict[int, int]]:
     """The model given the states of the clamped nodes, and where each node with two or more states is in it."""
     blocks = program.gibbs_spec.clamped_blocks
     if clamped is None and blocks and not keep_clamped:
         requirement = f"the states of the {len(blocks)} clamped blocks of the program"
-        raise ArgumentError(where, "clamped", requirement, clamped)
+        raise ArgumentError("clamped", requirement, clamped)
     terms = known.terms.without_constants()
     places = {k: terms.number_of(node) for k, node in enumerate(known.terms.nodes)}
     numbers = {k: place for k, place in places.items() if place is not None}
     model = terms.to_model()
     if clamped is None:
         return model, numbers
-    given = _read_clamped(clamped, blocks, known, where)
+    given = _read_clamped(clamped, blocks, known)
     held = {numbers[k]: state for k, state in given.items() if k in numbers}
     free = {k: place for k, place in numbers.items() if k not in given}
     if not free:
-        raise ArgumentError(where, "program", "one with a free node of two or more states", got="none")
+        raise ArgumentError("program", "one with a free node of two or more states", got="none")
     return (model.condition(held) if held else model), {k: i for i, k in enumerate(free)}
 
 
-def _read_clamped(clamped: Any, blocks: Any, known: Program, where: str) -> dict[int, int]:
+def _read_clamped(clamped: Any, blocks: Any, known: Program) -> dict[int, int]:
     """States of the clamped nodes that matter, by number, as the model calls them."""
     clamped = list(clamped) if check.is_several(clamped) else [clamped]
     if len(clamped) != len(blocks):
-        raise ArgumentError(where, "clamped", f"{len(blocks)} arrays, one for each clamped block", clamped)
+        raise ArgumentError("clamped", f"{len(blocks)} arrays, one for each clamped block", clamped)
     given = {}
     for b, (states, block, numbers) in enumerate(zip(clamped, blocks, known.clamped, strict=True)):
         array = np.asarray(states)
         if array.shape != (len(block),):
             requirement = f"one state for each node of block {b} ({len(block)})"
-            raise ArgumentError(where, "clamped", requirement, got=f"shape {array.shape}")
+            raise ArgumentError("clamped", requirement, got=f"shape {array.shape}")
         for k, (number, state) in enumerate(zip(numbers, array.tolist(), strict=True)):
             if number is None:
                 continue
             is_spin, size = known.terms.spins[number], known.terms.sizes[number]
             if is_spin and array.dtype != np.bool_:
-                raise ArgumentError(where, "clamped", "True or False for spins", state, f"node {k} of block {b}")
+                raise ArgumentError("clamped", "True or False for spins", state, f"node {k} of block {b}")
             if not is_spin and (array.dtype.kind not in "iu" or not 0 <= state < size):
                 requirement = f"a category from 0 to {size - 1}"
-                raise ArgumentError(where, "clamped", requirement, state, f"node {k} of block {b}")
+                raise ArgumentError("clamped", requirement, state, f"node {k} of block {b}")
             given[number] = (1 if state else -1) if is_spin else int(state)
     return given
 
 
-def _read_schedule(schedule: Any, where: str) -> Any:
+def _read_schedule(schedule: Any) -> Any:
     kind = require("thrml", "thrml").SamplingSchedule
-    check.instance(schedule, kind, where, "schedule", "a thrml.SamplingSchedule")
+    check.instance(schedule, kind, "schedule", "a thrml.SamplingSchedule")
     for name in ("n_warmup", "n_samples", "steps_per_sample"):
         number = getattr(schedule, name)
         if not check.is_whole(number) or number < 0:
-            raise ArgumentError(where, "schedule", f"one whose {name} is a number of sweeps or samples", number)
+            raise ArgumentError("schedule", f"one whose {name} is a number of sweeps or samples", number)
     return schedule
 
 
-def _read_targets(targets: Any, terms: Terms, free: set[int], where: str) -> list[int]:
+def _read_targets(targets: Any, terms: Terms, free: set[int]) -> list[int]:
     thrml = require("thrml", "thrml")
     if targets is None:
         return sorted(free)
     if isinstance(targets, thrml.AbstractNode | thrml.Block):
         targets = [targets]
     if not check.is_several(targets):
-        raise ArgumentError(where, "targets", "free nodes of the program, or Blocks of them", targets)
+        raise ArgumentError("targets", "free nodes of the program, or Blocks of them", targets)
     flat = [node for target in targets for node in (target if isinstance(target, thrml.Block) else [target])]
     own: list[int] = []
     for k, node in enumerate(flat):
         number = terms.number_of(node) if isinstance(node, thrml.AbstractNode) else None
         if number is None or number not in free or number in own:
-            raise ArgumentError(where, "targets", "distinct free nodes of the program", node, f"index {k}")
+            raise ArgumentError("targets", "distinct free nodes of the program", node, f"index {k}")
         own.append(number)
     if not own:
-        raise ArgumentError(where, "targets", "at least one node", targets)
+        raise ArgumentError("targets", "at least one node", targets)
     return own

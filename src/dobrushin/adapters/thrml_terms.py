@@ -26,8 +26,6 @@ class Terms:
 
     Attributes
     ----------
-    where : str
-        Who is named in messages.
     nodes : list
         By number.
     spins : list of bool
@@ -38,7 +36,6 @@ class Terms:
         What was added for the spins and categories of the key, in increasing order.
     """
 
-    where: str
     nodes: list[Any] = field(default_factory=list)
     spins: list[bool] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -54,7 +51,7 @@ class Terms:
             self.sizes.append(2 if is_spin else size)
         number = self._number[node]
         if self.spins[number] != is_spin:
-            raise ArgumentError(self.where, "source", "one whose nodes are spins or categories", got=f"both: {node}")
+            raise ArgumentError("source", "one whose nodes are spins or categories", got=f"both: {node}")
         return number
 
     def key(self, spins: Iterable[Any], categories: Iterable[Any], table: NDArray[Any]) -> tuple[Key, Any]:
@@ -63,15 +60,15 @@ class Terms:
         others = [self.add_node(node, False) for node in categories]
         if len({*own, *others}) < len(own) + len(others):
             got = "a term that has a node twice"
-            raise ArgumentError(self.where, "source", "one whose terms have each node once", got=got)
+            raise ArgumentError("source", "one whose terms have each node once", got=got)
         for number, size in zip(others, table.shape, strict=True):
             if self.sizes[number] not in (0, size):
                 got = f"{self.sizes[number]} and {size}"
                 requirement = "one whose tables agree on the categories of each node"
-                raise ArgumentError(self.where, "source", requirement, got=got)
+                raise ArgumentError("source", requirement, got=got)
             self.sizes[number] = size
         if not np.isfinite(table).all():
-            raise ArgumentError(self.where, "source", _FINITE, table[~np.isfinite(table)].flat[0])
+            raise ArgumentError("source", _FINITE, table[~np.isfinite(table)].flat[0])
         order = np.argsort(others, kind="stable")
         return (tuple(sorted(own)), tuple(sorted(others))), np.transpose(table, order)
 
@@ -91,7 +88,7 @@ class Terms:
         """
         terms = {key: total(tables) for key, tables in self.tables.items()}
         if not self.nodes:
-            raise ArgumentError(self.where, "source", "one with a node of two or more states", got="none")
+            raise ArgumentError("source", "one with a node of two or more states", got="none")
         if all(self.spins):
             return self._spin_model({key[0]: float(table) for key, table in terms.items()})
         factors = []
@@ -113,11 +110,11 @@ class Terms:
         if any(len(spins) > 2 for spins in larger):
             return SpinMRF(larger, fields)
         i, j = np.array(list(larger), dtype=np.int64).reshape(-1, 2).T
-        return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields, "Ising").to_model(None)
+        return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields).to_model(None)
 
     def without_constants(self) -> Terms:
         """The same without the nodes of one category, which are not random."""
-        smaller = Terms(self.where)
+        smaller = Terms()
         kept = [number for number, size in enumerate(self.sizes) if size > 1]
         for number in kept:
             smaller.add_node(self.nodes[number], self.spins[number], self.sizes[number])
@@ -135,28 +132,26 @@ def total(tables: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return np.asarray(np.sort(np.stack(tables), axis=0).sum(axis=0))
 
 
-def as_array(weights: Any, where: str) -> NDArray[np.float64]:
+def as_array(weights: Any) -> NDArray[np.float64]:
     """Weights of thrml, which are float32 or float64."""
     array = np.asarray(weights)
     if array.dtype not in (np.float32, np.float64):
-        raise ArgumentError(where, "source", "one whose weights are float32 or float64", got=str(array.dtype))
+        raise ArgumentError("source", "one whose weights are float32 or float64", got=str(array.dtype))
     return array.astype(np.float64)
 
 
 # -- energies ------------------------------------------------------------------------------------
 
 
-def terms_of_ebm(ebm: Any, where: str) -> Terms:
+def terms_of_ebm(ebm: Any) -> Terms:
     """The terms of an energy-based model: log pi = - energy."""
     models = require("thrml.models", "thrml")
-    terms = Terms(where)
+    terms = Terms()
     if isinstance(ebm, models.IsingEBM):
-        biases, weights = as_array(ebm.beta * ebm.biases, where), as_array(ebm.beta * ebm.weights, where)
+        biases, weights = as_array(ebm.beta * ebm.biases), as_array(ebm.beta * ebm.weights)
         if biases.shape != (len(ebm.nodes),) or weights.shape != (len(ebm.edges),):
             got = f"shapes {biases.shape} and {weights.shape} for {len(ebm.nodes)} nodes and {len(ebm.edges)} edges"
-            raise ArgumentError(
-                where, "source", "an IsingEBM with a bias for each node, a weight for each edge", got=got
-            )
+            raise ArgumentError("source", "an IsingEBM with a bias for each node, a weight for each edge", got=got)
         for node, bias in zip(ebm.nodes, biases, strict=True):
             terms.add([node], [], bias)
         for edge, weight in zip(ebm.edges, weights, strict=True):
@@ -165,8 +160,8 @@ def terms_of_ebm(ebm: Any, where: str) -> Terms:
     for factor in ebm.factors:
         if not isinstance(factor, models.DiscreteEBMFactor):
             requirement = "one whose factors are discrete (DiscreteEBMFactor and its kinds)"
-            raise ArgumentError(where, "source", requirement, got=type(factor).__name__)
-        weights = as_array(factor.weights, where)
+            raise ArgumentError("source", requirement, got=type(factor).__name__)
+        weights = as_array(factor.weights)
         for k in range(len(weights)):
             spins = [group.nodes[k] for group in factor.spin_node_groups]
             terms.add(spins, [group.nodes[k] for group in factor.categorical_node_groups], weights[k])
@@ -196,17 +191,17 @@ class Program:
     error: NDArray[np.float64]
 
 
-def read_program(program: Any, where: str) -> Program:
+def read_program(program: Any) -> Program:
     """A program whose draws are those of one distribution, or a sentence that says why they are not."""
     models = require("thrml.models", "thrml")
     spec = program.gibbs_spec
-    terms = Terms(where)
+    terms = Terms()
     node_at = {place: node for node, place in spec.node_global_location_map.items()}
     for block, sampler in zip(spec.free_blocks, program.samplers, strict=True):
         # A subclass can draw from anything.
         if type(sampler) not in (models.SpinGibbsConditional, models.CategoricalGibbsConditional):
             requirement = "a program with the samplers SpinGibbsConditional and CategoricalGibbsConditional"
-            raise ArgumentError(where, "program", requirement, got=type(sampler).__name__)
+            raise ArgumentError("program", requirement, got=type(sampler).__name__)
         is_spin = type(sampler) is models.SpinGibbsConditional
         for node in block.nodes:
             terms.add_node(node, is_spin, 2 if is_spin else int(sampler.n_categories))
@@ -226,8 +221,8 @@ def read_program(program: Any, where: str) -> Program:
             for group, interaction in enumerate(program.per_block_interactions[b]):
                 if type(interaction) is not models.discrete_ebm.DiscreteEBMInteraction:
                     requirement = "a program of discrete interactions (DiscreteEBMInteraction)"
-                    raise ArgumentError(where, "program", requirement, got=type(interaction).__name__)
-                weights = as_array(arrays[group][row], where)
+                    raise ArgumentError("program", requirement, got=type(interaction).__name__)
+                weights = as_array(arrays[group][row])
                 dtypes.append(arrays[group].dtype)
                 tails = [
                     (place, slots[row])
@@ -251,16 +246,16 @@ def read_program(program: Any, where: str) -> Program:
                 count += weights.shape[0]
             states = 2 if terms.spins[number] else terms.sizes[number]
             error[number] = draw_error(dtypes, size, count, states, terms.spins[number])
-    _join(terms, seen, where)
+    _join(terms, seen)
     free = len(error)
     clamped = [[terms.number_of(node) for node in block.nodes] for block in spec.clamped_blocks]
     places = [[terms.number_of(node) for node in block.nodes] for block in spec.free_blocks]
     sweep = [[k for b in group for k in places[b] if k is not None] for group in spec.sampling_order]
-    _refuse_neighbours(terms, sweep, where)
+    _refuse_neighbours(terms, sweep)
     return Program(terms, sweep, clamped, np.concatenate([error, np.zeros(len(terms.nodes) - free)]))
 
 
-def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]], where: str) -> None:
+def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]]) -> None:
     """One list of terms of what each node sees of them: the same, or no distribution has these conditionals."""
     keys = {key for own in seen.values() for key in own}
     for key in sorted(keys):
@@ -270,12 +265,12 @@ def _join(terms: Terms, seen: dict[int, dict[Key, list[NDArray[np.float64]]]], w
         table = next(one for one in found if one is not None)
         if any((one if one is not None else 0.0 * table).tolist() != table.tolist() for one in found):
             got = f"a term of {len(key[0]) + len(key[1])} nodes that they see differently"
-            raise ArgumentError(where, "program", "one whose interactions are the same for all their nodes", got=got)
+            raise ArgumentError("program", "one whose interactions are the same for all their nodes", got=got)
         if table.any():
             terms.tables[key] = [table]
 
 
-def _refuse_neighbours(terms: Terms, sweep: list[list[int]], where: str) -> None:
+def _refuse_neighbours(terms: Terms, sweep: list[list[int]]) -> None:
     """Nodes that are drawn at the same time must not interact: together they would not leave pi as it is."""
     group_of = {number: group for group, numbers in enumerate(sweep) for number in numbers}
     for spins, categories in terms.tables:
@@ -284,7 +279,7 @@ def _refuse_neighbours(terms: Terms, sweep: list[list[int]], where: str) -> None
             group = next(group for k, group in enumerate(groups) if group in groups[:k])
             requirement = "one that draws at the same time only nodes that do not interact"
             got = f"an interaction inside of the free superblock {group}"
-            raise ArgumentError(where, "program", requirement, got=got)
+            raise ArgumentError("program", requirement, got=got)
 
 
 def draw_error(dtypes: list[np.dtype[Any]], size: float, count: int, states: int, is_spin: bool) -> float:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from dobrushin._shared.progress import watch
+from dobrushin._shared.call import watch
 from dobrushin._shared.version import VERSION
 from dobrushin.cli import completion, numbers
 from dobrushin.cli.guard import run_verb

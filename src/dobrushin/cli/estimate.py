@@ -15,7 +15,7 @@ from rich.text import Text
 import dobrushin as db
 from dobrushin._estimate.targets import shown
 from dobrushin._models.state_names import read_evidence
-from dobrushin._shared.progress import stage
+from dobrushin._shared.call import stage
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_question, read_targets
@@ -150,7 +150,7 @@ def _write_mar(
 ) -> None:
     """A UAI result file: all variables of the file, those observed and those with one state too."""
     marginals: dict[Any, Any] = {label: answer[label].mean for label in dict.fromkeys(answer.targets)}
-    given = read_evidence(model, evidence, "estimate")
+    given = read_evidence(model, evidence)
     observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in given.items()}
     if (sizes := source.uai_sizes()) is None:  # numbered by position where the file has no numbers
         sizes = model.cardinalities

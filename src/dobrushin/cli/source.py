@@ -35,7 +35,7 @@ class Source:
         from dobrushin._shared.memory import memory_limit
         from dobrushin.io.source import LIMIT
 
-        limit = max(LIMIT, int(memory_limit(None, "read") / 2))  # who names a file means it
+        limit = max(LIMIT, int(memory_limit(None) / 2))  # who names a file means it
         return db.read(self.path, limit=limit) if self.beta is None else db.read(self.path, limit=limit, beta=self.beta)
 
     def _open(self) -> db.Model:

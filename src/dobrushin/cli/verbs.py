@@ -12,8 +12,8 @@ import numpy as np
 from rich.text import Text
 
 import dobrushin as db
+from dobrushin._shared.call import stage
 from dobrushin._shared.options import InfluenceMethod
-from dobrushin._shared.progress import stage
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import ScanChoice, Source, read_targets

@@ -11,12 +11,12 @@ from dobrushin._optimize import ScanResult, optimize
 from dobrushin._optimize.scan_result import whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._variation import variation
 from dobrushin.errors import ToleranceError, VacuousBoundWarning
 
-_NAME = "experiments.doubling_scan"
 
-
+@public(name="experiments.doubling_scan")
 def doubling_scan(
     influence: Influence | Model,
     targets: Any = None,
@@ -69,9 +69,9 @@ def doubling_scan(
     >>> len(doubling_scan(bound, weights=center, tolerance=tolerance, base=sweep, cut=True).scan)
     110
     """
-    source = whole(influence, _NAME)
-    scan = as_scan(base, _NAME)
-    tolerance = check.positive(tolerance, _NAME, "tolerance")
+    source = whole(influence)
+    scan = as_scan(base)
+    tolerance = check.positive(tolerance, "tolerance")
     with warnings.catch_warnings():
         # Lengths that are too small are tried on purpose.
         warnings.simplefilter("ignore", VacuousBoundWarning)

@@ -139,7 +139,7 @@ class Store:
             if self._say is not None:
                 self._say(wanted[k].name)
             if not shares_memory(pool):
-                to_bytes(wanted[k], "run")
+                to_bytes(wanted[k])
             return pool.submit(_compute, wanted[k], whole)
 
         def keep() -> None:
@@ -148,7 +148,7 @@ class Store:
 
         left = [k for k in range(len(wanted)) if k not in done]
         try:
-            trouble = run_pieces(self._executor, submit, left, computed, "run", look=keep, stop=lambda: None)
+            trouble = run_pieces(self._executor, submit, left, computed, look=keep, stop=lambda: None)
         finally:
             keep()
         if isinstance(trouble, KeyboardInterrupt):

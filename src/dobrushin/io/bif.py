@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.directed import find_parents
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import Network, Tokens, is_probability, read_probabilities
 from dobrushin.io.source import LIMIT, Path, Source, inverse, load, quote
@@ -42,10 +43,10 @@ def write(model: Model) -> bytes:
     pairs = find_parents(graph)
     if pairs is None:
         requirement = "a Bayesian network (one table for each variable, which sums to 1), for a .bif file"
-        raise ArgumentError("write", "model", requirement, model)
+        raise ArgumentError("model", requirement, model)
     labels = [_word(label) for label in model.labels]
     if len(set(labels)) < len(labels):
-        raise ArgumentError("write", "model", "labelled by different texts", model)
+        raise ArgumentError("model", "labelled by different texts", model)
     states = [[_word(name) for name in model._called(i)] for i in range(model.n_variables)]
     lines = ["network unknown { }"]
     for label, own in zip(labels, states, strict=True):
@@ -74,10 +75,11 @@ def _word(name: Any) -> str:
     """A name as the format can hold it: in quotes, where it has blanks or marks."""
     text = str(name)
     if not text or '"' in text or any(ord(character) < 32 for character in text):
-        raise ArgumentError("write", "model", "of names that are not empty and have no quotes, for a .bif file", name)
+        raise ArgumentError("model", "of names that are not empty and have no quotes, for a .bif file", name)
     return text if _PLAIN.fullmatch(text) and text not in _WORDS else f'"{text}"'
 
 
+@public()
 def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]:
     """Names of the states of each variable of a BIF file.
 
@@ -112,7 +114,7 @@ def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]
     >>> state_names(path)
     {'rain': ('yes', 'no')}
     """
-    parser = _Parser(load(path, limit, "state_names"))
+    parser = _Parser(load(path, limit))
     network = parser.network()
     network.check(parser.k)
     return network.states

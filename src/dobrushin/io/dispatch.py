@@ -7,8 +7,8 @@ import os
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.options import FormatName
-from dobrushin._shared.progress import watched
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS, Format, extensions, table
@@ -18,7 +18,7 @@ from dobrushin.io.source import LIMIT, Path, load, save
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}
 
 
-@watched("reading")
+@public("reading")
 def read(
     path: Path,
     *,
@@ -72,15 +72,14 @@ def read(
     >>> model.log_density([[1, 1, 1], [1, 1, -1]])
     array([-1.5,  0.5])
     """
-    del progress  # `watched` reads it
-    name, kind = _format(path, format, "read")
+    name, kind = _format(path, format)
     if kind is None:
         reader = _OTHERS.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
         other = "open_model opens folders." if os.path.isdir(path) else "If the extension does not tell, use format=."
         hint = f"{reader} reads it." if reader else other
         raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}", repr(name), hint=hint)
-    beta = _beta(beta, kind, "read")
-    source = load(path, limit, "read")
+    beta = _beta(beta, kind)
+    source = load(path, limit)
     content = kind.read(source)
     model: Model = content.model(source, beta) if kind.energies else content
     return model
@@ -92,7 +91,7 @@ read.__doc__ = str(read.__doc__).replace(
 )
 
 
-@watched("writing")
+@public("writing")
 def write(
     model: Model,
     path: Path,
@@ -146,30 +145,30 @@ def write(
     >>> db.open_model(folder)
     StoredModel(10000 variables, 20000 edges, 3 states)
     """
-    del progress  # `watched` reads it
-    model = as_model(model, "write")
+    model = as_model(model)
     if format == "folder" or (format is None and _is_folder(path)):
         for argument, value, usual in (("beta", beta, 1.0), ("offset", offset, 0.0)):
             if not check.is_real(value) or value != usual:
-                raise ArgumentError("write", argument, f"{usual} for folders, which hold no energies", value)
-        write_folder(model, path, "write")
+                raise ArgumentError(argument, f"{usual} for folders, which hold no energies", value)
+        write_folder(model, path)
         return
     if not model.is_whole:
         requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
-        raise ArgumentError("write", "model", requirement, model)
-    name, kind = _format(path, format, "write")
+        raise ArgumentError("model", requirement, model)
+    name, kind = _format(path, format)
     if kind is None or not kind.written_from:
         requirement = (
             f"a file name with one of the extensions {extensions(written=True)}, also with .gz after it, or that of "
             "a folder, without an extension"
         )
-        raise ArgumentError("write", "path", requirement, name)
-    beta, offset = _beta(beta, kind, "write"), check.finite_number(offset, "write", "offset")
+        raise ArgumentError("path", requirement, name)
+    beta, offset = _beta(beta, kind), check.finite_number(offset, "offset")
     if offset and not kind.energies:
-        raise ArgumentError("write", "offset", "0 for files without energies", offset)
-    save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model), "write")
+        raise ArgumentError("offset", "0 for files without energies", offset)
+    save(path, kind.write(model, beta, offset) if kind.energies else kind.write(model))
 
 
+@public()
 def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = None) -> float:
     """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
 
@@ -193,20 +192,21 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = N
     >>> read_offset(path)
     2.5
     """
-    name, kind = _format(path, format, "read_offset")
+    name, kind = _format(path, format)
     if kind is None or not kind.energies:
-        raise ArgumentError("read_offset", "path", f"a file of energies ({extensions(energies=True)})", name)
-    source = load(path, limit, "read_offset")
+        raise ArgumentError("path", f"a file of energies ({extensions(energies=True)})", name)
+    source = load(path, limit)
     energy = kind.read(source)
     energy.model(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)
 
 
+@public(name="write")
 def lost_names(model: Model, path: Path, format: str | None = None) -> str:
     """What a file does not keep of the names of a model, for people; empty if it keeps all."""
     keeps: tuple[str, ...] = ("states",)
     if format != "folder" and not _is_folder(path):
-        kind = _format(path, format, "write")[1]
+        kind = _format(path, format)[1]
         keeps = () if kind is None else kind.keeps
     has = {"labels": not check.are_positions(model.labels), "states": model._state_names is not None}
     words = {"labels": "labels of the variables", "states": "names of the states"}
@@ -215,21 +215,21 @@ def lost_names(model: Model, path: Path, format: str | None = None) -> str:
 
 def _is_folder(path: Path) -> bool:
     """Whether a path can only be that of a folder."""
-    text = check.path(path, "write")
+    text = check.path(path)
     return text.endswith(("/", os.sep)) or not os.path.splitext(os.path.basename(text))[1]
 
 
-def _format(path: Path, format: str | None, function: str) -> tuple[str, Format | None]:
+def _format(path: Path, format: str | None) -> tuple[str, Format | None]:
     """The file's name, and its format if that is known."""
-    name = os.path.basename(check.path(path, function))
+    name = os.path.basename(check.path(path))
     if format is not None:
-        return name, FORMATS[check.choice(format, tuple(FORMATS), function, "format")]
+        return name, FORMATS[check.choice(format, tuple(FORMATS), "format")]
     extension = os.path.splitext(name.lower().removesuffix(".gz"))[1]
     return name, next((kind for kind in FORMATS.values() if extension in kind.extensions), None)
 
 
-def _beta(beta: float, kind: Format, function: str) -> float:
-    value = check.positive(beta, function, "beta")
+def _beta(beta: float, kind: Format) -> float:
+    value = check.positive(beta, "beta")
     if value != 1.0 and not kind.energies:
-        raise ArgumentError(function, "beta", f"1.0 for {kind.extensions[0]} files, which hold no energies", beta)
+        raise ArgumentError("beta", f"1.0 for {kind.extensions[0]} files, which hold no energies", beta)
     return value

@@ -73,7 +73,7 @@ class Energy:
         """The energies of an Ising model at this inverse temperature."""
         ordinary = model._form.to_model(model.labels)
         if not isinstance(ordinary, Ising):
-            raise ArgumentError("write", "model", f"an Ising model, for a {extension} file", got=type(model).__name__)
+            raise ArgumentError("model", f"an Ising model, for a {extension} file", got=type(model).__name__)
         upper = sparse.coo_array(sparse.triu(ordinary.couplings, k=1))
         J, h = (_per_beta(values, beta) for values in (upper.data, ordinary.fields))
         i, j = upper.coords
@@ -88,7 +88,7 @@ class Energy:
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
                 value = f"{values[int(np.argmax(bad))]:.6g}"
                 raise source.error(f"energies that times beta are {check.FINITE}", value)
-        form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields, "Ising")
+        form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields)
         return form.to_model(self.labels)._name_states(self.state_names)
 
     @property
@@ -282,7 +282,7 @@ def write_coo(model: Model, beta: float, offset: float) -> bytes:
     labels = list(model.labels)
     for label in labels:
         if not check.is_whole(label) or not 0 <= label < 2**53:
-            raise ArgumentError("write", "model", "labelled by whole numbers, for a .coo file", label)
+            raise ArgumentError("model", "labelled by whole numbers, for a .coo file", label)
     lines = ["# vartype=SPIN", f"# offset={offset!r}"] if offset else ["# vartype=SPIN"]
     # A variable without any term would not be in the file.
     alone = np.bincount(np.concatenate([energy.i, energy.j]), minlength=len(labels)) == 0
@@ -351,11 +351,9 @@ def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
     """A model without fields as a file; vertices are numbered by position, from 1."""
     energy = Energy.of_model(model, beta, offset, "max-cut")
     if energy.h.any():
-        raise ArgumentError(
-            "write", "model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]]
-        )
+        raise ArgumentError("model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]])
     if offset:
-        raise ArgumentError("write", "offset", "0 for a max-cut file", offset)
+        raise ArgumentError("offset", "0 for a max-cut file", offset)
     edges = zip(energy.i.tolist(), energy.j.tolist(), energy.J.tolist(), strict=True)
     lines = [f"{i + 1} {j + 1} {write_weight(w)}" for i, j, w in edges]
     return "\n".join([f"{len(energy.h)} {len(lines)}", *lines, ""]).encode()

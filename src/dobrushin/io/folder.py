@@ -17,6 +17,7 @@ from dobrushin._models.local import LocalForm, LocalPairs
 from dobrushin._models.state_names import Names, StateNames, read_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.io import labels
 from dobrushin.io.source import Path
@@ -32,18 +33,18 @@ _MOST_VARIABLES = 2**36
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
 
 
-def write_folder(model: Model, path: Path, function: str) -> None:
+def write_folder(model: Model, path: Path) -> None:
     """Write an Ising or Potts model, a `LocalModel` or tables to a folder; a part at a time."""
     local = model._local()
     names = model._state_names
     if isinstance(local, LocalForm) and not local._whole.spins:
-        _write_tables(local._whole.tables(), names, path, function)
+        _write_tables(local._whole.tables(), names, path)
         return
     if not isinstance(local, LocalPairs):
         requirement = "an Ising or Potts model, or tables that forbid nothing, for a folder"
-        raise ArgumentError(function, "model", requirement, got=type(model).__name__)
+        raise ArgumentError("model", requirement, got=type(model).__name__)
     n, entries = local.n_variables, 2 * local.n_edges
-    with _Folder(path, function) as folder:
+    with _Folder(path) as folder:
         start = folder.array("start", np.int64, (n + 1,))
         neighbor, coupling = (
             folder.array("neighbor", _index(n), (entries,)),
@@ -65,9 +66,9 @@ def write_folder(model: Model, path: Path, function: str) -> None:
         folder.finish_pairs(n, entries, local.n_states or 0, names)
 
 
-def _write_tables(form: FactorTables, names: StateNames | None, path: Path, function: str) -> None:
+def _write_tables(form: FactorTables, names: StateNames | None, path: Path) -> None:
     """Write the arrays of a factor graph."""
-    with _Folder(path, function) as folder:
+    with _Folder(path) as folder:
         arrays = {name: form.cardinalities if name == "cardinalities" else getattr(form, name) for name in LENGTHS}
         for name, values in arrays.items():
             folder.array(name, float if name == "table" else np.int64, values.shape).append(values)
@@ -75,6 +76,7 @@ def _write_tables(form: FactorTables, names: StateNames | None, path: Path, func
         folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))}, names)
 
 
+@public(name="io.build_folder")
 def build_folder(
     path: Path,
     n_variables: int,
@@ -120,19 +122,19 @@ def build_folder(
     >>> db.open_model(folder)
     StoredModel(1000 variables, 1000 edges, spins)
     """
-    n = check.count(n_variables, _BUILD, "n_variables")
+    n = check.count(n_variables, "n_variables")
     if n > _MOST_VARIABLES:
-        raise ArgumentError(_BUILD, "n_variables", f"at most {_MOST_VARIABLES}", n)
+        raise ArgumentError("n_variables", f"at most {_MOST_VARIABLES}", n)
     if not isinstance(edges, Iterable):
         hint = "an iterable over chunks of edges (call the function that makes them)"
-        raise ArgumentError(_BUILD, "edges", hint if callable(edges) else "an iterable over chunks of edges", edges)
-    states = 0 if states is None else check.count(states, _BUILD, "states", 2)
-    names = None if state_names is None else StateNames(common=read_names(state_names, states or 2, _BUILD))
+        raise ArgumentError("edges", hint if callable(edges) else "an iterable over chunks of edges", edges)
+    states = 0 if states is None else check.count(states, "states", 2)
+    names = None if state_names is None else StateNames(common=read_names(state_names, states or 2))
     fields = None if potentials is None else _real(potentials, "potentials")
     shape = (n, states) if states else (n,)
     if fields is not None and fields.shape != shape:
-        raise ArgumentError(_BUILD, "potentials", f"an array of shape {shape}", got=f"shape {fields.shape}")
-    with _Folder(path, _BUILD) as folder:
+        raise ArgumentError("potentials", f"an array of shape {shape}", got=f"shape {fields.shape}")
+    with _Folder(path) as folder:
         if fields is not None:
             potential = folder.array("potential", float, shape)
             for block in _blocks(n):
@@ -156,9 +158,6 @@ def build_folder(
         folder.finish_pairs(n, entries, states, names)
 
 
-_BUILD = "io.build_folder"
-
-
 def _index(n: int) -> Any:
     return np.int32 if n < 2**31 else np.int64
 
@@ -172,7 +171,7 @@ def _real(value: Any, argument: str) -> NDArray[Any]:
     """An array of real numbers that is left where it is."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return value
-    return check.real_array(value, _BUILD, argument)
+    return check.real_array(value, argument)
 
 
 def _check_potentials(part: NDArray[np.float64], first: int, labels: bool) -> None:
@@ -183,7 +182,7 @@ def _check_potentials(part: NDArray[np.float64], first: int, labels: bool) -> No
         requirement = "above -inf for some state of each variable"
     if not ok.all():
         k = check.first(~ok)
-        raise ArgumentError(_BUILD, "potentials", requirement, part[k], f"variable {first + k[0]}")
+        raise ArgumentError("potentials", requirement, part[k], f"variable {first + k[0]}")
 
 
 def _chunks(n: int, edges: Iterable[Any]) -> Iterator[Edges]:
@@ -211,28 +210,26 @@ def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
     try:
         i, j, values = (np.asarray(part) for part in chunk)
     except (TypeError, ValueError):
-        raise ArgumentError(_BUILD, "edges", "chunks (i, j, coupling)", chunk, where) from None
+        raise ArgumentError("edges", "chunks (i, j, coupling)", chunk, where) from None
     if not (i.shape == j.shape == values.shape and i.ndim == 1):
         requirement = "chunks of three arrays of the same length"
-        raise ArgumentError(
-            _BUILD, "edges", requirement, got=f"shapes {i.shape}, {j.shape} and {values.shape}", where=where
-        )
+        raise ArgumentError("edges", requirement, got=f"shapes {i.shape}, {j.shape} and {values.shape}", where=where)
     if not len(i):
         return i.astype(np.int64), j.astype(np.int64), values.astype(np.float64)
     if i.dtype.kind not in "iu" or j.dtype.kind not in "iu" or values.dtype.kind not in "biuf":
         requirement = "chunks of positions, positions and real numbers"
-        raise ArgumentError(_BUILD, "edges", requirement, got=f"{i.dtype}, {j.dtype} and {values.dtype}", where=where)
+        raise ArgumentError("edges", requirement, got=f"{i.dtype}, {j.dtype} and {values.dtype}", where=where)
     wrong = (i < 0) | (j < 0) | (i >= n) | (j >= n) | (i == j)
     if wrong.any():
         k = int(np.argmax(wrong))
         requirement = f"between two variables from 0 to {n - 1}"
-        raise ArgumentError(_BUILD, "edges", requirement, (int(i[k]), int(j[k])), where)
+        raise ArgumentError("edges", requirement, (int(i[k]), int(j[k])), where)
     values = values.astype(np.float64)
     bad = ~(np.abs(values) <= check.LARGEST)
     if bad.any():
         k = int(np.argmax(bad))
         edge = (int(i[k]), int(j[k]))
-        raise ArgumentError(_BUILD, "edges", f"with couplings {check.FINITE}", values[k], f"edge {edge}")
+        raise ArgumentError("edges", f"with couplings {check.FINITE}", values[k], f"edge {edge}")
     return i.astype(_index(n)), j.astype(_index(n)), values
 
 
@@ -272,7 +269,7 @@ class _Aside:
             double = key[1:] == key[:-1]
             if double.any():
                 i, j = divmod(int(key[int(np.argmax(double))]), self.n)
-                raise ArgumentError(_BUILD, "edges", "each edge once", (low + i, j))
+                raise ArgumentError("edges", "each edge once", (low + i, j))
             yield np.bincount(row - low, minlength=rows), column[order], values[order]
 
     def _read(self, part: int, which: int) -> NDArray[Any]:
@@ -307,11 +304,11 @@ class _Growing:
 class _Folder:
     """A folder that appears under its name only when it is complete."""
 
-    def __init__(self, path: Path, function: str) -> None:
-        self.name = check.path(path, function)
+    def __init__(self, path: Path) -> None:
+        self.name = check.path(path)
         self.place = os.path.abspath(self.name)  # without a slash at its end
         if os.path.lexists(self.place):
-            raise ArgumentError(function, "path", "a folder that does not exist yet", self.name)
+            raise ArgumentError("path", "a folder that does not exist yet", self.name)
         self.temporary = f"{self.place}.{os.urandom(4).hex()}.part"
         self.files: dict[str, BinaryIO] = {}
 

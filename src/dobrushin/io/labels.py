@@ -111,7 +111,7 @@ def _plain(label: Any, whole: Hashable) -> Any:
         return float(label)
     if isinstance(label, tuple):
         return [_plain(part, whole) for part in label]
-    raise ArgumentError("write", "model", f"labelled by {KINDS}", whole)
+    raise ArgumentError("model", f"labelled by {KINDS}", whole)
 
 
 def _hashable(source: Source, name: Any, depth: int = 0) -> Hashable:

@@ -75,7 +75,7 @@ def read(source: Source) -> Model:
         return model
     try:
         called = names.decode_states(source, state_names.tobytes(), model.n_variables)
-        return model._name_states(read_state_names(called, model, "read"))
+        return model._name_states(read_state_names(called, model))
     except ArgumentError as error:
         raise source.error("names of the states of each variable", f"others ({str(error).rstrip('.')})") from None
 

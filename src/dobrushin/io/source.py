@@ -55,10 +55,10 @@ class Source:
             raise self.error("UTF-8 text", f"byte 0x{self.data[error.start]:02x}", error.start) from None
 
 
-def load(path: Path, limit: int, function: str) -> Source:
+def load(path: Path, limit: int) -> Source:
     """Read a regular file for a public function; one whose name ends in .gz is unpacked."""
-    name = check.path(path, function)
-    check.count(limit, function, "limit")
+    name = check.path(path)
+    check.count(limit, "limit")
     kind = os.stat(name).st_mode
     # A pipe without a writer would wait for ever.
     if not stat.S_ISREG(kind):
@@ -91,9 +91,9 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, limit: int, name: str) -> bytes:
     return b"".join(pieces)
 
 
-def save(path: Path, data: bytes, function: str) -> None:
+def save(path: Path, data: bytes) -> None:
     """Replace a file as a whole; packed where its name ends in .gz."""
-    name = os.path.realpath(check.path(path, function))
+    name = os.path.realpath(check.path(path))
     if os.fsdecode(path).lower().endswith(".gz"):
         # Without the time of day, so that the same model gives the same file.
         data = gzip.compress(data, mtime=0)

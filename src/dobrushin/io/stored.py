@@ -41,6 +41,7 @@ from dobrushin._models.local import LocalArrays, LocalForm, LocalModel, Rows
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import row_entries
+from dobrushin._shared.call import public
 from dobrushin.errors import FormatError
 from dobrushin.io import labels
 from dobrushin.io.source import LIMIT, Path, load
@@ -203,6 +204,7 @@ class StoredNames(Sequence[Names | None]):
 Stored = TypeVar("Stored", StoredModel, StoredTables)
 
 
+@public()
 def open_model(path: Path) -> LocalModel:
     """Open a model in a folder, without reading it.
 
@@ -233,7 +235,7 @@ def open_model(path: Path) -> LocalModel:
     >>> db.estimate(stored, [0], tolerance=0.05, seed=1).is_certified
     True
     """
-    folder = os.path.abspath(check.path(path, "open_model"))
+    folder = os.path.abspath(check.path(path))
     if not os.path.exists(folder):
         raise FileNotFoundError(2, "No such folder", folder)
     if not os.path.isdir(folder):
@@ -262,7 +264,7 @@ def _name(model: Stored, sizes: NDArray[Any]) -> Stored:
     """Give the states of a new model the names in its folder; `sizes` are the numbers of states of the variables."""
     shape = (model.n_variables,)
     sizes = np.broadcast_to(sizes, shape)
-    source = load(os.path.join(model.path, NAMES), LIMIT, "open_model")
+    source = load(os.path.join(model.path, NAMES), LIMIT)
     common, several = labels.decode_kinds(source)
     if common is None:
         names = StateNames(own=StoredNames(model.path, several, _map(os.path.join(model.path, KINDS), shape), sizes))

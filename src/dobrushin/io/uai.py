@@ -20,6 +20,7 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import log_table
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import in_a_cycle, normalise, sums_of, sums_to_one
 from dobrushin.io.source import LIMIT, Numbers, Path, Source, inverse, load, quote, save
@@ -69,7 +70,7 @@ def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
     >>> read_sizes(path), read(path).labels
     (array([1, 2]), (1,))
     """
-    return _read_sizes(_open(load(path, limit, "read_sizes"))[1])
+    return _read_sizes(_open(load(path, limit))[1])
 
 
 def write(model: Model) -> bytes:
@@ -81,7 +82,7 @@ def write(model: Model) -> bytes:
         lost = ((logs < _SMALLEST_LOG) | (logs > _LARGEST_LOG)) & (np.log(weights) != logs)
     if lost.any():
         requirement = f"of log-potentials from {_SMALLEST_LOG:g} to {_LARGEST_LOG:g} or -inf, since UAI holds weights"
-        raise ArgumentError("write", "model", requirement, logs[int(np.argmax(lost))])
+        raise ArgumentError("model", requirement, logs[int(np.argmax(lost))])
     scope, scope_start = graph._form.scope.tolist(), graph._form.scope_start.tolist()
     table_start = graph._form.table_start.tolist()
     lines = ["MARKOV", str(graph.n_variables), " ".join(map(str, graph.cardinalities.tolist())), str(graph.n_factors)]
@@ -213,9 +214,9 @@ def _read_network(
 
 # What sums of probabilities may be off by, in what is written here.
 _SLACK = 1e-6
-_NAME = "write_marginals"
 
 
+@public()
 def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
     """Observed values, from a UAI evidence file.
 
@@ -247,7 +248,7 @@ def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
     >>> read_evidence(path)
     {10: 0, 13: 1}
     """
-    source = load(path, limit, "read_evidence")
+    source = load(path, limit)
     numbers = Numbers(source, source.data)
     values = numbers.whole(len(numbers), "whole numbers, 0 or more")
     _refuse_samples(numbers)
@@ -278,6 +279,7 @@ def _refuse_samples(numbers: Numbers) -> None:
             raise numbers.error("one sample of evidence, rather than a first line that says how many there are", 0)
 
 
+@public()
 def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64]]:
     """Probabilities of the states of each variable, from a UAI result file.
 
@@ -302,7 +304,7 @@ def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64
     >>> read_marginals(path)
     [array([0.25, 0.75]), array([0.1, 0.2, 0.7])]
     """
-    source = load(path, limit, "read_marginals")
+    source = load(path, limit)
     word = source.data.split(None, 1)[0]
     if word != b"MAR":
         raise source.error("MAR", quote(word), source.data.index(word))
@@ -327,6 +329,7 @@ def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64
     return [row.copy() for row in np.split(numbers.values[at], start[1:-1])]
 
 
+@public()
 def write_marginals(
     marginals: Sequence[ArrayLike] | Mapping[int, ArrayLike],
     path: Path,
@@ -365,33 +368,31 @@ def write_marginals(
     for i, row in enumerate(rows):
         # Written so that what is not a number fails too.
         if not (row >= 0).all() or not abs(row.sum() - 1) <= _SLACK:
-            raise ArgumentError(
-                _NAME, "marginals", "probabilities that sum to 1 for each variable", row, f"variable {i}"
-            )
+            raise ArgumentError("marginals", "probabilities that sum to 1 for each variable", row, f"variable {i}")
         tokens += [str(len(row)), *map(repr, row.tolist())]
-    save(path, (" ".join(tokens) + "\n").encode(), _NAME)
+    save(path, (" ".join(tokens) + "\n").encode())
 
 
 def _complete(marginals: Any, evidence: dict[int, int], sizes: ArrayLike | None) -> list[NDArray[np.float64]]:
     """One row for each variable of the file."""
     items = marginals.items() if isinstance(marginals, Mapping) else enumerate(marginals)
-    given = {i: check.real_array(row, _NAME, "marginals") for i, row in items}
+    given = {i: check.real_array(row, "marginals") for i, row in items}
     if sizes is None and evidence:
-        raise ArgumentError(_NAME, "sizes", "given along with evidence", None)
+        raise ArgumentError("sizes", "given along with evidence", None)
     counts = np.array([row.size for row in given.values()]) if sizes is None else np.asarray(sizes)
     if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "iu" or (counts < 1).any():
-        raise ArgumentError(_NAME, "sizes", "the number of states of each of one or more variables", counts)
+        raise ArgumentError("sizes", "the number of states of each of one or more variables", counts)
     n = len(counts)
     for i in given:
         if i not in range(n):
-            raise ArgumentError(_NAME, "marginals", f"for variables from 0 to {n - 1}", i)
+            raise ArgumentError("marginals", f"for variables from 0 to {n - 1}", i)
     for i, state in evidence.items():
         if i in given or i not in range(n) or state not in range(counts[i]):
-            raise ArgumentError(_NAME, "evidence", "a state of a variable that has no marginal", {i: state})
+            raise ArgumentError("evidence", "a state of a variable that has no marginal", {i: state})
         given[i] = (np.arange(counts[i]) == state).astype(np.float64)
     for i, states in enumerate(counts.tolist()):
         if states == 1:
             given.setdefault(i, np.ones(1))
         if i not in given or given[i].shape != (states if sizes is not None else given[i].size,):
-            raise ArgumentError(_NAME, "marginals", f"{states} probabilities for variable {i}", given.get(i))
+            raise ArgumentError("marginals", f"{states} probabilities for variable {i}", given.get(i))
     return [given[i] for i in range(n)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.targets import Target
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import dress, legend_font, look, panels
 from dobrushin.plots.table import groups, row_name, select, verdict
@@ -18,7 +19,6 @@ from dobrushin.plots.table import groups, row_name, select, verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NAME = "plots.against_exact"
 _REQUIREMENT = "marginals by position, a dict from labels to marginals, or an Estimate"
 _MOST_NAMES = 8
 
@@ -31,6 +31,7 @@ class Reference(NamedTuple):
     upper: NDArray[np.float64]
 
 
+@public(name="plots.against_exact")
 def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, ax: Axes | None = None) -> Axes:
     """Draw estimates with their intervals against exact answers; an interval that misses is marked.
 
@@ -60,17 +61,17 @@ def against_exact(estimate: Estimate, exact: Any, *, difference: bool = False, a
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['25 intervals that hold']
     """
-    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    check.instance(estimate, Estimate, "estimate", "an Estimate")
     if isinstance(exact, Estimate):
         known = _from_estimate(estimate, exact)
     elif isinstance(exact, Mapping | Sequence | np.ndarray) and not isinstance(exact, str):
         known = _from_marginals(estimate, exact)
     else:
-        raise ArgumentError(_NAME, "exact", _REQUIREMENT, exact)
+        raise ArgumentError("exact", _REQUIREMENT, exact)
     rows = next((part[hit] for part in select(estimate) if (hit := ~np.isnan(known.value[part])).any()), None)
     if rows is None:
-        raise ArgumentError(_NAME, "exact", "about some of the targets that were estimated", exact)
-    axis: Any = panels(ax, 1, _NAME, (5.4, 4.6))[0]
+        raise ArgumentError("exact", "about some of the targets that were estimated", exact)
+    axis: Any = panels(ax, 1, (5.4, 4.6))[0]
     _draw(axis, estimate, known, rows, difference)
     return axis
 
@@ -135,12 +136,12 @@ def _from_marginals(estimate: Estimate, exact: Any) -> Reference:
             continue
         if not by_label and check.label_position(target, range(len(exact)), None) is None:
             requirement = "a dict from labels to marginals, where labels are not 0 to n-1"
-            raise ArgumentError(_NAME, "exact", requirement, got=f"{len(exact)} marginals", where=f"label {target!r}")
+            raise ArgumentError("exact", requirement, got=f"{len(exact)} marginals", where=f"label {target!r}")
         where = f"label {target!r}"
-        p = check.real_array(exact[target], _NAME, "exact")
+        p = check.real_array(exact[target], "exact")
         if p.shape != (last - first,):
-            raise ArgumentError(_NAME, "exact", f"{last - first} probabilities", got=f"shape {p.shape}", where=where)
+            raise ArgumentError("exact", f"{last - first} probabilities", got=f"shape {p.shape}", where=where)
         if not ((p >= -1e-9) & (p <= 1 + 1e-9)).all():
-            raise ArgumentError(_NAME, "exact", "probabilities", exact[target], where)
+            raise ArgumentError("exact", "probabilities", exact[target], where)
         value[first:last] = p
     return Reference(value, value, value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dobrushin._coalescence import Coalescence
 from dobrushin._optimize import ScanResult
+from dobrushin._shared.call import public
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import STYLES, dress, entry, legend_font, look, panels, plain
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@public(name="plots.bounds")
 def bounds(
     variations: Mapping[str, Variation | Coalescence | ScanResult], *, every: int | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -48,10 +50,10 @@ def bounds(
     kinds = Variation | Coalescence | ScanResult
     if not isinstance(variations, Mapping) or not all(isinstance(v, kinds) for v in variations.values()):
         requirement = "a dict from names to Variation, Coalescence or ScanResult"
-        raise ArgumentError("plots.bounds", "variations", requirement, variations)
+        raise ArgumentError("variations", requirement, variations)
     if not variations:
-        raise ArgumentError("plots.bounds", "variations", "a dict with at least one curve", variations)
-    axis: Any = panels(ax, 1, "plots.bounds", (6.4, 4.0))[0]
+        raise ArgumentError("variations", "a dict with at least one curve", variations)
+    axis: Any = panels(ax, 1, (6.4, 4.0))[0]
     colours = look(axis)
     handles, names = [], []
     for k, (name, result) in enumerate(variations.items()):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.plots.style import Look, as_result, dress, inches, look, name_ticks, panels
 from dobrushin.plots.table import common_state, row_name, select, verdict
 
@@ -19,6 +20,7 @@ _ROW = 0.14  # the least height of a row with a name, in inches
 _LEAST_SPAN = 0.1
 
 
+@public(name="plots.marginals")
 def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     """Draw estimated probabilities with their intervals.
 
@@ -45,12 +47,12 @@ def marginals(estimate: Estimate, *, ax: Any = None) -> Any:
     >>> [text.get_text() for text in ax.get_yticklabels()], ax.get_title()
     (['sun', 'rain', 'wet'], 'exact, but for rounding')
     """
-    check.instance(estimate, Estimate, "plots.marginals", "estimate", "an Estimate")
+    check.instance(estimate, Estimate, "estimate", "an Estimate")
     rows = select(estimate)
     parts = [part for part in rows if len(part)]
     most = max(map(len, parts))
     height = 3.8 if most > _MOST_NAMES else max(2.2, 1.2 + 0.24 * most)
-    axes = panels(ax, len(parts), "plots.marginals", (2.6 + 3.4 * len(parts), height))
+    axes = panels(ax, len(parts), (2.6 + 3.4 * len(parts), height))
     for panel, part in zip(axes, parts, strict=True):
         colours, is_named = look(panel), True
         if part is rows.statistics:

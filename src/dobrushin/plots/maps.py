@@ -13,12 +13,12 @@ from dobrushin._models.sources import as_model
 from dobrushin._optimize import ScanResult
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.graphs import MOST_NODES, draw_graph, subgraph
 from dobrushin.plots.style import Look, as_result, color_bar, dress, look, panels
 
-_NAME = "plots.scan_map"
 _MOST_PANELS, _MOST_CELLS = 64, 2**26
 # Cells of a panel along its longer side; of more, means of blocks.
 _SIDE = 400
@@ -28,6 +28,7 @@ _WIDE = 30
 _TINY, _MOST_CIRCLES = 60, 30
 
 
+@public(name="plots.scan_map")
 def scan_map(
     scan: Any,
     shape: tuple[int, int] | None = None,
@@ -72,29 +73,27 @@ def scan_map(
     'steps 290–386'
     """
     certificate = scan.variation if isinstance(scan, ScanResult) else None
-    scan = as_scan(scan, _NAME)
-    model = None if model is None else as_model(model, _NAME)
+    scan = as_scan(scan)
+    model = None if model is None else as_model(model)
     n = None if model is None else model.n_variables
     if certificate is not None:
         if n is not None and n != certificate._problem.n:
-            raise ArgumentError(
-                _NAME, "model", f"the model of {certificate._problem.n} variables", got=f"{n} variables"
-            )
+            raise ArgumentError("model", f"the model of {certificate._problem.n} variables", got=f"{n} variables")
         n = certificate._problem.n
     cells = _read_shape(shape, n)
     if cells is None and model is None:
-        raise ArgumentError(_NAME, "shape", "(rows, columns) of a grid if no 'model' is given", None)
+        raise ArgumentError("shape", "(rows, columns) of a grid if no 'model' is given", None)
     n = n if n is not None else cells[0] * cells[1]  # type: ignore[index]
-    scan.check_fits(n, _NAME)
-    segments = check.count(segments, _NAME, "segments")
+    scan.check_fits(n)
+    segments = check.count(segments, "segments")
     if segments > (most := min(_MOST_PANELS, len(scan))):
-        raise ArgumentError(_NAME, "segments", f"at most {most} for {len(scan)} steps", segments)
+        raise ArgumentError("segments", f"at most {most} for {len(scan)} steps", segments)
     if segments * n > _MOST_CELLS:
-        raise ArgumentError(_NAME, "segments", f"at most {_MOST_CELLS // n} for {n} variables", segments)
+        raise ArgumentError("segments", f"at most {_MOST_CELLS // n} for {n} variables", segments)
     marked = np.empty(0, dtype=np.int64)
     if targets is not None:
         labels, lookup = (range(n), None) if model is None else (model.labels, model._lookup)
-        marked = check.positions(targets, labels, lookup, _NAME, "targets")
+        marked = check.positions(targets, labels, lookup, "targets")
     elif certificate is not None and len(certificate._objective.positions) < n:
         marked = certificate._objective.positions
 
@@ -119,13 +118,13 @@ def scan_map(
 
 
 def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
-    cells = check.grid_shape(shape, _NAME)
+    cells = check.grid_shape(shape)
     if cells is None:
         return None
     if n is not None and cells[0] * cells[1] != n:
-        raise ArgumentError(_NAME, "shape", f"(rows, columns) of {n} variables", shape)
+        raise ArgumentError("shape", f"(rows, columns) of {n} variables", shape)
     if cells[0] * cells[1] > _MOST_CELLS:
-        raise ArgumentError(_NAME, "shape", f"of at most {_MOST_CELLS} variables", shape)
+        raise ArgumentError("shape", f"of at most {_MOST_CELLS} variables", shape)
     return cells
 
 
@@ -140,7 +139,7 @@ def _panels(ax: Any, segments: int, aspect: float, is_grid: bool) -> list[Any]:
     width = (5.6, 3.2, 2.5, 2.1)[columns - 1] * (1.0 if is_grid else 1.2)
     height = min(max(width * aspect, 0.5), 1.5 * width) + (0.75 if is_grid else 0.3)
     rows = -(-segments // columns)
-    return panels(ax, segments, _NAME, (width * columns + 0.9, max(2.2, height * rows)), columns)
+    return panels(ax, segments, (width * columns + 0.9, max(2.2, height * rows)), columns)
 
 
 def _draw_graph(
@@ -152,7 +151,7 @@ def _draw_graph(
         shown = np.union1d(np.flatnonzero(np.any(counts, axis=0)), marked)
     if len(shown) > MOST_NODES:
         requirement = f"one with at most {MOST_NODES} variables to draw as a graph (for grids give 'shape')"
-        raise ArgumentError(_NAME, "model", requirement, got=f"{len(shown)} variables")
+        raise ArgumentError("model", requirement, got=f"{len(shown)} variables")
     graph = subgraph(model, shown)
     width, height = np.ptp(graph.places, axis=0)
     axes = _panels(ax, len(counts), float(np.clip((height + 0.5) / (width + 0.5), 0.4, 1.2)), is_grid=False)

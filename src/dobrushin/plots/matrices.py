@@ -11,6 +11,7 @@ from dobrushin._influence import Influence
 from dobrushin._influence import influence as compute
 from dobrushin._models import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin.plots.style import Look, as_result, blocks, color_bar, dress, look, name_ticks, panels, plain
 
@@ -19,6 +20,7 @@ _SIDE, _COARSE = 300, 200
 _MOST_BARS, _MOST_POINTS, _MOST_NAMES = 60, 2000, 25
 
 
+@public(name="plots.influence")
 def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
     """Draw an influence bound as a picture, and the sums of its rows.
 
@@ -49,8 +51,8 @@ def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
     'row sums: largest 0.79'
     """
     bound = compute(influence) if isinstance(influence, Model) else influence
-    check.instance(bound, Influence, "plots.influence", "influence", "an Influence or a model")
-    axes = panels(ax, 2, "plots.influence", (8.2, 3.8), width_ratios=[1.15, 1])
+    check.instance(bound, Influence, "influence", "an Influence or a model")
+    axes = panels(ax, 2, (8.2, 3.8), width_ratios=[1.15, 1])
     _draw_matrix(axes[0], bound, look(axes[0]))
     _draw_sums(axes[1], bound, look(axes[1]))
     return as_result(axes)

@@ -70,7 +70,7 @@ def dress(ax: Any, look: Look, grid: str = "", alarm: bool = False) -> None:
             text.set_usetex(False)
 
 
-def panels(ax: Any, count: int, function: str, size: tuple[float, float], columns: int = 0, **layout: Any) -> list[Any]:
+def panels(ax: Any, count: int, size: tuple[float, float], columns: int = 0, **layout: Any) -> list[Any]:
     """The Axes to draw on: those given, or those of a new figure, in rows of so many columns."""
     axes = require("matplotlib.axes", "plots")
     if ax is None:
@@ -85,7 +85,7 @@ def panels(ax: Any, count: int, function: str, size: tuple[float, float], column
     if isinstance(ax, list | tuple | np.ndarray):
         given = list(np.asarray(ax, dtype=object).ravel())
     if len(given) != count or not all(isinstance(panel, axes.Axes) for panel in given):
-        raise ArgumentError(function, "ax", "a matplotlib Axes" if count == 1 else f"{count} matplotlib Axes", ax)
+        raise ArgumentError("ax", "a matplotlib Axes" if count == 1 else f"{count} matplotlib Axes", ax)
     return given
 
 

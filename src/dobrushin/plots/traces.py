@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.headline import telling_state
 from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin._shared.options import Trace
 from dobrushin.errors import ArgumentError
@@ -28,11 +29,11 @@ from dobrushin.plots.style import (
     plain,
 )
 
-_NAME = "plots.trace"
 _PANELS, _MOST_PANELS = 4, 24
 _MOST_POINTS, _MOST_LINES, _MOST_STRIPS = 1000, 20, 100
 
 
+@public(name="plots.trace")
 def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax: Any = None) -> Any:
     """Draw chains along their recorded draws, with a panel for each variable.
 
@@ -62,26 +63,26 @@ def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax:
     >>> ax.get_title(), ax.get_ylabel()
     ('variable 5', 'share of state 1')
     """
-    check.instance(samples, Samples, _NAME, "samples", "Samples")
-    check.choice(show, get_args(Trace), _NAME, "show")
+    check.instance(samples, Samples, "samples", "Samples")
+    check.choice(show, get_args(Trace), "show")
     states = samples.states
     if states is None or states.ndim != 3:
         kept = "counts only" if states is None else "the last draw only"
-        raise ArgumentError(_NAME, "samples", "recorded at intervals: record=db.Record(every=...)", got=kept)
+        raise ArgumentError("samples", "recorded at intervals: record=db.Record(every=...)", got=kept)
     if not samples.chains:
-        raise ArgumentError(_NAME, "samples", "of at least one chain", got="0 chains")
+        raise ArgumentError("samples", "of at least one chain", got="0 chains")
     labels = samples.variables
     lookup = None if labels == range(len(labels)) else {label: k for k, label in enumerate(labels)}
     if variables is None:
         columns = np.arange(min(_PANELS, len(labels)))
     else:
-        columns = check.positions(variables, labels, lookup, _NAME, "variables")
+        columns = check.positions(variables, labels, lookup, "variables")
     if len(columns) > _MOST_PANELS:
-        raise ArgumentError(_NAME, "variables", f"at most {_MOST_PANELS}", got=f"{len(columns)} variables")
+        raise ArgumentError("variables", f"at most {_MOST_PANELS}", got=f"{len(columns)} variables")
     count = len(columns)
     across = 1 if count == 1 else 2
     size = (6.4, 3.6) if count == 1 else (8.0, 0.4 + 2.2 * -(-count // across))
-    axes = panels(ax, count, _NAME, size, across)
+    axes = panels(ax, count, size, across)
     values = range(-1, 2, 2) if samples.spins else range(samples.cardinality)
     image = None
     for panel, column in zip(axes, columns.tolist(), strict=True):

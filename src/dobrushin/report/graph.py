@@ -96,9 +96,7 @@ def _targets(estimate: Estimate, model: Model, sampled: Model, evidence: dict[Ha
 
 
 def _not_this(model: Model) -> ArgumentError:
-    return ArgumentError(
-        "report.write", "model", "the model that was estimated, and 'evidence' what was observed", model
-    )
+    return ArgumentError("model", "the model that was estimated, and 'evidence' what was observed", model)
 
 
 def certified_surroundings(estimate: Estimate) -> Surroundings | None:
@@ -133,7 +131,7 @@ def as_grid(around: Surroundings, shape: tuple[int, int] | None) -> Grid | None:
     """
     n = around.n_sites
     if shape is not None and shape[0] * shape[1] != n:
-        raise ArgumentError("report.write", "shape", f"(rows, columns) of {n} variables", shape)
+        raise ArgumentError("shape", f"(rows, columns) of {n} variables", shape)
     low, high = around.links()
     step = high - low
     rows, columns = _likely_shape(step, n) if shape is None else shape

@@ -18,12 +18,12 @@ from dobrushin._estimate import Estimate
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._shared.files import replace_file
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import content
 from dobrushin.report.table import cell_texts
 
-_NAME = "report.write"
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Height of the frame in a notebook, in pixels.
 _FRAME = 640
@@ -32,6 +32,7 @@ _STATIC_ROWS = 200
 _COLUMNS = ("target", "state", "mean", "lower", "upper", "bias bound")
 
 
+@public(name="report.write")
 def write(
     estimate: Estimate,
     path: str | os.PathLike[str],
@@ -109,6 +110,7 @@ class Page:
         return f"Page({self.title!r}, {len(self.html):,} characters)"
 
 
+@public(name="report.render")
 def render(estimate: Estimate, **about: Any) -> Page:
     """An estimate as one interactive page, for a notebook to show.
 
@@ -128,7 +130,7 @@ def render(estimate: Estimate, **about: Any) -> Page:
     >>> db.report.render(db.estimate(db.Ising({(0, 1): 0.5}), [0]))
     Page('...', ... characters)
     """
-    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    check.instance(estimate, Estimate, "estimate", "an Estimate")
     asked = None if estimate.asked is None else estimate.asked.model
     model = asked if asked is not None and asked.is_whole and asked.is_discrete else None
     text = _make(estimate, **{"model": model, "diagnosis": False, **about}).decode()
@@ -146,20 +148,20 @@ def _make(
     diagnosis: Any = None,
 ) -> bytes:
     """The page, from arguments that are checked here."""
-    check.instance(estimate, Estimate, _NAME, "estimate", "an Estimate")
+    check.instance(estimate, Estimate, "estimate", "an Estimate")
     if model is not None:
-        model = as_model(model, _NAME)
+        model = as_model(model)
         if not model.is_whole:
-            raise ArgumentError(_NAME, "model", "a Model; for a LocalModel leave it out", model)
+            raise ArgumentError("model", "a Model; for a LocalModel leave it out", model)
     if evidence is None and estimate.asked is not None:
         evidence = estimate.asked.evidence
-    check.evidence(evidence or {}, _NAME)
-    check.instance(diagnosis, Diagnosis | bool | None, _NAME, "diagnosis", "a Diagnosis, True or False")
-    check.instance(title, str | None, _NAME, "title", "text")
-    check.instance(command, str | None, _NAME, "command", "text")
+    check.evidence(evidence or {})
+    check.instance(diagnosis, Diagnosis | bool | None, "diagnosis", "a Diagnosis, True or False")
+    check.instance(title, str | None, "title", "text")
+    check.instance(command, str | None, "command", "text")
     if shape is not None and model is None:
-        raise ArgumentError(_NAME, "shape", "given together with the model", shape)
-    cells = check.grid_shape(shape, _NAME)
+        raise ArgumentError("shape", "given together with the model", shape)
+    cells = check.grid_shape(shape)
     return _page(content(estimate, model, dict(evidence or {}), cells, title, command, diagnosis))
 
 
@@ -223,11 +225,11 @@ def _hash(text: str) -> str:
 
 def _file_name(path: Any) -> str:
     """The path as text, in a folder that exists; known before any work is done."""
-    name = check.path(path, _NAME)
+    name = check.path(path)
     if not name or os.path.isdir(name):
-        raise ArgumentError(_NAME, "path", "the name of a file, not of a folder", name)
+        raise ArgumentError("path", "the name of a file, not of a folder", name)
     if not os.path.isdir(os.path.dirname(os.path.abspath(name))):
-        raise ArgumentError(_NAME, "path", "in a folder that exists", name)
+        raise ArgumentError("path", "in a folder that exists", name)
     return os.path.realpath(name)
 
 

@@ -17,6 +17,7 @@ from dobrushin._models.potts import LabelPairs
 from dobrushin._optimize import ScanResult, shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin._variation import variation
 from dobrushin.errors import ArgumentError, VacuousBoundWarning
 from dobrushin.vision.patches import TARGET, PatchGrid
@@ -111,6 +112,7 @@ def choose_scan(region: Region, tolerance: float, polish: int = 1) -> ScanResult
         return shortest_scan(region.influence(), targets=region.targets, tolerance=tolerance, polish=polish)
 
 
+@public(name="vision.field")
 def field(unaries: Any, coupling: float = COUPLING) -> Potts:
     """The posterior of the Markov field aspect model.
 
@@ -135,11 +137,11 @@ def field(unaries: Any, coupling: float = COUPLING) -> Potts:
     >>> vision.field(np.zeros((20, 31, 9)))
     Potts(n_variables=620, states=9, edges=1189)
     """
-    array = check.real_array(unaries, "vision.field", "unaries")
+    array = check.real_array(unaries, "unaries")
     if array.ndim != 3:
-        raise ArgumentError("vision.field", "unaries", "of shape (rows, cols, classes)", got=f"shape {array.shape}")
+        raise ArgumentError("unaries", "of shape (rows, cols, classes)", got=f"shape {array.shape}")
     # The constant of a patch changes nothing; without it no number is large.
     rows, cols, classes = array.shape
-    matrix = grid_couplings(rows, cols, coupling, False, "vision.field")
+    matrix = grid_couplings(rows, cols, coupling, False)
     centred = array - array.max(axis=2, keepdims=True)
-    return LabelPairs(matrix, classes, centred.reshape(-1, classes), "vision.field").to_model(None)
+    return LabelPairs(matrix, classes, centred.reshape(-1, classes)).to_model(None)

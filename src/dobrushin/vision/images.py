@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError, FormatError
 
@@ -48,23 +49,22 @@ class Image:
     labels: NDArray[np.int16] | None = None
     keywords: tuple[str, ...] | None = None
 
+    @public(name="vision.Image")
     def __post_init__(self) -> None:
         pixels = np.asarray(self.pixels)
         if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
             requirement = "an array of uint8 of shape (height, width, 3)"
-            raise ArgumentError("vision.Image", "pixels", requirement, got=f"{pixels.dtype} of shape {pixels.shape}")
+            raise ArgumentError("pixels", requirement, got=f"{pixels.dtype} of shape {pixels.shape}")
         object.__setattr__(self, "pixels", frozen(pixels.copy()))
         if self.labels is not None:
             labels = np.asarray(self.labels)
             if labels.shape != pixels.shape[:2] or labels.dtype.kind not in "iu":
                 requirement = f"whole numbers of shape {pixels.shape[:2]}, as the pixels"
-                raise ArgumentError(
-                    "vision.Image", "labels", requirement, got=f"{labels.dtype} of shape {labels.shape}"
-                )
+                raise ArgumentError("labels", requirement, got=f"{labels.dtype} of shape {labels.shape}")
             object.__setattr__(self, "labels", frozen(labels.astype(np.int16)))
         if self.keywords is not None:
             if not check.is_several(self.keywords):
-                raise ArgumentError("vision.Image", "keywords", "a list of words", self.keywords)
+                raise ArgumentError("keywords", "a list of words", self.keywords)
             object.__setattr__(self, "keywords", tuple(self.keywords))
 
     def __repr__(self) -> str:
@@ -236,6 +236,7 @@ def _read_labels(path: Path, shape: tuple[int, int], classes: int) -> NDArray[np
     return values.astype(np.int16) - 1
 
 
+@public(name="vision.hamming_error")
 def hamming_error(found: Any, truth: Any, where: Any = None) -> float:
     """Share of the labelled pixels that have another label; void pixels do not count.
 
@@ -260,7 +261,7 @@ def hamming_error(found: Any, truth: Any, where: Any = None) -> float:
     labels, correct = np.asarray(found), np.asarray(truth)
     if labels.shape != correct.shape:
         requirement = f"of the shape {correct.shape} of 'truth'"
-        raise ArgumentError("vision.hamming_error", "found", requirement, got=f"shape {labels.shape}")
+        raise ArgumentError("found", requirement, got=f"shape {labels.shape}")
     counts = correct != VOID
     if where is not None:
         counts = counts & np.asarray(where, dtype=bool)

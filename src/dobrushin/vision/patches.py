@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 PATCH, STEP = 20, 10
@@ -41,12 +42,13 @@ class PatchGrid:
     patch: int = PATCH
     step: int = STEP
 
+    @public(name="vision.PatchGrid")
     def __post_init__(self) -> None:
         for name in ("height", "width", "patch", "step"):
-            check.count(getattr(self, name), "vision.PatchGrid", name)
+            check.count(getattr(self, name), name)
         if min(self.height, self.width) < self.patch:
             least = f"at least {self.patch} x {self.patch} pixels, the size of a patch"
-            raise ArgumentError("vision.PatchGrid", "image", least, got=f"{self.height} x {self.width}")
+            raise ArgumentError("image", least, got=f"{self.height} x {self.width}")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,6 +78,7 @@ class PatchGrid:
         )
         return rows[:, None] * self.shape[1] + cols[None, :]
 
+    @public(name="vision.PatchGrid.rectangle")
     def rectangle(self, target: tuple[int, int] = TARGET) -> tuple[slice, slice]:
         """The central rectangle of patches; turned with the image where that is upright.
 
@@ -88,16 +91,14 @@ class PatchGrid:
         -------
         rows, cols : slices
         """
-        sides = tuple(check.count(side, "vision.PatchGrid.rectangle", "target") for side in target)
+        sides = tuple(check.count(side, "target") for side in target)
         rows, cols = self.shape
         high, wide = sides if rows <= cols else sides[::-1]
         if high > rows or wide > cols:
             least = f"large enough for the target rectangle of {high} x {wide} patches: at least "
             pixels = [self.patch + self.step * (side - 1) for side in (high, wide)]
             got = f"{self.height} x {self.width} pixels, which are {rows} x {cols} patches"
-            raise ArgumentError(
-                "vision.PatchGrid.rectangle", "image", least + "{} x {} pixels".format(*pixels), got=got
-            )
+            raise ArgumentError("image", least + "{} x {} pixels".format(*pixels), got=got)
         top, left = (rows - high) // 2, (cols - wide) // 2
         return slice(top, top + high), slice(left, left + wide)
 

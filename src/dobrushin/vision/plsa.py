@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
 ITERATIONS = 100
@@ -83,6 +84,7 @@ class Aspects:
         return np.log(np.maximum(self.proportions(words), _TINY)) + self.log_likelihoods(words)
 
 
+@public(name="vision.fit_aspects")
 def fit_aspects(
     words: Sequence[NDArray[np.int32]],
     allowed: NDArray[np.bool_],
@@ -122,7 +124,7 @@ def fit_aspects(
     """
     allowed = np.asarray(allowed, dtype=bool)
     if (bad := ~allowed.any(axis=1)).any():
-        raise ArgumentError("vision.fit_aspects", "allowed", "true somewhere in each row", False, f"row {bad.argmax()}")
+        raise ArgumentError("allowed", "true somewhere in each row", False, f"row {bad.argmax()}")
     lengths = [len(rows) for rows in words]
     everything = np.concatenate(list(words)).astype(np.int64)
     images, classes = allowed.shape

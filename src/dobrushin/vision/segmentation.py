@@ -17,6 +17,7 @@ from dobrushin._sampling import Record, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import public
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._variation import Variation
 from dobrushin.vision.field import Region
@@ -127,6 +128,7 @@ class Segmentation(Posed):
         """
         return hamming_error(self.pixels, truth, None if everywhere else self.inside)
 
+    @public(name="vision.Segmentation.again")
     def again(
         self,
         *,
@@ -137,7 +139,7 @@ class Segmentation(Posed):
         executor: Executor | None = None,
     ) -> Segmentation:
         """Draw the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""
-        return draw_labels(self, Drawing(scan, tolerance, chains, seed, executor), "vision.Segmentation.again")
+        return draw_labels(self, Drawing(scan, tolerance, chains, seed, executor))
 
     def __repr__(self) -> str:
         values, counts = np.unique(self.labels.ravel()[self.targets], return_counts=True)
@@ -162,13 +164,13 @@ class Drawing:
     executor: Executor | None
 
 
-def draw_labels(posed: Posed, how: Drawing, caller: str) -> Segmentation:
+def draw_labels(posed: Posed, how: Drawing) -> Segmentation:
     """Labels for an image whose posterior is known."""
-    chains = check.count(how.chains, caller, "chains")
-    sequence = seed_sequence(how.seed, caller)
+    chains = check.count(how.chains, "chains")
+    sequence = seed_sequence(how.seed)
     clock = [time.perf_counter()]
-    order, guarantee = _choose(how.scan, posed.region, posed.posterior, how.tolerance, caller)
-    order.check_fits(posed.grid.size, caller)
+    order, guarantee = _choose(how.scan, posed.region, posed.posterior, how.tolerance)
+    order.check_fits(posed.grid.size)
     clock.append(time.perf_counter())
     probabilities = _shares(posed.posterior, order, posed.first, chains, sequence, how.executor)
     clock.append(time.perf_counter())
@@ -179,18 +181,16 @@ def draw_labels(posed: Posed, how: Drawing, caller: str) -> Segmentation:
     )  # fmt: skip
 
 
-def _choose(
-    scan: Any, region: Region, posterior: Potts, tolerance: float, caller: str
-) -> tuple[Scan, Variation | None]:
+def _choose(scan: Any, region: Region, posterior: Potts, tolerance: float) -> tuple[Scan, Variation | None]:
     if callable(scan):
         scan = scan(region)
     if check.is_text(scan, "certified"):
-        tolerance = check.positive(tolerance, caller, "tolerance")
+        tolerance = check.positive(tolerance, "tolerance")
         scan = shortest_scan(posterior, targets=region.targets, tolerance=tolerance, criterion="max", polish=0)
     elif check.is_text(scan, *SCANS):
         scan = region.systematic() if scan == "systematic" else region.shortest()
     requirement = f"one of {', '.join(map(repr, SCANS))}, a Scan, or a function that returns one"
-    check.instance(scan, Scan | ScanResult, caller, "scan", requirement)
+    check.instance(scan, Scan | ScanResult, "scan", requirement)
     return (scan.scan, scan.variation) if isinstance(scan, ScanResult) else (scan, None)
 
 

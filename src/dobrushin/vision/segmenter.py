@@ -11,6 +11,7 @@ import numpy as np
 
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import public
 from dobrushin._shared.executors import Within, cores, read_executor, receive, run_pieces, share, within, workers_of
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, WorkerError
@@ -22,7 +23,6 @@ from dobrushin.vision.segmentation import CHAINS, Drawing, Posed, ScanChoice, Se
 from dobrushin.vision.visual_words import Described, Vocabulary, describe, one_thread
 
 _SHARES = 4
-_MANY = "vision.Segmenter.segment_many"
 
 
 class Segmenter:
@@ -67,6 +67,7 @@ class Segmenter:
     ['a', 'b', 'c']
     """
 
+    @public(name="vision.Segmenter")
     def __init__(
         self,
         classes: Sequence[str],
@@ -78,33 +79,34 @@ class Segmenter:
         target: tuple[int, int] = TARGET,
         seed: int = 0,
     ) -> None:
-        caller = "vision.Segmenter"
         self.classes = tuple(classes) if check.is_several(classes) else ()
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise ArgumentError(caller, "classes", "two or more different names", classes)
-        self.patch, self.step = check.count(patch, caller, "patch"), check.count(step, caller, "step")
+            raise ArgumentError("classes", "two or more different names", classes)
+        self.patch, self.step = check.count(patch, "patch"), check.count(step, "step")
         if len(words) != 3:
-            raise ArgumentError(caller, "words", "three numbers", words)
-        self.words = tuple(check.count(number, caller, "words") for number in words)
-        self.coupling = float(check.finite(check.real_array(coupling, caller, "coupling"), caller, "coupling"))
+            raise ArgumentError("words", "three numbers", words)
+        self.words = tuple(check.count(number, "words") for number in words)
+        self.coupling = float(check.finite(check.real_array(coupling, "coupling"), "coupling"))
         if len(target) != 2:
-            raise ArgumentError(caller, "target", "rows and columns", target)
-        self.target = (check.count(target[0], caller, "target"), check.count(target[1], caller, "target"))
-        self.seed = check.count(seed, caller, "seed", 0)
+            raise ArgumentError("target", "rows and columns", target)
+        self.target = (check.count(target[0], "target"), check.count(target[1], "target"))
+        self.seed = check.count(seed, "seed", 0)
         self.vocabulary: Vocabulary | None = None
         self.aspects: Aspects | None = None
 
+    @public(name="vision.Segmenter.describe")
     def describe(self, image: Image | Described) -> Described:
         """Measure the patches of an image. All methods also take the result: to use an image again costs less then."""
         if isinstance(image, Described):
             if (image.grid.patch, image.grid.step) != (self.patch, self.step):
                 requirement = f"described with patches of {self.patch} pixels every {self.step}"
                 got = f"{image.grid.patch} every {image.grid.step}"
-                raise ArgumentError("vision.Segmenter", "image", requirement, got=got)
+                raise ArgumentError("image", requirement, got=got)
             return image
-        check.instance(image, Image, "vision.Segmenter", "image", "an Image, or one that was described")
+        check.instance(image, Image, "image", "an Image, or one that was described")
         return describe(image, self.patch, self.step)
 
+    @public(name="vision.Segmenter.fit")
     def fit(self, images: Iterable[Image | Described]) -> Segmenter:
         """Learn the words, and PLSA with them.
 
@@ -118,25 +120,22 @@ class Segmenter:
         Segmenter
             This one.
         """
-        caller = "vision.Segmenter.fit"
         known = [self.describe(image) for image in images]
         if not known:
-            raise ArgumentError(caller, "images", "at least one image", known)
+            raise ArgumentError("images", "at least one image", known)
         allowed = np.zeros((len(known), len(self.classes)), dtype=bool)
         for k, image in enumerate(known):
             if not image.keywords:
-                raise ArgumentError(
-                    caller, "images", "with keywords", got=f"{image.name!r} without any", where=f"index {k}"
-                )
+                raise ArgumentError("images", "with keywords", got=f"{image.name!r} without any", where=f"index {k}")
             for word in image.keywords:
                 if word not in self.classes:
                     requirement = f"with keywords among {', '.join(self.classes)}"
-                    raise ArgumentError(caller, "images", requirement, word, f"index {k}")
+                    raise ArgumentError("images", requirement, word, f"index {k}")
                 allowed[k, self.classes.index(word)] = True
         if not allowed.any(axis=0).all():
             missing = self.classes[int(np.argmin(allowed.any(axis=0)))]
             raise ArgumentError(
-                caller, "images", "images that have each class as a keyword at least once", got=f"none with {missing!r}"
+                "images", "images that have each class as a keyword at least once", got=f"none with {missing!r}"
             )
         with one_thread():
             vocabulary = Vocabulary(self.words[0], self.words[1], self.words[2], self.seed).fit(known)
@@ -145,6 +144,7 @@ class Segmenter:
         self.aspects = fit_aspects(words, allowed, self.vocabulary.sizes)
         return self
 
+    @public(name="vision.Segmenter.segment")
     def segment(
         self,
         image: Image | Described,
@@ -177,10 +177,9 @@ class Segmenter:
         -------
         Segmentation
         """
-        caller = "vision.Segmenter.segment"
         clock = [time.perf_counter()]
         if self.vocabulary is None or self.aspects is None:
-            raise ArgumentError(caller, "self", "fitted: call fit first", got="a segmenter that is not")
+            raise ArgumentError("self", "fitted: call fit first", got="a segmenter that is not")
         known = self.describe(image)
         region = Region.center(known.grid, len(self.classes), self.coupling, self.target)
         words = self.vocabulary.encode(known)
@@ -192,8 +191,9 @@ class Segmenter:
         posed = Posed(
             known.name, self.classes, known.grid, region, frozen(unaries.argmax(axis=2)), posterior, spent
         )  # fmt: skip
-        return draw_labels(posed, Drawing(scan, tolerance, chains, seed, executor), caller)
+        return draw_labels(posed, Drawing(scan, tolerance, chains, seed, executor))
 
+    @public(name="vision.Segmenter.segment_many")
     def segment_many(
         self,
         images: Sequence[Image | Described],
@@ -232,16 +232,16 @@ class Segmenter:
         WorkerError
             When the executor ends early; it carries the images that were labelled.
         """
-        executor = read_executor(executor, _MANY)
-        sequence = seed_sequence(seed, _MANY)
+        executor = read_executor(executor)
+        sequence = seed_sequence(seed)
         options = {"scan": scan, "tolerance": tolerance, "chains": chains}
         labelled = dict(finished or {})
         for number, known in labelled.items():
             if not isinstance(known, Segmentation) or number not in range(len(images)):
                 requirement = "a dict from numbers of images to segmentations"
-                raise ArgumentError(_MANY, "finished", requirement, {number: known})
+                raise ArgumentError("finished", requirement, {number: known})
             if known.name != images[number].name:
-                raise ArgumentError(_MANY, "finished", f"of the same images: {images[number].name!r}", known.name)
+                raise ArgumentError("finished", f"of the same images: {images[number].name!r}", known.name)
         left = [number for number in range(len(images)) if number not in labelled]
         pieces = [(images[number], child(sequence, number)) for number in left]
         whole = Within(cores())
@@ -250,13 +250,13 @@ class Segmenter:
             return [labelled[number] for number in range(len(images))]
         size = max(1, -(-len(pieces) // (_SHARES * workers_of(executor))))
         done: dict[int, list[Segmentation]] = {}
-        with share((self, options), executor, _MANY) as shared:
+        with share((self, options), executor) as shared:
 
             def submit(pool: Executor, number: int) -> Future[Any]:
                 return pool.submit(_segment_some, shared, pieces[number * size : (number + 1) * size], whole)
 
             shares = range(-(-len(pieces) // size))
-            trouble = run_pieces(executor, submit, shares, done, _MANY, look=lambda: None, stop=lambda: None)
+            trouble = run_pieces(executor, submit, shares, done, look=lambda: None, stop=lambda: None)
         for number, results in done.items():
             labelled.update(zip(left[number * size : (number + 1) * size], results, strict=True))
         if isinstance(trouble, KeyboardInterrupt):
