@@ -20,7 +20,7 @@ from rich.table import Table
 from scipy import sparse
 
 import dobrushin as db
-from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.sets import choose_sets
 from dobrushin._sampling.kernel import Runner, Work, choose_kernel
 from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.running import master_key

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 
 import dobrushin as db
-from dobrushin._sampling import diagonals, field
+from dobrushin._sampling import array_kernel, spins
 from dobrushin._sampling.kernel import Work, choose_kernel
 from measure import best_of, one_core, random_ising
 from plain import bit_plane
@@ -29,11 +29,11 @@ def large_chain_parts() -> str:
     times = {}
     for name, fewest, side in (("step by step", 10**9, 10**9), ("in waves", 1, 10**9), ("by diagonals", 1, 1)):
         kernel.for_sweeps.clear()
-        sweeps = (patch.object(field, "SOME_SWEEPS", 1), patch.object(field, "MANY_SWEEPS", fewest))
-        with sweeps[0], sweeps[1], patch.object(diagonals, "SHORTEST_SIDE", side):
+        sweeps = (patch.object(spins, "DIAGONAL_SWEEPS", 1), patch.object(array_kernel, "WAVE_SWEEPS", fewest))
+        with sweeps[0], sweeps[1], patch.object(array_kernel, "MIN_SIDE", side):
             times[name] = best_of(lambda: kernel.run(states, work))
     waves = best_of(lambda: kernel.arrange(scan.segments[0]))
-    order = best_of(lambda: diagonals.find_diagonals(kernel.region, kernel.theta, kernel.fields))
+    order = best_of(lambda: array_kernel.find_diagonals(kernel.region, kernel.weights, kernel.fields))
     return (
         f"W2 by its parts: {_SWEEPS} sweeps step by step {times['step by step']:.3f} s; in waves "
         f"{times['in waves']:.3f} s, after {waves:.3f} s to put the variables in their order; by diagonals "

@@ -13,8 +13,8 @@ from scipy import stats
 
 import dobrushin as db
 import reference
-from dobrushin._coalescence import set_runs
-from dobrushin._coalescence.set_kernel import SET_KERNELS, choose_sets
+from dobrushin._coalescence import sets
+from dobrushin._coalescence.sets import SET_KERNELS, choose_sets
 from dobrushin._estimate.method import METHODS
 from dobrushin._kernels import generator
 from dobrushin._kernels.elementary import arrival, logarithm
@@ -29,7 +29,7 @@ ALPHA = 1e-9
 
 def run_sets(model, scan, labels, runs, seed, every=None):
     """So many runs by the kernel that fits the model."""
-    return set_runs.run_sets(
+    return sets.run_sets(
         model, choose_sets(model, scan), scan, labels, range(runs), np.random.SeedSequence(seed), every=every
     )
 
@@ -599,9 +599,7 @@ def test_sets_of_labels_are_those_of_the_race_of_factors(seed):
     for name in ("set labels", "set race"):
         assert SET_KERNELS[name].fits(form)
         kernel = SET_KERNELS[name].make(form, region)
-        runs = set_runs.run_sets(
-            model, kernel, scan, list(model.labels), range(100), np.random.SeedSequence(seed), every=5
-        )
+        runs = sets.run_sets(model, kernel, scan, list(model.labels), range(100), np.random.SeedSequence(seed), every=5)
         results.append(runs.settled)
         assert (kernel.error < 1e-10).all()
     assert (results[0] == results[1]).all()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dobrushin as db
 import reference
-from dobrushin._sampling import conditional
+from dobrushin._sampling import labels
 from dobrushin._sampling.kernel import WHOLE_KERNEL, choose_kernel
 from dobrushin._shared.running import master_key
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
@@ -22,8 +22,8 @@ LIMITS = {"whole": (2**12, 2**9), "groups": (4, 12), "factors": (1, 1)}
 
 
 def limit(patch, limits):
-    patch.setattr(conditional, "WHOLE", limits[0])
-    patch.setattr(conditional, "GROUP", limits[1])
+    patch.setattr(labels, "MAX_WHOLE_CELLS", limits[0])
+    patch.setattr(labels, "MAX_GROUP_CELLS", limits[1])
 
 
 def digits(model, states):
@@ -146,9 +146,9 @@ def test_tables_are_kept_small(monkeypatch):
     scan = db.Scan.systematic(36, 72)
     groups = choose_kernel(model, scan, 1, "conditional").groups
     sizes = np.diff([*groups.first, groups.table.size])
-    assert sizes.max() <= conditional.WHOLE
+    assert sizes.max() <= labels.MAX_WHOLE_CELLS
     whole = db.sample(model, scan, chains=100, seed=1, kernel="conditional")
-    monkeypatch.setattr(conditional, "LARGEST_TABLES", 20_000)
+    monkeypatch.setattr(labels, "MAX_TABLE_CELLS", 20_000)
     model._form.memory.forget(WHOLE_KERNEL)
     small = choose_kernel(model, scan, 1, "conditional").groups
     assert small.table.size <= 20_000 < groups.table.size

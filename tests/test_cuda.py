@@ -9,12 +9,11 @@ import pytest
 
 import dobrushin as db
 import gpu_on_host
-from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.sets import choose_sets
 from dobrushin._kernels.generator import mix
 from dobrushin._models import Model
 from dobrushin._sampling.batches import Job, run_batch
-from dobrushin._sampling.cuda import bits, device_kernel
-from dobrushin._sampling.cuda import labels as device_labels
+from dobrushin._sampling.cuda import device_chains, device_kernel
 from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._shared import device
@@ -141,7 +140,7 @@ def test_bits_are_those_of_the_cpu(gpu, degree, strong):
 @pytest.mark.usefixtures("gpu")
 def test_late_bits_are_those_of_the_cpu(monkeypatch, planes):
     """Almost all chains are decided one by one where few planes are looked at by all."""
-    monkeypatch.setattr(bits, "PLANES", planes)
+    monkeypatch.setattr(device_chains, "PLANES", planes)
     rng = np.random.default_rng(1)
     model = ising(rng, 4)
     scan = scan_of(30, 65, rng)
@@ -251,7 +250,7 @@ def test_other_kernels_make_the_draws_of_the_cpu(gpu, kernel):
 def test_random_scans_are_those_of_the_cpu(gpu, kernel, uniform, states, words, monkeypatch):
     """Chains that the fast memory holds, in words of several sizes, and others."""
     monkeypatch.setattr(device_kernel, "MOST_TOGETHER", 1000 if gpu[1] else 25)
-    monkeypatch.setattr(device_labels, "_WORDS", words)
+    monkeypatch.setattr(device_chains, "HELD_WORDS", words)
     rng = np.random.default_rng([len(kernel), uniform])
     model = db.Potts.grid(5, 7, states=states, couplings=0.4) if kernel == "potts" else ising(rng, 6)
     n = model.n_variables
@@ -397,7 +396,7 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
 def test_runs_are_looked_at_now_and_then():
     name, model = MODELS[0]
     scan = db.Scan.systematic(30, 100)
-    moved = bits.DeviceBits(choose_kernel(model, scan, 100, name))
+    moved = device_chains.DeviceBits(choose_kernel(model, scan, 100, name))
     assert moved.look(1) == moved.look(64) == device_kernel.MOST_STEPS
     assert moved.look(10**7) == 10**4
     assert moved.look(10**12) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._coalescence.set_kernel import SET_KERNELS, choose_sets
+from dobrushin._coalescence.sets import SET_KERNELS, choose_sets
 from dobrushin._estimate import coalescence, dobrushin, query
 from dobrushin._influence.known import known_influence
 from dobrushin._models.couplings import symmetric

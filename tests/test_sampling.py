@@ -387,7 +387,7 @@ def test_waves_make_the_draws_of_single_steps(name, seed):
     scan = db.Scan._of((Cycle(cycle.astype(np.int64), 3, 40 * len(cycle) + 11),))
     kernel = choose_kernel(model, scan, 2, name)
     fast, _ = run_chains(model, kernel, scan, range(2), np.random.SeedSequence(seed))
-    [wave] = kernel.arranged.values()
+    [wave] = [made for (what, _), made in kernel.orders.items() if what == "wave"]
     assert wave is not None
     sweeps = [scan[k : k + len(cycle)] for k in range(0, len(scan), len(cycle))]
     slow = db.sample(model, reduce(db.Scan.__add__, sweeps), chains=2, seed=seed, kernel=name)

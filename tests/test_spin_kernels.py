@@ -10,7 +10,7 @@ import pytest
 
 import dobrushin as db
 import reference
-from dobrushin._sampling.diagonals import find_diagonals
+from dobrushin._sampling.array_kernel import find_diagonals
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._shared.running import master_key
@@ -231,7 +231,7 @@ def uneven_grid(rng, rows, columns):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 2), (2, 7), (7, 2), (3, 3), (3, 8), (9, 4), (20, 20), (13, 31)])
 def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
-    monkeypatch.setattr("dobrushin._sampling.diagonals.SHORTEST_SIDE", 2)
+    monkeypatch.setattr("dobrushin._sampling.array_kernel.MIN_SIDE", 2)
     model = uneven_grid(np.random.default_rng(shape[0]), *shape)
     n = model.n_variables
     for scan in (db.Scan.systematic(n, 5 * n), db.Scan.systematic(n, 37 * n + 1)[n // 2 :]):
@@ -245,7 +245,7 @@ def test_diagonals_make_the_draws_of_single_steps(shape, monkeypatch):
 
 
 def test_only_grids_have_diagonals(monkeypatch):
-    monkeypatch.setattr("dobrushin._sampling.diagonals.SHORTEST_SIDE", 2)
+    monkeypatch.setattr("dobrushin._sampling.array_kernel.MIN_SIDE", 2)
     grid = uneven_grid(np.random.default_rng(0), 6, 5)
     matrix = grid.couplings.toarray()
     shuffled = np.random.default_rng(1).permutation(30)
@@ -262,10 +262,10 @@ def test_only_grids_have_diagonals(monkeypatch):
     for name, model in models.items():
         model = model if isinstance(model, db.Ising) else db.Ising(model)
         kernel = choose_kernel(model, db.Scan.systematic(30, 300), 1, "field")
-        assert (find_diagonals(kernel.region, kernel.theta, kernel.fields) is not None) == (name == "grid")
+        assert (find_diagonals(kernel.region, kernel.weights, kernel.fields) is not None) == (name == "grid")
     # Nor has a scan that leaves some variables out.
     kernel = choose_kernel(grid, db.Scan.systematic(29, 290), 1, "field")
-    assert find_diagonals(kernel.region, kernel.theta, kernel.fields) is None
+    assert find_diagonals(kernel.region, kernel.weights, kernel.fields) is None
 
 
 @pytest.mark.slow

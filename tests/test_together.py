@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._coalescence.set_kernel import choose_sets
-from dobrushin._coalescence.set_runs import collect_sets, make_set_job, run_sets
+from dobrushin._coalescence.sets import choose_sets, collect_sets, make_set_job, run_sets
 from dobrushin._estimate import several
 from dobrushin._estimate.estimator import Prepared
 from dobrushin._estimate.runs import ChainRun

@@ -2,14 +2,12 @@
 
 from dobrushin._coalescence.certificate import Coalescence, coalescence
 from dobrushin._coalescence.exact_draws import ExactSamples, exact_sample
-from dobrushin._coalescence.set_bits import SetBits
-from dobrushin._coalescence.set_field import SetField
-from dobrushin._coalescence.set_kernel import register
-from dobrushin._coalescence.set_labels import SetLabels
-from dobrushin._coalescence.set_race import SetRace
+from dobrushin._coalescence.set_labels import SetLabels, SetRace
+from dobrushin._coalescence.set_spins import SetBits, SetField
+from dobrushin._coalescence.sets import register
 
 __all__ = ["Coalescence", "ExactSamples", "coalescence", "exact_sample"]
 
-# The ways to run sets: the first that fits is taken.
+# Kernels of sets: the first that fits is taken.
 for _kernel in (SetBits, SetField, SetLabels, SetRace):
     register(_kernel)

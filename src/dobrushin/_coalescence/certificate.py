@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import choose_sets
-from dobrushin._coalescence.set_runs import tally_sets
+from dobrushin._coalescence.sets import choose_sets, tally_sets
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.start import check_feasible

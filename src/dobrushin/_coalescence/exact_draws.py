@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.sets import choose_sets
 from dobrushin._influence.known import known_influence
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
@@ -35,13 +35,13 @@ from dobrushin.errors import ArgumentError, BudgetError, CertificateError, Coale
 if TYPE_CHECKING:
     import pandas
 
-_MOST_STEPS = 10**7
+_MAX_STEPS = 10**7
 # Variables and states that a notebook shows.
 _SHOWN = 10
 # States that are drawn and kept: 16 GiB.
-_MOST_STATES = 2**31
-# Draws that rounding touches more often than this are not called exact.
-_MOST_ERROR = 1e-3
+_MAX_STATES = 2**31
+# Draws that rounding touches with a larger probability are not called exact.
+_MAX_ERROR = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +115,7 @@ def exact_sample(
     *,
     scan: Any = None,
     seed: int | np.random.SeedSequence | None = None,
-    max_steps: int = _MOST_STEPS,
+    max_steps: int = _MAX_STEPS,
     progress: bool | None = None,
 ) -> ExactSamples:
     """Draw exactly from the joint marginal of some variables: no burn-in, no bias.
@@ -168,15 +168,15 @@ def exact_sample(
     max_steps = check.count(max_steps, "max_steps")
     sequence = seed_sequence(seed)
     check_feasible(model, model._form)
-    past = _Greedy(model, positions) if scan is None else _Repeated(model, as_scan(scan), positions)
-    runner = _Runner(model, positions, master_key(sequence))
+    past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
+    master = master_key(sequence)
     states = _room_for(draws, len(positions))
     waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
     steps = min(max_steps, max(2 * len(positions), 64, past.period))
     longest, error = 0, 0.0
     while waiting:
         order = past.order(steps)
-        settled, wrong = runner.run(order, waiting)
+        settled, wrong = _draw_from_past(model, positions, master, order, waiting)
         error += wrong  # of every round: a wrong draw in an earlier one may have ended it
         for block, values in zip(waiting, settled, strict=True):
             states[block.start : block.stop] = values
@@ -191,7 +191,7 @@ def exact_sample(
     if model._spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
-    if error > _MOST_ERROR:
+    if error > _MAX_ERROR:
         reason = (
             f"with probability {min(error, 1.0):.2g} a draw is touched by rounding, because potentials are so large."
         )
@@ -203,53 +203,44 @@ def exact_sample(
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
     """An array for what is drawn; `BudgetError` where it would be too large, or memory is short."""
     remedy = "Draw in several calls, each with a seed of its own."
-    if draws * variables > _MOST_STATES:
-        raise BudgetError("This call", draws * variables, _MOST_STATES, "states in memory", remedy)
+    if draws * variables > _MAX_STATES:
+        raise BudgetError("This call", draws * variables, _MAX_STATES, "states in memory", remedy)
     require_memory("This call", 8.0 * draws * variables, remedy)
     return np.empty((draws, variables), dtype=np.int64)
 
 
-class _Runner:
-    """Runs blocks of 64 draws from the past to now."""
+def _draw_from_past(
+    model: Model,
+    positions: NDArray[np.int64],
+    master: NDArray[np.uint64],
+    order: NDArray[np.int64],
+    blocks: list[range],
+) -> tuple[list[NDArray[np.int64]], float]:
+    """Return the state that each target of each draw is settled in, or -1, by block; and the error of a draw."""
+    if not np.isin(positions, order).all():  # a target that is never updated is not settled
+        return [np.full((len(block), len(positions)), -1) for block in blocks], 0.0
+    scan = Scan(order)
+    kernel = choose_sets(model, scan)
+    rows = kernel.region.numbering.own(positions)
+    settled: dict[int, NDArray[np.int64]] = {}
 
-    def __init__(self, model: Model, positions: NDArray[np.int64], master: NDArray[np.uint64]) -> None:
-        self.model, self.positions, self.master = model, positions, master
+    def submit(pool: Executor, k: int) -> Future[Any]:
+        return pool.submit(kernel.run_from_past, master, blocks[k], order, rows)
 
-    def run(self, order: NDArray[np.int64], blocks: list[range]) -> tuple[list[NDArray[np.int64]], float]:
-        """What each target of each draw is settled in, or -1; shape (draws, targets). And the error of a draw."""
-        if not np.isin(self.positions, order).all():  # a target that is never updated is not settled
-            return [np.full((len(block), len(self.positions)), -1) for block in blocks], 0.0
-        scan = Scan(order)
-        kernel = choose_sets(self.model, scan)
-        region = kernel.region
-        local = frozen(region.numbering.own(order).astype(np.int32))
-        rows = region.numbering.own(self.positions)
+    what = f"drawing from {len(order):,} steps back"
+    with own_threads(os.cpu_count() or 1) as pool, bar(sum(map(len, blocks)), what, "draws") as report:
 
-        def one(block: range) -> NDArray[np.int64]:
-            x = kernel.begin(len(block))
-            # The last step has number 0, the one before it 1, and so on: whatever the length is.
-            kernel.steps(x, local, 0, len(order), len(order) - 1, -1, kernel.keys(self.master, block))
-            return kernel.read(x, rows, len(block)).T.astype(np.int64)
+        def look() -> None:
+            if report:
+                report(sum(len(blocks[k]) for k in settled))
 
-        settled: dict[int, NDArray[np.int64]] = {}
-
-        def submit(pool: Executor, k: int) -> Future[Any]:
-            return pool.submit(one, blocks[k])
-
-        what = f"drawing from {len(order):,} steps back"
-        with own_threads(os.cpu_count() or 1) as pool, bar(sum(map(len, blocks)), what, "draws") as report:
-
-            def look() -> None:
-                if report:
-                    report(sum(len(blocks[k]) for k in settled))
-
-            trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=lambda: None)
-        if trouble is not None:
-            raise trouble
-        return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
+        trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=lambda: None)
+    if trouble is not None:
+        raise trouble
+    return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)
 
 
-class _Greedy:
+class _GreedyPast:
     """A backward greedy scan: longer ones have shorter ones as their ends."""
 
     period = 1
@@ -265,7 +256,7 @@ class _Greedy:
         return self.search.order(min(steps, self.search.steps))
 
 
-class _Repeated:
+class _RepeatedPast:
     """A scan of the user's, over and over."""
 
     def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:

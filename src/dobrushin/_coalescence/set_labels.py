@@ -1,4 +1,4 @@
-"""Sets of labels of Potts models: the race, with many runs side by side. [trusted]"""
+"""Sets of labels of any model: labels race, with exponential times, in many runs side by side. [trusted]"""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import SetKernel
+from dobrushin._coalescence.sets import SetKernel, SetSteps
 from dobrushin._kernels import sets
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.kernel import UNIT, Runner
-from dobrushin._sampling.potts import SAFE_EXPONENT
-from dobrushin._shared.arrays import frozen
+from dobrushin._sampling.labels import SAFE_EXPONENT
+from dobrushin._sampling.local_factors import LocalFactors, local_factors, pack_region, sum_factors
+from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin.errors import ArgumentError
 
 # States are kept in 16 bits, and -1 stands for none.
-_MOST_STATES = 2**15 - 1
+_MAX_STATES = 2**15 - 1
+# Entries of tables that take as long as an ordinary update, and how many times as long an entry takes run by run
+# (benchmarks/tables.py).
+_ORDINARY_ENTRIES, _BY_RUN = 100.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class SetLabels(SetKernel):
 
     @classmethod
     def fits(cls, form: Form) -> bool:
-        return isinstance(form, LabelPairs) and form.states <= _MOST_STATES and form.largest_exponent < SAFE_EXPONENT
+        return isinstance(form, LabelPairs) and form.states <= _MAX_STATES and form.largest_exponent < SAFE_EXPONENT
 
     @classmethod
     def make(cls, form: Any, region: Region) -> SetLabels:
@@ -63,13 +68,13 @@ class SetLabels(SetKernel):
         return k * (7.0 + np.diff(self.region.start)) / 99.0
 
     def twin(self) -> Runner:
-        from dobrushin._coalescence.device_races import DeviceSetLabels
+        from dobrushin._coalescence.device_sets import DeviceSetLabels
 
         return DeviceSetLabels(self)
 
-    @property
-    def _first(self) -> NDArray[np.int64]:
-        return np.arange(self.region.size) * self.unary.shape[1]
+    def device_tables(self) -> tuple[Any, ...]:
+        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
+        return *rows, self.delay, self.unary, np.int32(self.region.size)
 
     def begin(self, runs: int) -> NDArray[np.uint8]:
         """Everything is possible, and nothing alone."""
@@ -78,14 +83,89 @@ class SetLabels(SetKernel):
         x[size * k :] = 0
         return x
 
-    def steps(
-        self, x: NDArray[Any], order: NDArray[np.int32], place: int, steps: int, number: int, stride: int, keys: Any
-    ) -> None:
+    def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
         tables = (self.region.start, self.region.neighbor, self.delay, self.unary)
-        sets.set_labels(order, place, steps, number, stride, *tables, keys, x)
+        sets.set_labels(*steps, *tables, keys, x)
 
     def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
         out = np.empty((len(rows), chains), dtype=np.int16)
-        states = np.full(self.region.size, self.unary.shape[1])
-        sets.settled_labels(x, frozen(self._first), frozen(states), rows, out)
+        size, k = self.unary.shape
+        sets.settled_labels(x, frozen(np.arange(size) * k), frozen(np.full(size, k)), rows, out)
+        return out
+
+
+@dataclass(frozen=True)
+class SetRace(SetKernel):
+    """Any model: labels race."""
+
+    region: Region
+    largest: int  # most states of any variable of the model: random numbers per step
+    states: NDArray[np.int64]
+    first: NDArray[np.int64]  # row of the first label of each variable
+    factors: LocalFactors
+    error: NDArray[np.float64]
+    has_twin: ClassVar[bool] = True
+    name: ClassVar[str] = "set race"
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 64
+    rate: ClassVar[float] = 3e7
+
+    @classmethod
+    def fits(cls, form: Form) -> bool:
+        del form
+        return True
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> SetRace:
+        largest = int(form.cardinalities.max())
+        if largest > _MAX_STATES:
+            raise ArgumentError("model", f"of variables with at most {_MAX_STATES} states", largest)
+        tables = form.tables()
+        factors = local_factors(pack_region(tables, region), region)
+        k = form.cardinalities[region.place]
+        # A set is wrong only if a difference of two arrival times, whose density is at most 1/4, is nearer to its limit
+        # than all roundings together; for each of k (k - 1) ordered pairs. A time is a logarithm of at most 38, good to
+        # 2^-49 of itself, of a number good to 2^-49 of itself: 39 * 16 units. The last term is for the times' grid.
+        near = 2.0 * UNIT * ((factors.counts + 4) * sum_factors(tables, region).largest + 1024.0)
+        error = k * (k - 1) * near + 128.0 * k * UNIT
+        first = prefix_sums(k)[:-1]
+        return cls(region, largest, frozen(k), frozen(first), factors, frozen(np.minimum(error, 1.0)))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """By the cells of the tables that an update looks at: all of small ones, side by side for many runs.
+
+        Of others run by run those that are possible, when sets have shrunk to some extent: the more members a factor
+        has, the less of its cells a single member that has settled takes away.
+        """
+        f_start, m_start, member = self.factors[:3]
+        labels = np.repeat(self.states, np.diff(f_start))
+        members, sums = np.diff(m_start), prefix_sums(np.log(self.states[member]))
+        size = sums[m_start[1:]] - sums[m_start[:-1]]
+        with np.errstate(over="ignore"):
+            possible = _BY_RUN * np.exp(members / (members + 1.0) * size)
+        cells = labels * np.where(size <= np.log(sets.MAX_CELLS + 0.5), np.exp(np.minimum(size, 9.0)), possible)
+        row = np.repeat(np.arange(self.region.size), np.diff(f_start))
+        return 0.6 + np.bincount(row, weights=cells, minlength=self.region.size) / _ORDINARY_ENTRIES
+
+    def twin(self) -> Runner:
+        from dobrushin._coalescence.device_sets import DeviceSetRace
+
+        return DeviceSetRace(self)
+
+    def device_tables(self) -> tuple[Any, ...]:
+        narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:3]))
+        wide = (part.astype(np.int64) for part in self.factors[3:-1])
+        return np.int32(self.largest), *narrow, *wide, self.factors.table
+
+    def begin(self, runs: int) -> NDArray[np.uint8]:
+        return np.ones((int(self.states.sum()), runs), dtype=np.uint8)
+
+    def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
+        shared = (self.largest, self.states, self.first, *self.factors)
+        sets.set_race(*steps, *shared, keys, x)
+
+    def read(self, x: NDArray[Any], rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
+        out = np.empty((len(rows), chains), dtype=np.int16)
+        sets.settled_labels(x, self.first, self.states, rows, out)
         return out

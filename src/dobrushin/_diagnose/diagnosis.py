@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence.set_kernel import choose_sets
-from dobrushin._coalescence.set_runs import tally_sets
+from dobrushin._coalescence.sets import choose_sets, tally_sets
 from dobrushin._diagnose.groups import suggest_groups
 from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence import coalescence
-from dobrushin._coalescence.set_kernel import SetKernel, choose_sets
-from dobrushin._coalescence.set_runs import SetRuns, collect_sets, make_set_job, run_sets
+from dobrushin._coalescence.sets import SetKernel, SetRuns, choose_sets, collect_sets, make_set_job, run_sets
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Curve, Method, Plan
 from dobrushin._estimate.query import Query

@@ -320,3 +320,29 @@ def settled_bits(x, n, rows, out):
             for lane in range(most):
                 a, b = (low >> np.uint64(lane)) & ONE, (high >> np.uint64(lane)) & ONE
                 out[v, 64 * w + lane] = np.int16(a) if a == b else np.int16(-1)
+
+
+@kernel
+def table_steps(order, number, repeats, base, period, neighbor, threshold, wide, key, gamma, x):
+    """Steps of one chain of binary variables with few neighbours, states 0 and 1; lists of steps are as in `spins`.
+
+    Variable i has the neighbours neighbor[4 i : 4 i + 4] and the thresholds 2^63 P(1), by configuration, at
+    threshold[16 i : 16 i + 16]; 6 and 64 of them where `wide`. Missing neighbours are a dummy that is always 0.
+    Steps may be in any order that keeps the dependencies (theory page, "Levels"): independent steps next to each other
+    can be computed at once by the processor.
+    """
+    for _ in range(repeats):
+        first = key + gamma * np.uint64(base)
+        for k in range(order.size):
+            i = order[k]
+            if wide:
+                j = 6 * i
+                c = x[neighbor[j]] + 2 * x[neighbor[j + 1]] + 4 * x[neighbor[j + 2]] + 8 * x[neighbor[j + 3]]
+                c += 16 * x[neighbor[j + 4]] + 32 * x[neighbor[j + 5]]
+                p = threshold[64 * i + np.int64(c)]
+            else:
+                j = 4 * i
+                c = x[neighbor[j]] + 2 * x[neighbor[j + 1]] + 4 * x[neighbor[j + 2]] + 8 * x[neighbor[j + 3]]
+                p = threshold[16 * i + np.int64(c)]
+            x[i] = (mix(first + gamma * np.uint64(number[k])) >> np.uint64(1)) < p
+        base += period

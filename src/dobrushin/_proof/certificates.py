@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.certificate import Coalescence
-from dobrushin._coalescence.set_kernel import choose_sets
+from dobrushin._coalescence.sets import choose_sets
 from dobrushin._models import Model
 from dobrushin._proof.answers import SOME_STATE, WORDS, seed_entry
 from dobrushin._proof.archive import Arrays, text_of, write_archive

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._kernels import labels
+from dobrushin._kernels import labels, waves
 from dobrushin._kernels.generator import CHOICE
-from dobrushin._kernels.waves import reorder
-from dobrushin._sampling.kernel import Kernel, Work, streams_of
-from dobrushin._scan import Cycle, Draw
-from dobrushin._shared.arrays import frozen, is_increasing
+from dobrushin._models.near import Region
+from dobrushin._sampling.kernel import Kernel, Runner, Work, streams_of
+from dobrushin._scan import Cycle, Draw, Scan
+from dobrushin._shared.arrays import frozen, is_increasing, prefix_sums
 
 # Steps that are put in order of their levels together.
-WINDOW = 2048
+WINDOW_STEPS = 2048
+# With fewer chains, kernels that can run chains side by side run them one after the other (benchmarks/kernels.py).
+FEW_CHAINS = 8
+
+# Waves and diagonals (theory page, "Waves"), all measured by benchmarks/kernels.py.
+# Arranging a cycle for waves costs about as much as this number of sweeps; putting a grid into diagonals as the other.
+WAVE_SWEEPS, DIAGONAL_SWEEPS = 24, 3
+# Steps of a wave, and rows and columns of a grid, below which the overhead of waves and diagonals is too large.
+MIN_WAVE_STEPS, MIN_SIDE = 16, 256
+# Neighbours of a variable above which waves are not made: each number of neighbours has a bucket of its own.
+MAX_WAVE_NEIGHBORS = 64
+# Sweeps of cycles with fewer steps are fast enough by tables of thresholds.
+LONG_CYCLE_STEPS = 10_000
 
 
 class Steps(NamedTuple):
@@ -30,9 +43,8 @@ class Steps(NamedTuple):
     period: int
 
 
-# The variables of a cycle, and which step each is.
-Order = tuple[NDArray[np.int32], NDArray[np.int32]]
-Orders = dict[Cycle, Order]
+# What was made for a cycle, by what it is: its variables and which step each is, or the order of its waves.
+Orders = dict[tuple[str, Cycle], Any]
 
 
 class ArrayKernel(Kernel):
@@ -45,8 +57,7 @@ class ArrayKernel(Kernel):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was made for the scan's own segments is of no use to copies of them in another process.
-        made = ("orders", "arranged", "for_sweeps")
-        return {name: {} if name in made else value for name, value in self.__dict__.items()}
+        return {name: {} if name in ("orders", "for_sweeps") else value for name, value in self.__dict__.items()}
 
     @property
     def largest(self) -> int:
@@ -61,6 +72,11 @@ class ArrayKernel(Kernel):
     @property
     def dtype(self) -> Any:
         return np.int8 if self.largest <= 127 else np.int32
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.device_chains import DeviceLabels
+
+        return DeviceLabels(self)
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         x = np.zeros((self.region.size + 1, len(chains)), dtype=self.dtype)
@@ -81,7 +97,7 @@ class ArrayKernel(Kernel):
         labels.count_labels(x, rows, counts)
 
     def steps_of_chains(self, work: Work, keys: NDArray[np.uint64]) -> Iterator[list[Steps]]:
-        """The steps of each chain; a fixed order is the same for all of them."""
+        """Yield the steps of each chain; a fixed order is the same for all of them."""
         if not work.segment.is_random:
             shared = self.steps_of_cycle(work)
             for _ in range(keys.shape[1]):
@@ -94,7 +110,7 @@ class ArrayKernel(Kernel):
             yield [Steps(frozen(self.region.numbering.own(positions).astype(np.int32)), numbers, 1, work.step, 0)]
 
     def steps_of_cycle(self, work: Work) -> list[Steps]:
-        """What is left of a cycle, whole cycles, and the beginning of another."""
+        """Return what is left of a cycle, whole cycles, and the beginning of another."""
         cycle, left, step = work.cycle, work.steps, work.step
         place = (cycle.first + work.lo) % cycle.period
         lists = []
@@ -109,49 +125,27 @@ class ArrayKernel(Kernel):
             lists.append(Steps(self._part(cycle, 0, tail), _numbers(tail), 1, step + repeats * cycle.period, 0))
         return lists
 
-    def _whole(self, cycle: Cycle) -> Order:
-        """The whole cycle, in the order of its levels if that helps; made once, since long runs come back for it."""
-        if cycle not in self.orders:
-            order = self._part(cycle, 0, cycle.period)
+    def _whole(self, cycle: Cycle) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the variables of a cycle, by levels if that helps, and which step each is."""
+        kept, key = self.kept_for(cycle, "order")
+        if key not in kept:
+            region, order = self.region, self._part(cycle, 0, cycle.period)
+            number = _numbers(len(order))
             if self.by_levels:
-                number = reorder(order, self.region.start, self.region.neighbor, self.region.size, WINDOW)
-            else:
-                number = _numbers(len(order))
-            self.orders[cycle] = (frozen(order[number]), frozen(number))
-        return self.orders[cycle]
+                number = waves.reorder(order, region.start, region.neighbor, region.size, WINDOW_STEPS)
+            kept[key] = (frozen(order[number]), frozen(number))
+        return kept[key]
+
+    def kept_for(self, cycle: Cycle, what: str) -> tuple[dict[Any, Any], Any]:
+        """Return the memory for what is made for a cycle, since long runs ask for it again, and its key there."""
+        return self.orders, (what, cycle)
+
+    def are_side_by_side(self, work: Work) -> bool:
+        """Return whether the chains go through the same steps, and are enough to do so together."""
+        return len(work.chains) >= FEW_CHAINS and not work.segment.is_random
 
     def _part(self, cycle: Cycle, place: int, steps: int) -> NDArray[np.int32]:
         return frozen(self.region.numbering.own(cycle.array()[place : place + steps]).astype(np.int32))
-
-
-class TableKernel(ArrayKernel):
-    """Chains of variables with any numbers of states, by tables: those of all chains are looked up side by side."""
-
-    states: NDArray[np.int64]  # how many each variable has
-
-    @property
-    def largest(self) -> int:
-        return int(self.states.max())
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return self.states
-
-    @abstractmethod
-    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
-        """Take the states of chains, which have these keys, through some steps."""
-
-    def run(self, x: NDArray[Any], work: Work) -> None:
-        keys = work.keys(1)
-        if not work.segment.is_random:
-            for steps in self.steps_of_cycle(work):
-                self.run_steps(steps, keys, x)
-            return
-        for c, lists in enumerate(self.steps_of_chains(work, keys)):
-            own, state = np.ascontiguousarray(keys[:, c : c + 1]), x[:, c : c + 1].copy()
-            for steps in lists:
-                self.run_steps(steps, own, state)
-            x[:, c : c + 1] = state
 
 
 def _numbers(steps: int) -> NDArray[np.int32]:
@@ -159,7 +153,117 @@ def _numbers(steps: int) -> NDArray[np.int32]:
 
 
 def choices_of(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
-    """What `draw_order` needs to choose variables."""
+    """Return what `draw_order` needs to choose variables."""
     if segment.probabilities is None and segment.n < 2**32:
         return segment.n, np.empty(0, dtype=np.uint64), 0
     return segment.n, *labels.partial_sums(frozen(segment.vector()))
+
+
+# -- many sweeps of one cycle at once, in waves of steps that commute ---------------------------
+
+
+def repeats_long_cycles(scan: Scan) -> bool:
+    """Return whether most of the steps repeat a long cycle, which can be run in waves."""
+    steps = [s.steps for s in scan.segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
+    return 2 * sum(steps) > len(scan)
+
+
+class Wave(NamedTuple):
+    """A cycle in the order of its waves; see `_kernels.waves`."""
+
+    place: NDArray[np.int32]  # of each variable
+    variables: NDArray[np.int32]  # at each place that is updated
+    degrees: int
+    slot: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    number: NDArray[np.int64]
+    lag: NDArray[np.int32]
+    first: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+    def arguments(self, own: NDArray[np.float64]) -> tuple[Any, ...]:
+        """Return what the loops over waves take: the degrees, what belongs to each place, and the stretches."""
+        return self.degrees, self.slot, self.weight, own, self.number, self.lag, self.first, self.entry
+
+
+class WaveKernel(ArrayKernel):
+    """Kernels that can run many sweeps of a cycle in waves."""
+
+    weights: NDArray[np.float64]  # what belongs to each neighbour
+
+    @abstractmethod
+    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        """Run whole cycles on states that are stored by place."""
+
+    def run_in_waves(self, work: Work, steps: Steps, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
+        """Run whole cycles with many steps at a time; False, with nothing done, where that does not help."""
+        if not steps.period or (wave := self.wave_of(work.cycle, steps.repeats)) is None:
+            return False
+        stored = np.empty_like(state)
+        stored[wave.place] = state
+        self.sweep(wave, steps.repeats, steps.base, key, stored)
+        state[:] = stored[wave.place]
+        return True
+
+    def wave_of(self, cycle: Cycle, sweeps: int) -> Wave | None:
+        """Return the order of the waves of a cycle, if it is known, or worth making for this number of sweeps."""
+        kept, key = self.kept_for(cycle, "wave")
+        if key not in kept:
+            if sweeps < WAVE_SWEEPS:
+                return None
+            kept[key] = self.arrange(cycle)
+        return kept[key]
+
+    def arrange(self, cycle: Cycle) -> Wave | None:
+        """Return the order of the waves; None if some variable comes twice, or too few steps commute."""
+        region, order = self.region, self._part(cycle, 0, cycle.period)
+        rank = np.full(region.size, -1, dtype=np.int32)
+        rank[order] = np.arange(len(order))
+        if (rank >= 0).sum() < len(order):
+            return None
+        level, P = waves.schedule(order, rank, region.start, region.neighbor)
+        D = region.degree + 1
+        if len(order) < MIN_WAVE_STEPS * P or D > MAX_WAVE_NEIGHBORS:
+            return None
+        entries, L = len(region.neighbor), len(order)
+        slot, weight = np.empty(entries, dtype=np.int32), np.empty(entries)
+        variables, number, lag = np.empty(L, dtype=np.int32), np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int32)
+        about = (region.start, region.neighbor, self.weights)
+        place, first, entry = waves.arrange(order, level, P, D, *about, slot, weight, variables, number, lag)
+        return Wave(place, variables, D, slot, weight, number, lag, first, entry)
+
+
+@dataclass(frozen=True)
+class Diagonals:
+    """An Ising model on a grid, by diagonals."""
+
+    columns: int
+    origin: NDArray[np.int64]  # where row 0 of each diagonal stands, or would stand
+    right: NDArray[np.float64]  # couplings to the right and below, and fields
+    down: NDArray[np.float64]
+    fields: NDArray[np.float64]
+
+    def sweep(self, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
+        """Take the states 0 and 1 of a chain through whole sweeps."""
+        x = np.empty(len(states))
+        waves.to_diagonals(self.columns, self.origin, states, x)
+        shared = (self.columns, self.origin, self.right, self.down, self.fields)
+        waves.sweep_diagonals(steps.repeats, steps.base, *shared, key[0], key[1], x)
+        waves.from_diagonals(self.columns, self.origin, x, states)
+
+
+def find_diagonals(region: Region, theta: NDArray[np.float64], fields: NDArray[np.float64]) -> Diagonals | None:
+    """Return the diagonals of a large grid whose variables are numbered row by row; None for anything else."""
+    n, first_row = region.size, region.neighbor[: region.start[1]]
+    if len(first_row) != 2 or len(region.updated) < n:
+        return None
+    columns = int(first_row[1])
+    rows, rest = divmod(n, columns)
+    if rest or min(rows, columns) < MIN_SIDE or not waves.is_grid(columns, region.start, region.neighbor):
+        return None
+    d = np.arange(rows + columns - 1)
+    first = prefix_sums(np.minimum(np.minimum(d + 1, len(d) - d), min(rows, columns)))[:-1]
+    origin = frozen(first - np.maximum(0, d - columns + 1))
+    made = right, down, own = np.empty(n), np.empty(n), np.empty(n)
+    waves.arrange_grid(columns, origin, region.start, theta, fields, *made)
+    return Diagonals(columns, origin, frozen(right), frozen(down), frozen(own))

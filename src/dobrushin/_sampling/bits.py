@@ -1,9 +1,9 @@
-"""Bit-parallel chains: 64 in one number, for binary variables with few neighbours."""
+"""Chains of binary variables by tables of thresholds: 64 chains in one word, or one chain after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,23 +15,31 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form, widen
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
+from dobrushin._sampling.array_kernel import ArrayKernel, Orders, repeats_long_cycles
 from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, streams_of
 from dobrushin._sampling.local_factors import pack_region
+from dobrushin._sampling.spins import LocalFieldKernel
 from dobrushin._scan import Scan
-from dobrushin._shared.arrays import frozen
+from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin._shared.compile import code_for
 
 # Neighbours that a table of all configurations is made for.
-MOST_NEIGHBORS = 6
-# From so many chains on, 64 at a time are faster than one after the other.
+MAX_NEIGHBORS = 6
+# Chains from which on 64 are drawn at a time. All limits here are measured by benchmarks/kernels.py.
 FEW_CHAINS = 16
-# Larger tables (32 MB) are worth it for so many chains only.
-LARGEST_BITS, MANY_CHAINS = 2**22, 256
+# Tables of more thresholds (32 MB) are worth it from this number of chains on, and so are counts of neighbours.
+MAX_BITS_CELLS, MANY_CHAINS = 2**22, 256
+# Thresholds of a table for one chain at most (4 MB); and draws that making one of them costs.
+MAX_TABLE_CELLS, DRAWS_PER_CELL = 2**19, 4
+# Bits of a configuration of counts: one group of up to 15 neighbours, two of up to 3, and so on.
+COUNT_BITS = 4
+# Variables that are looked at first: couplings without any pattern show at once.
+FEW_VARIABLES = 64
 
 
 @dataclass(frozen=True)
-class BitChains(Kernel):
-    """64 chains in one number of 64 bits: what the ways to draw them share."""
+class WordKernel(Kernel):
+    """64 chains in one word of 64 bits."""
 
     region: Region
     threshold: NDArray[np.uint64]  # (variables, 16 or 64): 2^64 P(1), by configuration
@@ -59,6 +67,11 @@ class BitChains(Kernel):
     def dtype(self) -> Any:
         return np.int8
 
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.device_chains import DeviceBits
+
+        return DeviceBits(self)
+
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[np.uint64]:
         keys = streams_of(master, chains, 64)
         x = np.zeros((self.region.size + 1, keys.shape[1]), dtype=np.uint64)
@@ -80,7 +93,7 @@ class BitChains(Kernel):
 
 
 @dataclass(frozen=True)
-class Bits(BitChains):
+class BitsKernel(WordKernel):
     """64 chains in one number of 64 bits, for binary variables with at most 6 neighbours."""
 
     neighbor: NDArray[np.int64]  # (variables, 4 or 6); a dummy, always 0, fills the row
@@ -95,18 +108,20 @@ class Bits(BitChains):
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         del form, scan
-        return chains >= FEW_CHAINS and (table_cells(region) <= LARGEST_BITS or chains >= MANY_CHAINS)
+        return chains >= FEW_CHAINS and (table_cells(region) <= MAX_BITS_CELLS or chains >= MANY_CHAINS)
 
     @classmethod
-    def make(cls, form: Form, region: Region) -> Bits:
+    def make(cls, form: Form, region: Region) -> BitsKernel:
         neighbor, probability, error = tabulate(form, region)
         error = np.minimum(error + 2.0**-52, 1.0)
         return cls(region, *thresholds_of(probability), error, neighbor)
 
-    def twin(self) -> Runner:
-        from dobrushin._sampling.cuda.bits import DeviceBits
+    @property
+    def device_loop(self) -> str:
+        return f"update_bits{self.neighbor.shape[1]}"
 
-        return DeviceBits(self)
+    def device_tables(self) -> tuple[Any, ...]:
+        return self.neighbor.astype(np.uint32), self.threshold, self.certain.view(np.uint8)
 
     def run(self, x: NDArray[Any], work: Work) -> None:
         order, place = work.order_in(self.region)
@@ -130,6 +145,166 @@ def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
 
 
+# -- one chain after the other -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableKernel(ArrayKernel):
+    """Chains of binary variables with at most 6 neighbours one after the other, by tables of thresholds."""
+
+    region: Region
+    neighbor: NDArray[np.int64]
+    threshold: NDArray[np.uint64]  # 2^63 P(1)
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    has_twin: ClassVar[bool] = True
+    is_one_launch: ClassVar[bool] = False  # random scans and few chains are no launches of many runs
+    name: ClassVar[str] = "table"
+    rate: ClassVar[float] = 1.5e8
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan
+        return fits_table(form, region)
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        cells = table_cells(region)
+        pays = len(scan) * chains > DRAWS_PER_CELL * cells and cells < MAX_TABLE_CELLS
+        # Only local fields are faster than tables.
+        return (pays and not repeats_long_cycles(scan)) or not LocalFieldKernel.fits(form, scan, region)
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> TableKernel:
+        neighbor, probability, error = tabulate(form, region)
+        threshold = np.rint(probability * 2.0**63).astype(np.uint64)
+        return cls(region, neighbor, frozen(threshold), np.minimum(error + 2.0**-52, 1.0))
+
+    def device_tables(self) -> tuple[Any, ...]:
+        return self.neighbor.astype(np.int32), self.threshold, np.int32(self.neighbor.shape[1])
+
+    def run(self, x: NDArray[np.int8], work: Work) -> None:
+        keys = work.keys(1)
+        shared = (self.neighbor.ravel(), self.threshold.ravel(), self.neighbor.shape[1] > 4)
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            state = x[:, c].copy()
+            for steps in lists:
+                bits.table_steps(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:, c] = state
+
+
+# -- spins whose neighbours come in few groups of equal coupling: only counts of them matter ------
+
+
+class EqualNeighbors(NamedTuple):
+    """Groups of neighbours by variable and absolute value of their coupling; those with coupling 0 are left out."""
+
+    entry: NDArray[np.int64]  # entries of the rows, in the order of the groups
+    group: NDArray[np.int64]  # of each of these entries
+    row: NDArray[np.int64]  # of each group: its variable, absolute coupling, neighbours, bits of their count
+    size: NDArray[np.float64]
+    neighbors: NDArray[np.int64]
+    width: NDArray[np.int64]
+    first: NDArray[np.int64]  # and its first bit in the configuration of its variable
+
+
+@dataclass(frozen=True)
+class CountsKernel(WordKernel):
+    """64 chains in one number of 64 bits, for spins with few groups of neighbours of equal coupling, up to the sign."""
+
+    triple_start: NDArray[np.int64]  # where the triples of neighbours of each variable begin
+    neighbor: NDArray[np.int64]  # (triples, 3)
+    flip: NDArray[np.uint64]  # (triples, 3): ones where the coupling is negative
+    first: NDArray[np.int64]  # of each triple: the first bit of the count that it belongs to
+    has_twin: ClassVar[bool] = True
+    name: ClassVar[str] = "counts"
+    rate: ClassVar[float] = 2.5e9
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        if scan.is_random or not isinstance(form, SpinPairs):
+            return False
+        theta = form.couplings.data[region.entry]
+        few = region.updated[:FEW_VARIABLES]
+        return _are_few(_groups(theta, region, few)) and _are_few(_groups(theta, region, region.updated))
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        del form, scan
+        return chains >= MANY_CHAINS and region.degree > MAX_NEIGHBORS
+
+    @classmethod
+    def make(cls, form: Any, region: Region) -> CountsKernel:
+        theta, field = form.couplings.data[region.entry], form.fields[region.place]
+        groups = _groups(theta, region, region.updated)
+        configurations = np.arange(2**COUNT_BITS)
+        local = np.repeat(field[:, None], len(configurations), axis=1)
+        for k in range(COUNT_BITS):  # the groups that begin at this bit: at most one of each variable
+            here = groups.first == k
+            count = (configurations >> k) & ((1 << groups.width[here]) - 1)[:, None]
+            local[groups.row[here]] += groups.size[here, None] * (2 * count - groups.neighbors[here, None])
+        with np.errstate(over="ignore"):
+            probability = 1.0 / (1.0 + np.exp(-2.0 * local))
+        total = np.abs(field) + np.bincount(region.row, weights=np.abs(theta), minlength=region.size)
+        error = UNIT * ((COUNT_BITS + 2) * total + 8.0) + 2.0**-52
+        threshold, certain = thresholds_of(probability)
+        return cls(region, threshold, certain, frozen(np.minimum(error, 1.0)), *_triples(theta, region, groups))
+
+    def device_tables(self) -> tuple[Any, ...]:
+        start, neighbor, first = (part.astype(np.uint32) for part in (self.triple_start, self.neighbor, self.first))
+        return start, neighbor, self.flip, first, self.threshold, self.certain.view(np.uint8)
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        order, place = work.order_in(self.region)
+        tables = (self.triple_start, self.neighbor, self.flip, self.first, self.threshold, self.certain)
+        bits.update_counts(order, place, work.step, work.steps, *tables, work.keys(64), x)
+
+
+def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int64]) -> EqualNeighbors:
+    """The groups of some variables."""
+    lengths = region.start[updated + 1] - region.start[updated]
+    entry = np.repeat(region.start[updated] - prefix_sums(lengths)[:-1], lengths) + np.arange(lengths.sum())
+    row, size = np.repeat(updated, lengths), np.abs(theta[entry])
+    kept = size > 0
+    entry, row, size = entry[kept], row[kept], size[kept]
+    order = np.lexsort((size, row))
+    entry, row, size = entry[order], row[order], size[order]
+    begins = np.ones(len(row), dtype=bool)
+    begins[1:] = (row[1:] != row[:-1]) | (size[1:] != size[:-1])
+    group = np.cumsum(begins) - 1
+    neighbors = np.bincount(group)
+    row, size = row[begins], size[begins]
+    width = np.frexp(neighbors.astype(np.float64))[1].astype(np.int64)  # counts 0 to `neighbors`
+    before = prefix_sums(width)[:-1]
+    new_row = np.ones(len(row), dtype=bool)
+    new_row[1:] = row[1:] != row[:-1]
+    first = before - before[new_row][np.cumsum(new_row) - 1]
+    return EqualNeighbors(entry, group, row, size, neighbors, width, first)
+
+
+def _are_few(groups: EqualNeighbors) -> bool:
+    """Whether the counts of every variable fit in a configuration."""
+    return int((groups.first + groups.width).max(initial=0)) <= COUNT_BITS
+
+
+def _triples(
+    theta: NDArray[np.float64], region: Region, groups: EqualNeighbors
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+    """Neighbours by threes of one group: where those of a variable begin, who they are, if turned, counted where."""
+    per_group = -(-groups.neighbors // 3)
+    triple_start = prefix_sums(per_group)
+    within = np.arange(len(groups.entry)) - prefix_sums(groups.neighbors)[:-1][groups.group]
+    place = 3 * triple_start[groups.group] + within
+    neighbor = np.full(3 * triple_start[-1], region.size, dtype=np.int64)
+    flip = np.zeros(len(neighbor), dtype=np.uint64)
+    neighbor[place] = region.neighbor[groups.entry]
+    flip[place[theta[groups.entry] < 0]] = bits.ALL
+    of_row = np.bincount(groups.row, weights=per_group, minlength=region.size).astype(np.int64)
+    start = prefix_sums(of_row)
+    first = np.repeat(groups.first, per_group)
+    return frozen(start), frozen(neighbor.reshape(-1, 3)), frozen(flip.reshape(-1, 3)), frozen(first)
+
+
 # -- tables of conditional probabilities, which other kernels use too ---------------------------
 
 
@@ -143,7 +318,7 @@ class Conditionals(NamedTuple):
 
 def fits_table(form: Form, region: Region) -> bool:
     """Whether all variables are binary and none has too many neighbours."""
-    if region.degree > MOST_NEIGHBORS:
+    if region.degree > MAX_NEIGHBORS:
         return False
     return form.spins or bool((form.cardinalities[region.place] == 2).all())
 

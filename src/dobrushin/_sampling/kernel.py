@@ -106,6 +106,9 @@ class Runner(ABC):
     batch: ClassVar[int]  # chains that are run together at most
     workers: ClassVar[int | None] = None  # threads to run batches in, if not one per core
     has_twin: ClassVar[bool] = False  # whether there is a runner on the GPU that makes the same draws
+    is_one_launch: ClassVar[bool] = (
+        True  # whether steps of a cycle are one launch there: then those of many runs can be
+    )
     region: Region
     error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
 
@@ -153,8 +156,17 @@ class Runner(ABC):
         return max(1, int(seconds / (self.step + chains * self.cost_of(scan) / self.rate)))
 
     def twin(self) -> Runner:
-        """The runner on the GPU that makes the same draws."""
+        """Return the runner on the GPU that makes the same draws."""
         raise NotImplementedError(f"{self.name} has no twin")
+
+    def device_tables(self) -> tuple[Any, ...]:
+        """Return what the loop on the GPU takes between the steps and the states: arrays and numbers of its types."""
+        raise NotImplementedError(f"{self.name} has no twin")
+
+    @property
+    def device_loop(self) -> str:
+        """Name of the loop on the GPU."""
+        return f"update_{self.name}"
 
     def look(self, chains: int) -> int | None:
         """Steps of so many chains between looks at whether to stop, if not the usual number."""
@@ -209,7 +221,7 @@ class Kernel(Runner):
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
         """Whether to take it when nobody asks for it, if it fits and none before it in the registry is worth it."""
         del form, scan, region, chains
-        return False
+        return True
 
     @classmethod
     @abstractmethod

@@ -250,10 +250,10 @@ KERNEL(TUNED, update_counts)(
 ENTRY(TUNED, update_counts)
 
 // Row i of x holds the lowest state of variable i, row n + i the highest; both compare the same random number with
-// their own threshold. A step uses the random bits of number + stride * t.
+// their own threshold. The first step uses the random bits of `number`.
 template <int WIDTH>
 __device__ __forceinline__ void set_update(
-    const u32* order, u32 length, u32 place, u64 number, u64 stride, int steps, const Rows<2 * WIDTH>* neighbor,
+    const u32* order, u32 length, u32 place, u64 number, int steps, const Rows<2 * WIDTH>* neighbor,
     const Four* choice, const u64* threshold, u32 n, const u64* keys, u64* x, u32 W)
 {
     __shared__ u64 table[2 * 16 * BLOCK];
@@ -294,25 +294,25 @@ __device__ __forceinline__ void set_update(
         ahead.i = ahead.next;
         ahead.next = after;
         ahead.rows = later;
-        base += gamma * (stride * 64);
+        base += gamma << 6;
     }
 }
 
 KERNEL(TUNED, set_bits4)(
-    const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
+    const u32* __restrict__ order, u32 length, u32 place, u64 number, int steps,
     const Rows<8>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
-    set_update<4>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
+    set_update<4>(order, length, place, number, steps, neighbor, choice, threshold, n, keys, x, W);
 }
 ENTRY(TUNED, set_bits4)
 
 KERNEL(TUNED, set_bits6)(
-    const u32* __restrict__ order, u32 length, u32 place, u64 number, u64 stride, int steps,
+    const u32* __restrict__ order, u32 length, u32 place, u64 number, int steps,
     const Rows<12>* __restrict__ neighbor, const Four* __restrict__ choice, const u64* __restrict__ threshold, u32 n,
     const u64* __restrict__ keys, u64* x, u32 W)
 {
-    set_update<6>(order, length, place, number, stride, steps, neighbor, choice, threshold, n, keys, x, W);
+    set_update<6>(order, length, place, number, steps, neighbor, choice, threshold, n, keys, x, W);
 }
 ENTRY(TUNED, set_bits6)
 

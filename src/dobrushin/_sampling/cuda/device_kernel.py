@@ -69,17 +69,21 @@ class States:
 
 @dataclass(eq=False)
 class DeviceKernel(Runner):
-    """What kernels on the device share."""
+    """A kernel on the device, that makes the draws of one on the host."""
 
     host: Any
     arranged: dict[int, tuple[Any, ...]] = field(default_factory=dict, compare=False)  # tables, by device
     workers: ClassVar[int] = 1  # threads that batches are handed to: the device is busy with one
     chunk: ClassVar[int]  # updates between looks at whether to stop, at most
     width: ClassVar[Any]  # type of a state
-    is_one_launch: ClassVar[bool] = True  # whether steps of a cycle are one launch: then those of many runs can be
 
     def __post_init__(self) -> None:
         self.region, self.error = self.host.region, self.host.error
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the kernel on the host, whose draws these are."""
+        return str(self.host.name)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "arranged": {}}
@@ -100,26 +104,46 @@ class DeviceKernel(Runner):
 
     @abstractmethod
     def _compiled(self, name: str) -> Function:
-        """A function of the source file that the kernel is in."""
-
-    @abstractmethod
-    def _make_tables(self) -> tuple[Any, ...]:
-        """What the kernel is about, on the device."""
+        """Return a function of the source file that the kernel is in."""
 
     @abstractmethod
     def _begin(self, columns: range, keys: Any) -> Any:
-        """Initial states of some columns, on the device."""
-
-    @abstractmethod
-    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
-        """Take all columns through some steps."""
+        """Return initial states of some columns, on the device."""
 
     @abstractmethod
     def _read(self, x: Any, rows: Any, chains: int) -> Any:
-        """States of some rows, on the device."""
+        """Return states of some rows, on the device."""
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        """Return the tables of the host's kernel on the device, in the order in which its loop takes them."""
+        return tuple(
+            cupy().asarray(part) if isinstance(part, np.ndarray) else part for part in self.host.device_tables()
+        )
+
+    def _way(self, route: Route, step: int, steps: int) -> tuple[Any, ...]:
+        """Return what a loop takes before its tables."""
+        cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
+        return *cycle, np.uint64(step), np.int32(steps)
+
+    def _loop(self, route: Route) -> Function:
+        """Return the function that goes through a route."""
+        del route
+        return self._compiled(self.host.device_loop)
+
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        """Take all columns through some steps."""
+        arguments = (*self._way(route, step, steps), *self.tables(), keys, x, np.uint32(x.shape[1]))
+        launch(self._loop(route), x.shape[1], BLOCK, arguments)
+
+    def _unpack(self, name: str, x: Any, rows: Any, chains: int, *about: Any) -> Any:
+        """Return states of some rows by a function that unpacks them, and what it takes after the states."""
+        out = cupy().empty((len(rows), chains), dtype=self.dtype)
+        arguments = (x, *about, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
+        launch(self._compiled(name), chains, 256, arguments, len(rows))
+        return out
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Chains that are run together: as even as can be, and small enough for the memory there is."""
+        """Return chains that are run together: batches of one size that fit the memory there is."""
         del cores
         bytes_of_column = self.rows * np.dtype(self.width).itemsize + 16
         fit = max(1, int(SHARE * free_memory() / bytes_of_column)) * self.lanes
@@ -128,7 +152,7 @@ class DeviceKernel(Runner):
         return Batches(numbers, size)
 
     def look(self, chains: int) -> int:
-        """Steps of so many chains between looks at whether to stop: some tenths of a second at most."""
+        """Return the steps of some chains between looks at whether to stop: some tenths of a second at most."""
         return max(1, min(MOST_STEPS, self.chunk // chains))
 
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
@@ -210,7 +234,7 @@ class DeviceKernel(Runner):
         return out
 
     def tables(self) -> tuple[Any, ...]:
-        """What the kernel is about, on the current device; made once."""
+        """Return the tables of the kernel on the current device; they are made once."""
         device = cupy().cuda.runtime.getDevice()
         if device not in self.arranged:
             try:
@@ -230,11 +254,11 @@ class DeviceKernel(Runner):
 
 
 class CountingKernel(DeviceKernel):
-    """One that counts states on the device."""
+    """A kernel that counts states on the device."""
 
     @abstractmethod
     def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
-        """What `_add` needs, on the device: counts of some rows, whose variables have up to `width` states."""
+        """Return what `_add` needs, on the device: counts of some rows, whose variables have up to `width` states."""
 
     @abstractmethod
     def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
@@ -248,13 +272,13 @@ class CountingKernel(DeviceKernel):
 
 
 def out_of_memory() -> type[Exception]:
-    """What CuPy raises when the memory of the device is used up."""
+    """Return what CuPy raises when the memory of the device is used up."""
     error: type[Exception] = cupy().cuda.memory.OutOfMemoryError
     return error
 
 
 def _in_parts(columns: int, act: Callable[[int, int], None]) -> None:
-    """Do something for all columns, in as few parts as the device's memory allows."""
+    """Call `act` on all columns, in as few parts as the device's memory allows."""
     size, lo = columns, 0
     while lo < columns:
         try:

@@ -40,7 +40,7 @@ def can_join(wanted: Chains) -> bool:
     """Whether chains can be drawn together with others: they fit in one batch, start anywhere, and are read once."""
     job, count = wanted
     runner, scan = job.runner, job.scan
-    if not isinstance(runner, DeviceKernel) or not runner.is_one_launch or scan.is_random:
+    if not isinstance(runner, DeviceKernel) or not runner.host.is_one_launch or scan.is_random:
         return False
     if job.counts and not isinstance(runner, CountingKernel):
         return False

@@ -1,0 +1,79 @@
+"""Sets on the GPU: of spins, 64 runs to a thread, or of labels, one run to a thread. [trusted]"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._coalescence.sets import SetRunner
+from dobrushin._sampling.cuda.device_chains import DeviceWords, compiled_races
+from dobrushin._sampling.cuda.device_kernel import DeviceKernel
+from dobrushin._shared.device import Function, cupy
+
+
+class _DeviceSets(SetRunner, DeviceKernel):
+    """Sets on the device, that begin with every state."""
+
+    def _column(self) -> NDArray[Any]:
+        """Return the sets of a run, or of 64 runs, at the beginning."""
+        column: NDArray[Any] = self.host.begin(1)
+        return column
+
+    @property
+    def rows(self) -> int:
+        return len(self._column())
+
+    def _begin(self, columns: range, keys: Any) -> Any:
+        del keys
+        column = self._column()
+        x = cupy().empty((len(column), len(columns)), dtype=self.width)
+        x[:] = cupy().asarray(column)
+        return x
+
+
+class DeviceSetBits(_DeviceSets, DeviceWords):
+    """`SetBits` on the device."""
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        return self._unpack("settled_bits", x, rows, chains, np.int32(self.region.size))
+
+
+class DeviceSetLabels(_DeviceSets):
+    """`SetLabels` on the device: a row of flags for each label of each variable."""
+
+    reader: ClassVar[str] = "settled_labels"
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 2**20
+    chunk: ClassVar[int] = 10**9
+    width: ClassVar[Any] = np.uint8
+
+    @property
+    def depth(self) -> int:
+        """Most other members of a factor."""
+        return 1
+
+    def _compiled(self, name: str) -> Function:
+        return compiled_races(name, self.host.largest, self.depth)
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        return self._unpack(self.reader, x, rows, chains)
+
+
+class DeviceSetRace(DeviceSetLabels):
+    """`SetRace` on the device: a bit for each label of a variable, in rows of 32."""
+
+    reader: ClassVar[str] = "settled_sets"
+    chunk: ClassVar[int] = 10**8
+    width: ClassVar[Any] = np.uint32
+
+    @property
+    def depth(self) -> int:
+        return max(1, int(np.diff(self.host.factors.m_start).max(initial=0)))
+
+    def _column(self) -> NDArray[Any]:
+        words = -(-self.host.largest // 32)
+        inside = np.clip(self.host.states[:, None] - 32 * np.arange(words), 0, 32)
+        column: NDArray[Any] = ((1 << inside) - 1).astype(np.uint32).reshape(-1, 1)
+        return column

@@ -1,0 +1,181 @@
+"""Chains on the GPU: 64 to a thread in one word, or one to a thread, of variables with any number of states."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._sampling.cuda.device_kernel import BLOCK, MOST_ROWS, CountingKernel, DeviceKernel, Route
+from dobrushin._shared.device import Function, cupy, launch
+
+# Bits of thresholds that all chains look at: see bits.cu.
+PLANES = 12
+# Steps of a dense model whose local fields come from one product, as in labels.cu; and chains that do so together, with
+# spins as doubles.
+BLOCK_STEPS, MAX_DENSE_CHAINS = 32, 2**17
+# Words of a block's fast memory that hold one chain: code is compiled for one of these.
+HELD_WORDS = (8, 16, 32, 64, 96)
+
+
+class DeviceWords(DeviceKernel):
+    """64 chains or runs in one word of 64 bits."""
+
+    lanes: ClassVar[int] = 64
+    batch: ClassVar[int] = 2**24
+    chunk: ClassVar[int] = 10**11
+    width: ClassVar[Any] = np.uint64
+
+    def _compiled(self, name: str) -> Function:
+        options = (f"-DPLANES={PLANES}", f"-DBLOCK={BLOCK}")
+        return Function(__package__, ("generator.cuh", "bits.cu"), name, options)
+
+    def _make_tables(self) -> tuple[Any, ...]:
+        """Return the host's tables, with the functions that bits of thresholds are before the thresholds."""
+        cp, tables = cupy(), []
+        for part in self.host.device_tables():
+            table = cp.asarray(part) if isinstance(part, np.ndarray) else part
+            if part is self.host.threshold:
+                n, cells = part.shape
+                choice = cp.empty((n, PLANES, cells // 4), dtype=np.uint32)
+                arguments = (table, np.uint32(n), np.int32(cells.bit_length() - 1), choice)
+                launch(self._compiled("choose"), choice.size, 256, arguments)
+                tables.append(choice)
+            tables.append(table)
+        return tuple(tables)
+
+
+class DeviceBits(DeviceWords, CountingKernel):
+    """Chains of `WordKernel` on the device."""
+
+    @property
+    def rows(self) -> int:
+        return self.region.size + 1
+
+    def _begin(self, columns: range, keys: Any) -> Any:
+        cp = cupy()
+        x = cp.zeros((self.rows, len(columns)), dtype=np.uint64)
+        arguments = (cp.asarray(self.region.positions), np.uint32(self.region.size), keys, x, np.uint32(len(columns)))
+        launch(self._compiled("start_bits"), len(columns), BLOCK, arguments)
+        return x
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        return self._unpack("unpack", x, rows, chains)
+
+    def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
+        del width
+        found = cupy().zeros(len(rows), dtype=np.uint64)
+        size = (np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains))
+        launch(self._compiled("count_bits"), 256 * len(rows), 256, (x, cupy().asarray(rows), *size, found))
+        return found
+
+    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        counts[:, 1] += tally
+        counts[:, 0] += chains - tally
+
+
+class DeviceLabels(CountingKernel):
+    """Chains of an `ArrayKernel` on the device, one to a thread."""
+
+    lanes: ClassVar[int] = 1
+    batch: ClassVar[int] = 2**22
+    chunk: ClassVar[int] = 10**10
+
+    @property
+    def width(self) -> Any:
+        return self.host.dtype
+
+    @property
+    def rows(self) -> int:
+        return self.region.size + 1
+
+    @property
+    def most_together(self) -> int:
+        return self.batch if self._words else super().most_together
+
+    @property
+    def _words(self) -> int:
+        """Words that hold a chain, where the fast memory is large enough; else 0."""
+        bits = next((bits for bits in (1, 2, 4, 8) if self.host.largest <= 2**bits), 32)
+        needed = -(-self.rows // (32 // bits))
+        return next((words for words in HELD_WORDS if needed <= words), 0)
+
+    def _compiled(self, name: str, words: int = 0) -> Function:
+        """Return a function for the labels of the host's kernel, and for chains that some words hold, if any."""
+        state = "signed char" if self.dtype == np.int8 else "int"
+        options = ["-fmad=false", f"-DLABELS={self.host.largest}", f"-DSTATE={state}"]
+        options += [f"-DHELD={words}", f"-DTHREADS={BLOCK}"] if words else []
+        return Function(__package__, ("generator.cuh", "states.cuh", "labels.cu"), name, tuple(options))
+
+    def _begin(self, columns: range, keys: Any) -> Any:
+        cp = cupy()
+        x = cp.zeros((self.rows, len(columns)), dtype=self.dtype)
+        states = cp.asarray(np.broadcast_to(self.host.sizes, self.region.size).astype(np.int32))
+        ids = cp.asarray(self.region.positions)
+        arguments = (ids, states, np.uint32(self.region.size), keys, x, np.uint32(len(columns)))
+        launch(self._compiled("start_labels"), len(columns), BLOCK, arguments)
+        return x
+
+    def _way(self, route: Route, step: int, steps: int) -> tuple[Any, ...]:
+        cycle = (route.order, np.int32(len(route.order)), np.int32(route.place))
+        drawn = (route.thresholds, np.int32(route.last))
+        return *cycle, *drawn, np.uint64(step), np.int32(steps), np.int32(self.rows)
+
+    def _loop(self, route: Route) -> Function:
+        return self._compiled(self.host.device_loop, self._words if route.last >= 0 else 0)
+
+    def _read(self, x: Any, rows: Any, chains: int) -> Any:
+        return x[rows, :chains]
+
+    def _tally(self, x: Any, rows: NDArray[np.int64], chains: int, width: int) -> Any:
+        found = cupy().zeros((len(rows), width), dtype=np.uint64)
+        for lo in range(0, len(rows), MOST_ROWS):
+            some = cupy().asarray(rows[lo : lo + MOST_ROWS])
+            size = (np.uint32(len(some)), np.uint32(x.shape[1]), np.int32(width))
+            arguments = (x, some, *size, found[lo : lo + MOST_ROWS])
+            launch(self._compiled("count_labels"), min(chains, 2**16), 256, arguments, len(some))
+        return found
+
+    def _add(self, tally: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
+        del chains
+        counts += tally
+
+
+class DeviceDense(DeviceLabels):
+    """Chains of `DenseKernel` on the device."""
+
+    def _update(self, x: Any, route: Route, step: int, steps: int, keys: Any) -> None:
+        """Make local fields of a block of steps by one product of matrices; sums are exact, so their order is free."""
+        if route.last >= 0:  # each chain has its own steps
+            super()._update(x, route, step, steps, keys)
+            return
+        columns, fields = self.tables()[:2]
+        chains = x.shape[1]
+        for lo in range(0, chains, MAX_DENSE_CHAINS):
+            some = x[:, lo : lo + MAX_DENSE_CHAINS].copy()
+            spins = 2.0 * some[:-1] - 1.0
+            own_keys = keys[:, lo : lo + MAX_DENSE_CHAINS].copy()
+            for k in range(0, steps, BLOCK_STEPS):
+                block = self._block(route, k, min(BLOCK_STEPS, steps - k))
+                toward = columns[:, block]
+                local = toward.T @ spins + fields[block][:, None]
+                about = (block, np.int32(len(block)), np.uint64(step + k), toward[block])
+                arguments = (*about, local, own_keys, spins, some, np.uint32(some.shape[1]))
+                launch(self._compiled("draw_block"), some.shape[1], BLOCK, arguments)
+            x[:, lo : lo + MAX_DENSE_CHAINS] = some
+
+    def _block(self, route: Route, k: int, count: int) -> Any:
+        """Return the variables of some steps."""
+        length = len(route.order)
+        first = (route.place + k) % length
+        block = route.order[first : first + count]
+        while len(block) < count:
+            block = cupy().concatenate([block, route.order[: count - len(block)]])
+        return block
+
+
+def compiled_races(name: str, labels: int, depth: int) -> Function:
+    """Return a function of races.cu, for a number of labels, and of other members of a factor."""
+    options = ("-fmad=false", f"-DLABELS={labels}", f"-DDEPTH={depth}")
+    return Function(__package__, ("generator.cuh", "states.cuh", "races.cu"), name, options)

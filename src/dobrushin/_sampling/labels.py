@@ -1,0 +1,310 @@
+"""Chains of variables with any number of states: Potts models, and any model by the tables of its factors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._influence.factors import Packed
+from dobrushin._kernels import conditional, labels
+from dobrushin._kernels.waves import potts_waves
+from dobrushin._models.factors import FactorTables
+from dobrushin._models.forms import Form
+from dobrushin._models.memory import Slot
+from dobrushin._models.near import Numbering, Region
+from dobrushin._models.potts import LabelPairs
+from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, Orders, Steps, Wave, WaveKernel
+from dobrushin._sampling.kernel import IN_CACHE, UNIT, Batches, Work
+from dobrushin._sampling.local_factors import (
+    LocalFactors,
+    local_factors,
+    pack_region,
+    sum_factors,
+)
+from dobrushin._scan import Scan
+from dobrushin._shared.arrays import frozen, prefix_sums
+
+# Log-weights of a variable that differ by more could overflow as exponentials, or underflow in products.
+SAFE_EXPONENT = 500.0
+# All measured by benchmarks/tables.py.
+# Numbers in the table of all joint states of the neighbours, and of each group where that would be larger.
+MAX_WHOLE_CELLS, MAX_GROUP_CELLS = 2**12, 2**10
+# Numbers in all tables of a kernel: 64 MB. Groups are made smaller to fit, down to single factors.
+MAX_TABLE_CELLS = 2**23
+# Numbers of a table that cost as much as an update.
+CELLS_PER_UPDATE = 4
+
+
+@dataclass(frozen=True)
+class PottsKernel(WaveKernel):
+    """Chains of a Potts model side by side, few of them in waves."""
+
+    region: Region
+    weights: NDArray[np.float64]  # exponentials of couplings
+    unary: NDArray[np.float64]  # exponentials
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    name: ClassVar[str] = "potts"
+    rate: ClassVar[float] = 5e7
+    has_twin: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan
+        return isinstance(form, LabelPairs) and _largest_exponent(form, region) < SAFE_EXPONENT
+
+    @classmethod
+    def make(cls, form: Any, region: Region) -> PottsKernel:
+        strength = form.couplings.data[region.entry]
+        unary = form.unaries[region.place]
+        size = _row_sums(np.abs(strength), region) + np.abs(np.where(unary > -np.inf, unary, 0.0)).max(axis=1)
+        k = unary.shape[1]
+        error = UNIT * (2.0 * size + 8.0 * (np.diff(region.start) + k + 4))
+        relative = np.exp(unary - unary.max(axis=1, keepdims=True))
+        return cls(region, frozen(np.exp(strength)), frozen(relative), frozen(np.minimum(error, 1.0)))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        k = self.largest
+        return (5.0 + 0.9 * k + (0.1 + 0.13 * k) * np.diff(self.region.start)) / 10.0
+
+    def device_tables(self) -> tuple[Any, ...]:
+        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
+        return *rows, self.weights, self.unary
+
+    @property
+    def largest(self) -> int:
+        return self.unary.shape[1]
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        shared = (self.region.start, self.region.neighbor, self.weights, self.unary)
+        if self.are_side_by_side(work):
+            for steps in self.steps_of_cycle(work):
+                labels.potts_lanes(*steps, *shared, keys, x)
+            return
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            state = x[:-1, c].copy()
+            for steps in lists:
+                if not self.run_in_waves(work, steps, keys[:, c], state):
+                    labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
+            x[:-1, c] = state
+
+    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        potts_waves(sweeps, step, *wave.arguments(frozen(self.unary[wave.variables].T)), key[0], key[1], stored)
+
+
+def _largest_exponent(form: Any, region: Region) -> float:
+    """Return the largest exponent that a product of weights can have."""
+    sums = _row_sums(np.abs(form.couplings.data[region.entry]), region)
+    unary = form.unaries[region.place]
+    gap = unary.max(axis=1) - np.where(unary > -np.inf, unary, np.inf).min(axis=1)
+    return float((sums + gap).max())
+
+
+def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64]:
+    return np.bincount(region.row, weights=values, minlength=region.size).astype(np.float64)
+
+
+class LabelsKernel(ArrayKernel):
+    """Chains of variables with any numbers of states, by tables: those of all chains are looked up side by side."""
+
+    states: NDArray[np.int64]  # how many each variable has
+
+    @property
+    def largest(self) -> int:
+        return int(self.states.max())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return self.states
+
+    @abstractmethod
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        """Take the states of chains, which have these keys, through some steps."""
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        if not work.segment.is_random:
+            for steps in self.steps_of_cycle(work):
+                self.run_steps(steps, keys, x)
+            return
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            own, state = np.ascontiguousarray(keys[:, c : c + 1]), x[:, c : c + 1].copy()
+            for steps in lists:
+                self.run_steps(steps, own, state)
+            x[:, c : c + 1] = state
+
+
+@dataclass(frozen=True)
+class FactorsKernel(LabelsKernel):
+    """Chains of any model, by logarithms: few chains, short runs, and potentials that tables cannot hold."""
+
+    region: Region
+    states: NDArray[np.int64]
+    factors: LocalFactors
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    name: ClassVar[str] = "factors"
+    rate: ClassVar[float] = 1e7
+    has_twin: ClassVar[bool] = True
+    is_kept: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan, region
+        return form.has_tables
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> FactorsKernel:
+        tables = form.tables()
+        return cls.of(tables, region, pack_region(tables, region))
+
+    @classmethod
+    def of(cls, tables: FactorTables, region: Region, packed: Packed) -> FactorsKernel:
+        """Return the kernel of factors that were packed already."""
+        factors = local_factors(packed, region)
+        k = tables.cardinalities[region.place]
+        error = UNIT * (8.0 * (factors.counts + 2) * sum_factors(tables, region).largest + 8.0 * (k + 4))
+        return cls(region, frozen(k), factors, frozen(np.minimum(error, 1.0)))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """By the entries of the tables that an update looks at, which take longer when they are far apart."""
+        cells = self.states * self.factors.counts
+        far = self.factors.table.nbytes > IN_CACHE
+        return (28.0 + 4.0 * self.factors.counts + (4.0 if far else 1.0) * cells) / 52.0
+
+    def device_tables(self) -> tuple[Any, ...]:
+        narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:-2]))
+        return *narrow, self.factors.base.astype(np.int64), self.factors.table
+
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        labels.factor_steps(*steps, self.states, *self.factors, keys, x)
+
+
+class FactorGroups(NamedTuple):
+    """The groups of each variable of a region; see `_kernels.conditional`."""
+
+    g_start: NDArray[np.int64]
+    m_start: NDArray[np.int64]
+    member: NDArray[np.int64]
+    stride: NDArray[np.int64]
+    first: NDArray[np.int64]
+    table: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ConditionalKernel(LabelsKernel):
+    """Chains of any model whose potentials are not too large, by tables of conditionals and of products."""
+
+    region: Region
+    states: NDArray[np.int64]
+    groups: FactorGroups
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    name: ClassVar[str] = "conditional"
+    rate: ClassVar[float] = 3e7
+    batch: ClassVar[int] = 256
+    has_twin: ClassVar[bool] = True
+    is_kept: ClassVar[bool] = True
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan
+        return form.has_tables and _extent(form, region).exponent < SAFE_EXPONENT
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        # A number of a table costs as much as some part of a draw. Tables that are too large cost memory, and one chain
+        # is as fast without them where a variable has several.
+        extent = _extent(form, region)
+        numbers = min(extent.whole, max(extent.single, MAX_TABLE_CELLS))
+        pays = len(scan) * chains * CELLS_PER_UPDATE > numbers
+        return pays and extent.single <= MAX_TABLE_CELLS and (chains >= FEW_CHAINS or extent.is_whole)
+
+    @classmethod
+    def make(cls, form: Form, region: Region) -> ConditionalKernel:
+        tables = form.tables()
+        packed = pack_region(tables, region)
+        plain = FactorsKernel.of(tables, region, packed)
+        # Besides the roundings of `factors`: an exponential and a product for each group, of which there are no more.
+        error = np.minimum(plain.error + 8.0 * UNIT * plain.factors.counts, 1.0)
+        return cls(region, plain.states, make_groups(packed, region), frozen(error))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """By the rows that an update looks at."""
+        rows, k = np.diff(self.groups.g_start), self.states
+        one, several = 1.0 + 0.75 * k, 3.0 + 0.4 * k + 0.25 * rows * (k + 3)
+        return np.where(rows <= 1, one, several) / 10.0
+
+    def device_tables(self) -> tuple[Any, ...]:
+        groups = self.groups
+        narrow = (part.astype(np.int32) for part in (self.states, groups.g_start, groups.m_start, groups.member))
+        return *narrow, groups.stride, groups.first, groups.table
+
+    def batches(self, numbers: range, cores: int) -> Batches:
+        """Few chains are not spread so far that each of them looks rows up by itself."""
+        return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
+
+    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+        conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
+
+
+class Extent(NamedTuple):
+    """How large the tables of a region are: one for each variable, cut at twice what is allowed, or one a factor."""
+
+    exponent: float  # most that log-weights of a variable can differ by
+    whole: float
+    single: float
+    is_whole: bool  # whether one table for each variable is allowed
+
+
+# Of all variables of a form, which are asked about more than once.
+_EXTENT: Slot[Extent] = Slot("extent of tables")
+
+
+def _extent(form: Form, region: Region) -> Extent:
+    if len(region.updated) < form.n_variables:
+        return _find_extent(form, region)
+    return form.memory.get(_EXTENT, lambda: _find_extent(form, region))
+
+
+def _find_extent(form: Form, region: Region) -> Extent:
+    k, tables = form.cardinalities[region.place], form.tables()
+    logs = np.bincount(region.row, weights=np.log(k[region.neighbor]), minlength=region.size) + np.log(k)
+    whole = np.exp(np.minimum(logs[region.updated], np.log(2.0 * MAX_WHOLE_CELLS)))
+    sums = sum_factors(tables, region)
+    is_whole = bool((whole <= MAX_WHOLE_CELLS).all())
+    return Extent(float(sums.range.max(initial=0.0)), float(whole.sum()), float(sums.entries.sum()), is_whole)
+
+
+def make_groups(packed: Packed, region: Region) -> FactorGroups:
+    """The groups of the updated variables: as large as they may be, and so that all tables fit."""
+    rows, factors = len(packed.k_own), len(packed.base)
+    group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    masks = np.zeros(factors + rows, dtype=np.uint64)
+    shape = (packed.k_own, packed.start, packed.k_other)
+    scopes = (packed.f_start, packed.m_start, packed.m_of)
+    for less in (1, 8, 64, MAX_WHOLE_CELLS):
+        members, numbers = conditional.group_factors(
+            *shape, *scopes, MAX_WHOLE_CELLS // less, MAX_GROUP_CELLS // less, group, counts, masks
+        )
+        if numbers <= MAX_TABLE_CELLS:
+            break
+    tables = FactorGroups(
+        prefix_sums(Numbering(region.size, region.updated).spread(counts, 0)),
+        np.empty(int(counts.sum()) + 1, dtype=np.int64),
+        np.empty(int(members), dtype=np.int64),
+        np.empty(int(members), dtype=np.int64),
+        np.empty(int(counts.sum()), dtype=np.int64),
+        np.empty(int(numbers)),
+    )
+    values = (packed.m_stride, packed.own_stride, packed.base, packed.table)
+    conditional.fill_groups(*shape, region.neighbor, *scopes, *values, group, counts, masks, *tables[1:])
+    return FactorGroups(*map(frozen, tables))

@@ -1,0 +1,269 @@
+"""Chains of spins with pair couplings, of any degree: by local fields, or by products of matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dobrushin._kernels import spins as loops
+from dobrushin._kernels.waves import ising_waves
+from dobrushin._models.forms import Form
+from dobrushin._models.ising import SpinPairs
+from dobrushin._models.memory import Slot
+from dobrushin._models.near import Region
+from dobrushin._sampling.array_kernel import (
+    DIAGONAL_SWEEPS,
+    FEW_CHAINS,
+    ArrayKernel,
+    Orders,
+    Steps,
+    Wave,
+    WaveKernel,
+    find_diagonals,
+)
+from dobrushin._sampling.kernel import UNIT, Runner, Work
+from dobrushin._scan import Cycle, Scan
+from dobrushin._shared.arrays import frozen, in_cache
+
+# All measured by benchmarks/kernels.py.
+# Entries of the largest matrix of couplings: 128 MB.
+MAX_MATRIX_ENTRIES = 2**24
+# A matrix is worth it from this number of neighbours on average on, if they are at least this share of the variables
+# between the first and the last of them.
+MANY_NEIGHBORS, MIN_SHARE = 64, 0.4
+# Making the matrix costs about as much as this number of steps for each of its rows.
+STEPS_PER_ROW = 16
+# Steps whose local fields come from one product.
+BLOCK_STEPS = 64
+
+
+@dataclass(frozen=True)
+class LocalFieldKernel(WaveKernel):
+    """Chains of an Ising model of any degree side by side; few of them, on long runs of one cycle, in waves."""
+
+    region: Region
+    weights: NDArray[np.float64]  # couplings
+    fields: NDArray[np.float64]
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    for_sweeps: dict[str, Any] = field(default_factory=dict, compare=False)  # what was made for sweeps, by what it is
+    has_twin: ClassVar[bool] = True
+    name: ClassVar[str] = "field"
+    rate: ClassVar[float] = 4e8
+    batch: ClassVar[int] = 128
+    by_levels: ClassVar[bool] = False
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan, region
+        return isinstance(form, SpinPairs)
+
+    @classmethod
+    def make(cls, form: Any, region: Region) -> LocalFieldKernel:
+        if len(region.updated) < form.n_variables:
+            return cls._make(form, region)
+        kept: LocalFieldKernel = form.memory.get(_WHOLE, lambda: cls._make(form, region))
+        return replace(kept, orders={})
+
+    @classmethod
+    def _make(cls, form: Any, region: Region) -> LocalFieldKernel:
+        theta = form.couplings.data[region.entry]
+        fields = form.fields if len(region.place) == form.n_variables else form.fields[region.place]
+        error = np.empty(len(fields))
+        largest = 0.0
+        for few in in_cache(len(theta)):
+            largest = max(largest, theta[few].max(), -theta[few].min())
+        for few in in_cache(len(fields)):
+            # UNIT ((degree + 2) (|field| + degree max |theta|) + 64): the exponential is good to 2^-48.
+            degree = np.diff(region.start[few.start : few.stop + 1])
+            bound = degree * largest
+            bound += np.abs(fields[few])
+            bound *= degree + 2
+            bound += 64.0
+            bound *= UNIT
+            np.minimum(bound, 1.0, out=error[few])
+        return cls(region, frozen(theta), frozen(fields), frozen(error))
+
+    @property
+    def cost(self) -> float:
+        return (1.5 + 0.12 * len(self.region.neighbor) / max(1, len(self.region.updated))) / 2.5
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return (1.5 + 0.12 * np.diff(self.region.start)) / 2.5
+
+    @property
+    def step(self) -> float:
+        # What chains side by side share, and a chain by itself has to wait for.
+        updates = max(1, len(self.region.updated))
+        return 5e-9 + 0.7e-9 * len(self.region.neighbor) / updates
+
+    def device_tables(self) -> tuple[Any, ...]:
+        rows = (self.region.start.astype(np.int32), self.region.neighbor.astype(np.int32))
+        return *rows, self.weights, self.fields
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys = work.keys(1)
+        shared = (self.region.start, self.region.neighbor, self.weights, self.fields)
+        if self.are_side_by_side(work):
+            spins = 2 * x[:-1] - 1
+            for steps in self.steps_of_cycle(work):
+                loops.ising_lanes(*steps, *shared, keys, spins)
+            x[:-1] = spins > 0
+            return
+        brackets = loops.brackets()
+        for c, lists in enumerate(self.steps_of_chains(work, keys)):
+            states = x[:-1, c].copy()
+            for steps in lists:
+                if self.run_by_diagonals(work, steps, keys[:, c], states):
+                    continue
+                spins = 2.0 * states - 1.0
+                if not self.run_in_waves(work, steps, keys[:, c], spins):
+                    loops.ising_steps(*steps, *shared, brackets, keys[0, c], keys[1, c], spins)
+                states[:] = spins > 0
+            x[:-1, c] = states
+
+    def run_by_diagonals(self, work: Work, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
+        """Run whole sweeps of a grid; False, with nothing done, for other steps, or where that does not help."""
+        if not steps.period or not self.is_sweep(work.segment):
+            return False
+        if "diagonals" not in self.for_sweeps:
+            if steps.repeats < DIAGONAL_SWEEPS:
+                return False
+            self.for_sweeps["diagonals"] = find_diagonals(self.region, self.weights, self.fields)
+        if (diagonals := self.for_sweeps["diagonals"]) is None:
+            return False
+        diagonals.sweep(steps, key, states)
+        return True
+
+    def kept_for(self, cycle: Cycle, what: str) -> tuple[dict[Any, Any], Any]:
+        return (self.for_sweeps, what) if self.is_sweep(cycle) else super().kept_for(cycle, what)
+
+    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+        ising_waves(sweeps, step, *wave.arguments(frozen(self.fields[wave.variables])), key[0], key[1], stored)
+
+
+# The kernel of a whole form, with what was made for its sweeps.
+_WHOLE: Slot[LocalFieldKernel] = Slot("field kernel")
+
+
+@dataclass(frozen=True)
+class DenseKernel(ArrayKernel):
+    """Chains of an Ising model with many neighbours; couplings are rounded so that the sums are exact."""
+
+    region: Region
+    columns: NDArray[np.float64]  # [j, i]: the coupling to j in the local field of i
+    fields: NDArray[np.float64]
+    reach: NDArray[np.int64]  # (variables, 2): the first neighbour, and the one after the last
+    error: NDArray[np.float64]
+    orders: Orders = field(default_factory=dict, compare=False)
+    is_one_launch: ClassVar[bool] = False
+    has_twin: ClassVar[bool] = True
+    name: ClassVar[str] = "dense"
+    rate: ClassVar[float] = 4e8
+    batch: ClassVar[int] = 256
+    by_levels: ClassVar[bool] = False
+
+    @classmethod
+    def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
+        del scan
+        return isinstance(form, SpinPairs) and region.size**2 <= MAX_MATRIX_ENTRIES
+
+    @classmethod
+    def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
+        del form
+        entries = len(region.neighbor)
+        if entries < MANY_NEIGHBORS * len(region.updated) or len(scan) * chains < STEPS_PER_ROW * region.size:
+            return False
+        reach = _reach(region)
+        return entries >= MIN_SHARE * int((reach[:, 1] - reach[:, 0]).sum())
+
+    @classmethod
+    def make(cls, form: Any, region: Region) -> DenseKernel:
+        theta, fields = form.couplings.data[region.entry], form.fields[region.place]
+        total, degree = np.abs(fields), np.diff(region.start)
+        some = np.flatnonzero(degree)
+        total[some] += np.add.reduceat(np.abs(theta), region.start[some]) if len(some) else 0.0
+        grid = grid_of(total)
+        of_entry = np.repeat(grid, degree)
+        rounded = np.rint(theta / of_entry) * of_entry
+        rows = sparse.csr_array((rounded, region.neighbor, region.start), shape=(region.size, region.size)).toarray()
+        error = UNIT * ((degree + 2) * total + 64.0)
+        own = frozen(np.rint(fields / grid) * grid)
+        return cls(region, frozen(rows.T), own, _reach(region), frozen(np.minimum(error, 1.0)))
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        return (4.0 + 0.06 * np.diff(self.region.start)) / 2.5
+
+    @property
+    def step(self) -> float:
+        updates = max(1, len(self.region.updated))
+        return 1e-8 + 0.3e-9 * len(self.region.neighbor) / updates
+
+    def twin(self) -> Runner:
+        from dobrushin._sampling.cuda.device_chains import DeviceDense
+
+        return DeviceDense(self)
+
+    def device_tables(self) -> tuple[Any, ...]:
+        columns = np.ascontiguousarray(self.columns)
+        return columns, self.fields, self.reach.astype(np.int32), np.int32(len(columns))
+
+    def run(self, x: NDArray[Any], work: Work) -> None:
+        keys, spins = work.keys(1), 2.0 * x[:-1] - 1.0
+        is_random = work.segment.is_random
+        if is_random or (len(work.chains) < FEW_CHAINS and work.steps >= self.region.size):
+            for c, lists in enumerate(self.steps_of_chains(work, keys)):
+                state = spins[:, c].copy()
+                local = self.fields + state @ self.columns
+                for steps in lists:
+                    loops.dense_chain(*steps, self.reach, self.columns, keys[0, c], keys[1, c], local, state)
+                spins[:, c] = state
+        else:
+            for steps in self.steps_of_cycle(work):
+                self._run_blocks(steps, keys, spins)
+        x[:-1] = spins > 0
+
+    def _run_blocks(self, steps: Steps, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
+        """Take all chains through the steps, a block at a time."""
+        local = np.empty((BLOCK_STEPS, keys.shape[1]))
+        for sweep in range(steps.repeats):
+            first = steps.base + sweep * steps.period
+            for k in range(0, len(steps.order), BLOCK_STEPS):
+                block = steps.order[k : k + BLOCK_STEPS]
+                lo, hi = int(self.reach[block, 0].min()), int(self.reach[block, 1].max())
+                h = local[: len(block)]
+                np.matmul(self._couplings(block, lo, hi), spins[lo:hi], out=h)
+                h += self.fields[block, None]
+                loops.dense_block(block, first + k, self.columns, keys, h, spins)
+
+    def _couplings(self, block: NDArray[np.int32], lo: int, hi: int) -> NDArray[np.float64]:
+        """Return the couplings of a block of variables to those from lo to hi, as a view if they are consecutive."""
+        begin, end = int(block[0]), int(block[-1]) + 1
+        if end - begin == len(block) and (np.diff(block) == 1).all():
+            return self.columns[lo:hi, begin:end].T
+        return self.columns[lo:hi, block].T
+
+
+def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each variable a power of 2 whose multiples add up without rounding while they stay within `total`.
+
+    With 2^e above the total the power is 2^(e - 52): sums of multiples that are below 2^(e + 1) are exact, which leaves
+    room for what rounding to multiples adds.
+    """
+    return np.ldexp(1.0, np.maximum(np.frexp(total)[1], -900) - 52)
+
+
+def _reach(region: Region) -> NDArray[np.int64]:
+    """Return the first neighbour of each variable, and the one after the last; zeros for those without neighbours."""
+    reach = np.zeros((region.size, 2), dtype=np.int64)
+    some = np.flatnonzero(np.diff(region.start) > 0)
+    if len(some):
+        reach[some, 0] = np.minimum.reduceat(region.neighbor, region.start[some])
+        reach[some, 1] = np.maximum.reduceat(region.neighbor, region.start[some]) + 1
+    return frozen(reach)
