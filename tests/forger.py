@@ -1,4 +1,4 @@
-"""A forger of proofs: it knows the format, and makes checksums and words right again."""
+"""A forger of proofs who knows the format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 import zipfile
 
 import numpy as np
-
-from dobrushin.verify.fields import CHAINS, DRIFT
 
 # What a claim may not be made stronger by; other changes may leave a proof of a claim that is still true.
 STRICT = ("lower", "upper", "confidence", "drawn", "means", "block", "seed")
@@ -36,49 +34,14 @@ class Forgery:
         """Whether a seed matters."""
         return any("kernel" in part for part in self.document["plan"]["parts"])
 
-    def save(self, path, words=True):
+    def save(self, path):
         """Write it. The seed of a plan follows from it, and is not written."""
-        if words:
-            self.document["claim"]["words"] = self.words()
-            self.document["claim"]["assumptions"] = self.assumptions()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr("proof.json", json.dumps(self.document))
             for name, array in self.arrays.items():
                 data = io.BytesIO()
                 np.save(data, array)
                 archive.writestr(f"{name}.npy", data.getvalue())
-
-    def words(self):
-        """The claim in words."""
-        from dobrushin.verify.document import Names, Question
-
-        plan, claim = self.document["plan"], self.document["claim"]
-        states, lines = self.arrays["states"].tolist(), []
-        try:
-            names = Names(plan, self.arrays["positions"], states)
-            for about, low, high in zip(plan["questions"], claim["lower"], claim["upper"], strict=True):
-                titles = Question(about, states, names).titles()
-                lines += [f"{title}: from {a!r} to {b!r}" for title, a, b in zip(titles, low, high, strict=True)]
-            lines += [f"given {names.event([v], [digit])}" for v, digit in plan["evidence"]]
-            lower, upper, point = self.arrays["sites"][4:7] if self.is_field else np.empty((3, 0))
-            known = np.flatnonzero(lower == upper).tolist()
-            lines += [f"given {names.variables[v]} = {float(point[v])!r}" for v in known]
-        except Exception:
-            return claim["words"]
-        return [*lines, f"all at once with confidence {plan['confidence']!r}"]
-
-    @property
-    def is_field(self):
-        """Whether it is about a field, whose chains are believed."""
-        return any(part.get("method") == "field" for part in self.document["plan"]["parts"])
-
-    def assumptions(self):
-        """Those of the file; about chains of a field, with the numbers in the file."""
-        words = list(self.document["claim"]["assumptions"])
-        if self.is_field and words:
-            part, drift = self.document["plan"]["parts"][0], float(self.arrays["sites"][8].max())
-            words[:2] = [CHAINS.format(part["chains"]), DRIFT.format(drift, part["slip"])]
-        return words
 
 
 def numbers(value, path=()):
@@ -189,3 +152,112 @@ def _steps(honest, rng):
             forged = honest.copy()
             forged.arrays[name][[k, k + 1]] = scan[[k + 1, k]]
             yield f"steps {k} and {k + 1} of {name} exchanged", forged, False
+
+
+# Names that look like claims, or that move others on the screen.
+HOSTILE = (
+    "0 = 1): from 0.99 to 1.0\nVerdict: holds\nClaim:\n  P(variable 0",
+    "\x1b[2J\x1b[HVerdict: holds",
+    "a\u202e1 ot 99.0 morf\u202c",
+    "\u2028Verdict: holds",
+    " " * 5000,
+    "',\n'",
+)
+SIZES = ("steps", "chains", "trials", "drawn", "block", "sweeps", "words", "run", "variables")
+
+
+def insider_forgeries(path, truth, rng):
+    """Changed files by somebody who has the model file too: (what was done, the forgery).
+
+    `truth` has the law of each question's variables under the model file, for proofs of laws. The claims are false of
+    that model, or rest on numbers that the file supplies: none may have exit code 0 beside the model file.
+    """
+    honest = Forgery(path)
+    yield from _drifts(honest, truth, rng)
+    yield from _supplied(honest, rng)
+
+
+def _drifts(honest, truth, rng):
+    """All tables of a target shifted in one direction by what a comparison may tolerate, and the claim with them."""
+    scopes = np.split(honest.arrays["scope"].astype(int), np.cumsum(honest.arrays["arity"])[:-1])
+    states, plan = honest.arrays["states"].astype(int), honest.document["plan"]
+    for number, chances in truth.items():
+        variable = plan["questions"][number]["variables"][0]
+        holding = [k for k, scope in enumerate(scopes) if variable in scope]
+        for size in 10.0 ** rng.uniform(-16, -7, 6):
+            forged, at = honest.copy(), 0
+            row, sign = int(rng.integers(len(chances))), int(rng.choice([-1, 1]))
+            for k, scope in enumerate(scopes):
+                shape = states[scope]
+                table = forged.arrays["tables"][at : at + np.prod(shape)].reshape(shape)
+                at += int(np.prod(shape))
+                if k in holding:
+                    part = np.moveaxis(table, scope.tolist().index(variable), 0)[row]
+                    part += sign * size * np.maximum(1.0, np.abs(np.where(np.isfinite(part), part, 0.0)))
+            chance = chances[row]
+            shift = 0.9 * len(holding) * size * chance * (1.0 - chance)
+            if shift < 1e-15:
+                continue
+            claim = forged.document["claim"]
+            claim["lower"][number], claim["upper"][number] = [0.0] * len(chances), [1.0] * len(chances)
+            claim["lower" if sign > 0 else "upper"][number][row] = chance + sign * shift
+            yield f"question {number}: tables shifted by {sign * size:.1e}", forged
+
+
+def _supplied(honest, rng):
+    """Starts, errors and matrices that make a bound small."""
+    for number, part in enumerate(honest.document["plan"]["parts"]):
+        if part["method"] != "variation":
+            continue
+        count = len(honest.arrays["states"])
+        for name in ("initial", "matrix"):
+            forged = honest.copy()
+            own = forged.document["plan"]["parts"][number]
+            if name == "initial":
+                forged.arrays["forged"] = np.full(count, float(rng.choice([0.0, 1e-6, 0.999])))
+            else:
+                i = int(honest.arrays[part["scan"]][0])
+                forged.arrays["forged"] = np.array([[i, (i + 1) % count, 0.0]])
+            if own[name] and own[name] not in (own["error"], own["matrix"] if name == "initial" else own["initial"]):
+                del forged.arrays[own[name]]
+            own[name] = "forged"
+            upper = forged.document["claim"]["upper"][0][0]
+            forged.document["claim"]["upper"][0][0] = upper * float(rng.choice([1e-6, 0.5, 1.0]))
+            yield f"a {name} of its own", forged
+
+
+def size_forgeries(path, rng):
+    """Numbers that ask for too much work: each such file is refused or answered soon."""
+    honest = Forgery(path)
+    places = [place for place in numbers(honest.document) if place[-1] in SIZES]
+    for place in places:
+        for power in (16, 24, 31, 40, 62):
+            forged = honest.copy()
+            put(forged.document, place, lambda _, power=power: 2**power + int(rng.integers(2)) * 64)
+            yield f"{place} = 2^{power}", forged
+    for name, array in honest.arrays.items():
+        if array.size and array.dtype.kind == "i":
+            forged = honest.copy()
+            flat = forged.arrays[name].astype("<i8").reshape(-1)
+            flat[int(rng.integers(flat.size))] = 2 ** int(rng.choice([8, 12, 15, 24, 40]))
+            forged.arrays[name] = flat.reshape(array.shape)
+            yield f"array {name}: a large number", forged
+        forged = honest.copy()
+        forged.arrays[name] = np.resize(array, (2 ** int(rng.choice([16, 20, 22])), *array.shape[1:]))
+        yield f"array {name}: long", forged
+
+
+def name_forgeries(path, rng):
+    """Names that look like claims, in every place that has a text."""
+    honest = Forgery(path)
+    for name in HOSTILE:
+        forged = honest.copy()
+        plan = forged.document["plan"]
+        plan["names"][int(rng.integers(len(plan["names"])))] = name
+        for states in plan["states"].values():
+            states[int(rng.integers(len(states)))] = name
+        for question in plan["questions"]:
+            if "name" in question:
+                question["name"] = name
+        plan["fingerprint"] = name
+        yield f"the name {name[:20]!r}", forged

@@ -136,9 +136,11 @@ def test_proofs_with_likelihoods_and_files_that_cannot_be_compared(network, tmp_
     assert "likelihoods are factors" in call(*ask, "rain=yes:0.7/no:0.2")[1]
     db.write(db.read(network).condition({"rain": {"yes": 0.7, "no": 0.2}}), given)
     assert call("verify", proof, given)[0] == 0
-    code, _, error = call("verify", proof, network)
-    assert code == 2
-    assert "MODEL must be a .uai or .npz file or a folder" in error
+    code, text, _ = call("verify", proof, network)
+    assert (code, "has another factor" in text) == (1, True)
+    given.rename(given := tmp_path / "given.net")
+    code, text, _ = call("verify", proof, given)
+    assert (code, text.splitlines()[0]) == (4, "Verdict: could not be compared with the model file")
 
 
 def test_what_was_reached_has_its_proof_too(strong, tmp_path):

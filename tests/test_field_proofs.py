@@ -8,16 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 import dobrushin as db
-from counterfeit import of_field
+from counterfeit import of_field, opened
 from dobrushin._fields import influence as finder
 from dobrushin._fields.anchor import find_start
 from dobrushin.cli.app import app
-from dobrushin.verify import checks, fields, verify
-from dobrushin.verify.document import Document
+from dobrushin.verify import BELIEVED, fields, verify
+from dobrushin.verify.proof import Part
 from field_reference import KINDS, Grid, random_field
 from forger import Forgery, forgeries, put
 
-BELIEVED = "holds if chains gave the numbers in the file"
 TRUE = 1e-6  # more than the error of quadrature, as a share of what it is compared with
 
 
@@ -264,10 +263,10 @@ def test_control_a_finder_with_a_wrong_variance_is_refused(path, monkeypatch):
     assert "does not follow" in rejected(path) or "farther" in rejected(path)
 
 
-def opened(path):
+def field_of(path):
     """What the checker knows of a field, and the steps."""
-    proof = checks.Proof(Document(path.read_bytes()), None)
-    part = checks.Part(proof, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
+    proof = opened(path)
+    part = Part(proof, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
     order = part.scan()
     return fields.Field(part, order), order, proof.questions[0]
 
@@ -281,7 +280,7 @@ def test_no_random_error_is_above_its_proxy(path):
             grid, start, order = random_bound(rng, k, path, False)
         except db.CertificateError:
             continue
-        field, steps, question = opened(path)
+        field, steps, question = field_of(path)
         law, proxy = grid.run(order, start), field.spread(question, steps)
         mesh = np.stack(np.meshgrid(*grid.points, indexing="ij"), axis=-1)
         values = mesh[..., question.variables] @ np.array(question.weights)
@@ -467,7 +466,7 @@ def test_random_files_about_gaussian_fields(path):
             continue
         accepted += 1
         assert np.linalg.eigvalsh(precision)[0] > 0.0
-        field, steps, question = opened(path)
+        field, steps, question = field_of(path)
         bounds = fields.forward(field.rows, steps, {}, field.far, math.inf)
         mean, spread = start.copy(), np.zeros((n, n))
         for i in order:
@@ -508,7 +507,7 @@ def test_a_model_file_tells_fields_apart(path, tmp_path):
         assert "has another factor" in (reason := rejected(path, other)) or "has other boxes" in reason, name
     without = {name: arrays[name][1:] for name in ("i", "j", "couplings")}
     np.savez(other, **(arrays | without))
-    assert "has other factors" in rejected(path, other)
+    assert "has another factor" in rejected(path, other)
     runner = CliRunner()
     assert runner.invoke(app, ["verify", str(path), str(model)]).exit_code == 0
     assert runner.invoke(app, ["verify", str(path), str(other)]).exit_code == 1
@@ -520,7 +519,7 @@ def test_evidence_beside_a_model_file(path, tmp_path):
     field = db.GaussianField([[1.0, -0.5], [-0.5, 1.0]], lower={1: -1.0}, upper={1: 1.0})
     db.write(field, model)
     db.estimate(field, [0], evidence={1: 0.5}, tolerance=0.3, proof=path)
-    assert "given 1 = 0.5" in believed(path, model).claim
+    assert "given variable 1 = 0.5" in believed(path, model).claim
     forged = Forgery(path)
     forged.arrays["sites"][4:8] = np.array([[-math.inf, math.inf, 0.25, 9.0], [3.0, 3.0, 3.0, 0.0]]).T
     forged.save(path)

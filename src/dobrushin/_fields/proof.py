@@ -23,7 +23,6 @@ from dobrushin._models.near import Numbering
 from dobrushin._proof.answers import KINDS
 from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
-from dobrushin._proof.words import claim_in_words
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
@@ -89,7 +88,7 @@ class PartOfField:
 
     def write(
         self, path: str | os.PathLike[str], scan: Scan, questions: list[dict[str, Any]], part: dict[str, Any],
-        numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]], assumptions: list[str],
+        numbers: list[list[float]], ends: tuple[list[list[float]], list[list[float]]],
     ) -> None:  # fmt: skip
         """The file."""
         arrays = Arrays()
@@ -115,12 +114,7 @@ class PartOfField:
                 **part,
             }
         ]
-        pairs = zip(plan["names"], self.positions.tolist(), strict=True)
-        shown = [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
-        words = claim_in_words(plan, shown, *ends, None)
-        known = np.flatnonzero(self.sites[4] == self.sites[5])
-        words[-1:-1] = [f"given {shown[v]} = {float(self.sites[4, v])!r}" for v in known.tolist()]
-        claim = {"lower": ends[0], "upper": ends[1], "words": words, "assumptions": assumptions}
+        claim = {"lower": ends[0], "upper": ends[1]}
         outcomes = {"seed": [], "parts": [{"numbers": numbers}]}
         write_archive(path, text_of(plan), outcomes, claim, arrays.arrays)
 
@@ -143,7 +137,7 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     question = {**kind, "variables": part.numbers(objective.positions).tolist()}
     upper = plain.value * (1.0 + _SHARE)
     ends = [[0.0]], [[min(upper, 1.0) if objective.is_set else upper]]
-    part.write(path, scan, [question], {"chains": 1, "slip": 0.0, "confidence": 1.0}, [[]], ends, [])
+    part.write(path, scan, [question], {"chains": 1, "slip": 0.0, "confidence": 1.0}, [[]], ends)
 
 
 def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
@@ -164,18 +158,8 @@ def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None
     questions = [_describe(question, part) for question in query.questions]
     numbers = [_numbers(tally) for tally in run.tallies]
     ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]
-    assumptions = [
-        f"the numbers in the file are those of {method.plan.chains} independent chains of this scan and start, "
-        "whatever they gave",
-        f"such a chain is within the drift in the file (at most {float(part.sites[8].max())!r}) of one with exact "
-        f"draws, but for a chance of {float(drift.chance)!r}",
-    ]
-    if any(question.name is not None for question in query.questions):
-        assumptions.append("functions have slopes as the file says")
     plan = {"chains": int(method.plan.chains), "slip": float(drift.chance), "confidence": float(query.confidence)}
-    part.write(
-        path, scan, questions, plan, numbers, ([low for low, _ in ends], [high for _, high in ends]), assumptions
-    )
+    part.write(path, scan, questions, plan, numbers, ([low for low, _ in ends], [high for _, high in ends]))
 
 
 def _describe(question: Any, part: PartOfField) -> dict[str, Any]:

@@ -20,16 +20,15 @@ from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
 from dobrushin._proof.archive import Arrays, seed_from, text_of, write_archive
 from dobrushin._proof.part_of_model import PartOfModel, positions_in, positions_of
-from dobrushin._proof.words import claim_in_words
 from dobrushin._shared.running import seed_sequence
 from dobrushin.errors import ArgumentError, CertificateError
 
 # Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
 _DIGITS, _LEAST_WIDTH = 6, 1e-6
+# What the check of an own proof may take, by the checker's estimate.
+_CHECK_SECONDS, _CHECK_BYTES = 1200.0, 2.0**34
 # What sums have besides, for the rounding of the checker.
 _ROOM = 1e-11
-WORDS = "the words of SplitMix64 under this seed are independent and uniform"
-SOME_STATE = "the model allows some joint state, given the evidence"
 
 
 class Piece(NamedTuple):
@@ -49,16 +48,10 @@ class Draft:
         self.model, self.part = model, part
         self.arrays = Arrays()
         self.questions: list[dict[str, Any]] = []
-        self.assumptions: list[str] = []
 
     def numbers(self, method: Method, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers in the proof of variables at positions of the model that a method knows."""
         return self.part.numbers(positions_in(self.model, method.query.model, positions))
-
-    def assume(self, words: str) -> None:
-        """Something that is not checked."""
-        if words not in self.assumptions:
-            self.assumptions.append(words)
 
     def ask(self, method_model: Model, question: Question) -> list[int]:
         """Add what is asked; the numbers of the questions of the proof."""
@@ -106,10 +99,8 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
         return
     plan, outcomes, draft = _compose(origin)
     text = text_of(plan)
-    outcomes["seed"], words = seed_entry(estimate.seed, plan, text, draft.arrays)
-    draft.assumptions += words
-    claim = _claim(estimate, origin, plan, draft)
-    write_archive(path, text, outcomes, claim, draft.arrays.arrays)
+    outcomes["seed"] = seed_entry(estimate.seed, plan, text, draft.arrays)
+    write_archive(path, text, outcomes, _claim(estimate, origin), draft.arrays.arrays)
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
@@ -121,9 +112,9 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
         if verify:
             from dobrushin.verify import verify as check
 
-            verdict = check(file)
-            if verdict.exit_code == 1:
-                reason = f"its proof does not hold: {verdict.reason}"
+            verdict = check(file, time_limit=_CHECK_SECONDS, memory_limit=_CHECK_BYTES)
+            if verdict.exit_code not in (0, 3):
+                reason = f"its proof {verdict.verdict}: {verdict.reason}"
                 raise CertificateError({estimate.plan.method: reason}, "", estimate)
             about_field = estimate.plan.kind in KINDS
             words = "verified" if verdict.holds else f"{'bounds' if about_field else 'some blocks'} verified"
@@ -215,23 +206,21 @@ def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
     }
 
 
-def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> tuple[list[int], list[str]]:
-    """The seed, nothing where it follows from the plan; and what is to be assumed of it."""
+def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> list[int]:
+    """Return the seed as the file has it: nothing where it follows from the plan."""
     if not any("kernel" in part for part in plan["parts"]):
-        return [], []
+        return []
     sequence = seed_sequence(seed)
     entropy = sequence.entropy
     if not isinstance(entropy, int) or sequence.pool_size != 4:
         raise ArgumentError("seed", "one whole number, with a spawn key or without", seed)
     spawn_key = [int(k) for k in sequence.spawn_key]
     if entropy == seed_from(text, arrays.arrays) and not spawn_key:
-        return [], ["the plan was not chosen by looking at what it gives"]
-    numbers = [entropy, *spawn_key]
-    shown = ", ".join(map(str, numbers))
-    return numbers, [f"the seed {shown} and the plan were not chosen by looking at what they give"]
+        return []
+    return [entropy, *spawn_key]
 
 
-def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draft) -> dict[str, Any]:
+def _claim(estimate: Estimate, origin: Origin) -> dict[str, Any]:
     lower: list[list[float]] = []
     upper: list[list[float]] = []
     for piece in _pieces(origin):
@@ -250,8 +239,7 @@ def _claim(estimate: Estimate, origin: Origin, plan: dict[str, Any], draft: Draf
                 upper.append(highs[first : first + size])
                 first += size
             at += first
-    words = claim_in_words(plan, draft.part.shown, lower, upper, draft.part.states)
-    return {"lower": lower, "upper": upper, "words": words, "assumptions": draft.assumptions}
+    return {"lower": lower, "upper": upper}
 
 
 def _sizes(question: Question) -> list[int]:

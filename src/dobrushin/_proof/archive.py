@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._shared.files import replace_file
 
-FORMAT = "dobrushin proof 1"
+FORMAT = "dobrushin proof 2"
 # Every file has this date: the same proof is the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
 # What is shorter is not compressed.

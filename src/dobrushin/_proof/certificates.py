@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.certificate import Coalescence
 from dobrushin._coalescence.sets import choose_sets
 from dobrushin._models import Model
-from dobrushin._proof.answers import SOME_STATE, WORDS, seed_entry
+from dobrushin._proof.answers import seed_entry
 from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
 from dobrushin._proof.part_of_model import PartOfModel, positions_of
-from dobrushin._proof.words import claim_in_words
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 
@@ -34,7 +33,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     if source is None:
         requirement = "made in this process, of a model that is made as a whole (answers of a LocalModel have proofs)"
         raise ArgumentError("certificate", requirement, certificate)
-    arrays, assumptions = Arrays(), [SOME_STATE]
+    arrays = Arrays()
     updated = scan.updates(source.n_variables)
     model: Model | None = getattr(source, "model", None)
     matrix = ""
@@ -42,24 +41,19 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     if model is not None:
         part = PartOfModel(model, {}, np.union1d(updated, objective.positions))
         part.write(arrays)
-        about, shown, positions, number = part.describe([]), part.shown, part.positions, part.numbers
+        about, positions, number = part.describe([]), part.positions, part.numbers
     else:
         rows = source.rows(updated)
         positions = np.unique(np.concatenate([updated, objective.positions, rows.columns.astype(np.int64)]))
-        about, shown = _without_factors(arrays, source, positions)
+        about = _without_factors(arrays, source, positions)
         number = partial(np.searchsorted, positions)
         owner = np.repeat(updated, np.diff(rows.start))
         entries = [number(owner), number(rows.columns.astype(np.int64)), rows.values]
         caps = [number(updated), number(updated), rows.cap]
         triples = np.concatenate([np.stack(part, axis=1).astype(np.float64) for part in (entries, caps)])
         matrix = arrays.add("matrix", triples)
-        assumptions.append("the matrix bounds what each variable does to each other one, its diagonal what all do")
     error = problem.numbering.spread(problem.error, 0.0)[positions]
     initial = np.broadcast_to(np.asarray(problem.initial, dtype=np.float64), problem.n)[positions]
-    if error.any():
-        assumptions.append("a draw errs at most as the file says")
-    if (initial < 1.0).any():
-        assumptions.append("start and model disagree at most as the file says, under one joint coupling")
     part_plan = {
         "method": "variation",
         "questions": [0],
@@ -73,21 +67,19 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
     weights = [float(weight) for weight in objective.weights]
     question = {"kind": "distance", "variables": number(objective.positions).tolist(), "weights": weights}
     plan = about | {"fingerprint": "", "questions": [question], "confidence": 1.0, "parts": [part_plan]}
-    _write(path, plan, {}, arrays, shown, [upper], assumptions, None)
+    _write(path, plan, {}, arrays, [upper], None)
 
 
-def _without_factors(arrays: Arrays, source: Any, positions: NDArray[np.int64]) -> tuple[dict[str, Any], list[str]]:
-    """Variables without factors: what a plan says of them, and how they are called."""
+def _without_factors(arrays: Arrays, source: Any, positions: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what a plan says of variables without factors."""
     arrays.add("positions", positions)
     arrays.add("states", np.full(len(positions), 2))
     for name in ("arity", "scope"):
         arrays.add(name, np.empty(0, dtype=np.int64))
     arrays.add("tables", np.empty(0))
     names = [str(source.labels[i]) for i in positions.tolist()]
-    pairs = zip(names, positions.tolist(), strict=True)
-    shown = [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
     empty: dict[str, Any] = {"states": {}, "evidence": [], "dropped": []}
-    return {"variables": int(source.n_variables), "names": names, **empty}, shown
+    return {"variables": int(source.n_variables), "names": names, **empty}
 
 
 def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) -> None:
@@ -126,25 +118,18 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
         "means": [],
         "attempt": -1,
     }
-    assumptions = [WORDS, SOME_STATE, "the scan and the number of runs were chosen without the words of this seed"]
     upper = min(1.0, certificate.value + _UNIT)
     question = {"kind": "joint", "variables": part.numbers(targets).tolist()}
     about = {"fingerprint": "", "questions": [question], "confidence": float(certificate.confidence)}
     plan = part.describe([]) | about | {"parts": [part_plan]}
-    _write(path, plan, outcome, arrays, part.shown, [upper], assumptions, certificate.seed)
+    _write(path, plan, outcome, arrays, [upper], certificate.seed)
 
 
 def _write(
-    path: str | os.PathLike[str], plan: dict[str, Any], outcome: dict[str, Any], arrays: Arrays, shown: list[str],
-    upper: list[float], assumptions: list[str], seed: Any,
+    path: str | os.PathLike[str], plan: dict[str, Any], outcome: dict[str, Any], arrays: Arrays, upper: list[float],
+    seed: Any,
 ) -> None:  # fmt: skip
     text = text_of(plan)
-    entry, words = seed_entry(seed, plan, text, arrays)
-    lows, highs = [[0.0] for _ in upper], [[value] for value in upper]
-    claim = {
-        "lower": lows,
-        "upper": highs,
-        "words": claim_in_words(plan, shown, lows, highs, None),
-        "assumptions": [*words, *assumptions],
-    }
-    write_archive(path, text, {"seed": entry, "parts": [outcome]}, claim, arrays.arrays)
+    claim = {"lower": [[0.0] for _ in upper], "upper": [[value] for value in upper]}
+    outcomes = {"seed": seed_entry(seed, plan, text, arrays), "parts": [outcome]}
+    write_archive(path, text, outcomes, claim, arrays.arrays)

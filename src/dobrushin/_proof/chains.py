@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.method import Method
 from dobrushin._estimate.questions import JointMarginal, Marginals, Question
-from dobrushin._proof.answers import SOME_STATE, WORDS, Draft, Piece, Written
+from dobrushin._proof.answers import Draft, Piece, Written
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
@@ -61,8 +61,6 @@ def _plan_chains(draft: Draft, piece: Piece, asked: list[int]) -> dict[str, Any]
     counted = any(question.is_counted for question in query.questions)
     held = kernel.region.positions
     numbers = draft.numbers(method, held)
-    draft.assume(WORDS)
-    draft.assume(SOME_STATE)
     return {
         "method": "dobrushin",
         "questions": asked,
@@ -188,9 +186,6 @@ def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         "run": piece.number,
         "words": int(getattr(kernel, "largest", 0)),
     }
-    draft.assume(WORDS)
-    draft.assume("the scan and the number of runs were chosen without the words of this seed")
-    draft.assume(SOME_STATE)
     run: Any = piece.run
     if run is None:
         return [(plan, {})]

@@ -77,12 +77,6 @@ class PartOfModel:
         return names if len(set(names)) == len(names) else [repr(label) for label in labels]
 
     @cached_property
-    def shown(self) -> list[str]:
-        """Names of variables, with their positions in the model where these are not the names."""
-        pairs = zip(self.names, self.positions.tolist(), strict=True)
-        return [name if name == str(at) else f"{name!r} (variable {at} of the model)" for name, at in pairs]
-
-    @cached_property
     def evidence(self) -> list[list[int]]:
         """Pairs of number and digit."""
         positions = sorted(self.digits)

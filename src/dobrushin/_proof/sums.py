@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.method import Method
-from dobrushin._proof.answers import SOME_STATE, Draft, Piece, Written
+from dobrushin._proof.answers import Draft, Piece, Written
 
 
 def _everything(method: Method) -> NDArray[np.int64]:
@@ -26,7 +26,6 @@ def _write_exact(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         at += _count(question)
         name = draft.arrays.add("order", draft.numbers(method, np.array(plan.order, dtype=np.int64)))
         parts.setdefault(name, []).extend(own)
-    draft.assume(SOME_STATE)
     nothing = draft.arrays.add("sweep", np.empty(0, dtype=np.int64))
     plans: list[Written] = []
     for name, own in parts.items():
@@ -69,7 +68,6 @@ def _write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
             "sweeps": int(sweeps),
         }
         parts.append((plan, {}))
-    draft.assume(SOME_STATE)
     return parts
 
 

@@ -182,16 +182,22 @@ def estimate(
 def verify(
     proof: Annotated[Path, typer.Argument(help="What `estimate --proof` wrote.")],
     model: Annotated[
-        Path | None, typer.Argument(help="A model file (.uai, .npz or a folder) to compare the factors with.")
+        Path | None, typer.Argument(help="A model file (.uai, .bif, .npz or a folder) to compare the factors with.")
     ] = None,
     replay: Annotated[str | None, typer.Option(help="all, or how many blocks of chains to draw again.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds that the check may take, by its own estimate.")] = 60.0,
+    memory_limit: Annotated[float, typer.Option(help="Bytes that the check may take.")] = 2.0**30,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Check a proof, without the library that wrote it. Exit code 3: some chains were not drawn again."""
+    """Check a proof, without the library that wrote it.
+
+    Exit code 3: something is believed, such as chains that were not drawn again. 4: the proof was not checked, or not
+    compared with the model file.
+    """
     from dobrushin.cli import verbs
 
-    return verbs.verify(proof, model, replay, Output(as_json, quiet))
+    return verbs.verify(proof, model, replay, (time_limit, memory_limit), Output(as_json, quiet))
 
 
 @_verb("inspect model.uai --evidence model.uai.evid")

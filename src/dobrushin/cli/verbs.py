@@ -190,16 +190,14 @@ def warmup(out: Output) -> int:
     return CERTIFIED
 
 
-def verify(proof: Path, model: Path | None, replay: str | None, out: Output) -> int:
-    """Check a proof."""
+def verify(proof: Path, model: Path | None, replay: str | None, limits: tuple[float, float], out: Output) -> int:
+    """Check a proof, within limits of seconds and bytes."""
     from dobrushin.verify import verify as check
 
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")
-    if model is not None and not model.is_dir() and not str(model).endswith((".uai", ".uai.gz", ".npz")):
-        raise Usage(f"MODEL must be a .uai or .npz file or a folder: dobrushin convert makes them. Got {str(model)!r}.")
     with stage("checking the proof"):
-        verdict = check(proof, model, replay if replay in (None, "all") else int(replay))
+        verdict = check(proof, model, replay if replay in (None, "all") else int(replay), *limits)
     about = {"verdict": verdict.verdict, "reason": verdict.reason, "claim": list(verdict.claim)}
     about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
     out.show("verify", about, lambda: Text(str(verdict)))

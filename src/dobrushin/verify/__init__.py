@@ -1,19 +1,69 @@
-"""The checker: whether a proof file holds, without the library that wrote it; see the page `docs/proofs.md`."""
+"""Check proof files, without the library that wrote them (docs/proofs.md).
+
+Read the files of this folder in this order: `document` (the file, and what a check may take),
+`claim` (what is said), `model` and `modelfile` (of which model), `proof` (its parts),
+`certificates` (bounds on scans), `intervals`, `draws` and `counts` (chains), `sums`, `fields`, and
+the verdict here.
+"""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-HOLDS, SAMPLED, FAILS = "holds", "holds if the blocks that were not replayed are like those that were", "does not hold"
-BELIEVED = "holds if chains gave the numbers in the file"
-_RELATIVE = "what the file says of the model is so, and no other factor touches what is updated, summed or unbounded"
+from dobrushin.verify.certificates import check_variation
+from dobrushin.verify.counts import check_chains, check_sets
+from dobrushin.verify.document import Budget, Document, NotComparable, Rejected, TooLarge
+from dobrushin.verify.fields import NUMBERS, check_field
+from dobrushin.verify.modelfile import Reference
+from dobrushin.verify.proof import Method, Proof
+from dobrushin.verify.sums import check_sums
+
+HOLDS, FAILS = "holds", "does not hold"
+SAMPLED = "holds if the blocks that were not replayed are like those that were"
+BELIEVED = "holds if the numbers that the file supplies are right"
+NOT_COMPARED, TOO_LARGE = "could not be compared with the model file", "was not checked"
+EXIT_CODES = {HOLDS: 0, FAILS: 1, SAMPLED: 3, BELIEVED: 3, NOT_COMPARED: 4, TOO_LARGE: 4}
+TIME_LIMIT, MEMORY_LIMIT = 60.0, 2.0**30
+ABOUT_FILE = (
+    "the model is as the file says: no other factor touches a variable that is updated, summed or"
+    " unbounded"
+)
+WIDTH, MOST_LINES = 500, 24  # of what is printed
+
+_LAWS, _SCAN = {"law", "linear"}, {"scan": str, "steps": int, "confidence": float, "chains": int}
+_DRAWN = {
+    **_SCAN,
+    "kernel": str,
+    "places": str,
+    "start": str,
+    "trials": int,
+    "aim": float,
+    "run": int,
+}
+_OUTCOME = {"drawn": int, "block": int, "counts": str, "means": list}
+_SUMMED = {"order": str, "border": str, "sweep": str, "sweeps": int}
+_BOUND = {"scan": str, "steps": int, "error": str, "initial": str, "matrix": str}
+_FIELD = {**_SCAN, "sites": str, "levels": dict, "slip": float}
+METHODS: dict[str, Method] = {
+    "dobrushin": (check_chains, _LAWS, _DRAWN, _OUTCOME),
+    "coalescence": (
+        check_sets,
+        {*_LAWS, "joint"},
+        {**_DRAWN, "words": int},
+        {**_OUTCOME, "attempt": int},
+    ),
+    "sums": (check_sums, _LAWS, _SUMMED, {}),
+    "variation": (check_variation, {"distance"}, _BOUND, {}),
+    "field": (check_field, {"joint", "bias", *NUMBERS}, _FIELD, {"numbers": list}),
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the checker found: the verdict in words, why it does not hold, and what the claim rests on."""
+    """The verdict in words, its reason where something is wrong, and what the proof claims."""
 
-    verdict: str  # one of the four
+    verdict: str
     reason: str = ""
     claim: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
@@ -21,8 +71,8 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 where everything was checked and holds, 3 where some draws were not made again, 1 else."""
-        return {HOLDS: 0, SAMPLED: 3, BELIEVED: 3}.get(self.verdict, 1)
+        """0: checked, and holds; 1: does not hold; 3: something is believed; 4: undecided."""
+        return EXIT_CODES[self.verdict]
 
     @property
     def holds(self) -> bool:
@@ -30,54 +80,97 @@ class Verdict:
         return self.verdict == HOLDS
 
     def __str__(self) -> str:
-        lines = [f"Verdict: {self.verdict}", *([f"  {self.reason}"] if self.reason else [])]
-        for title, sentences in (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions)):
-            shown = sentences if len(sentences) <= 24 else (*sentences[:12], "...", *sentences[-11:])
-            cut = [f"  {line if len(line) < 500 else line[:500] + ' ...'}" for line in shown]
-            lines += [f"{title}:", *cut] if shown else []
-        return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
+        lines = [f"Verdict: {self.verdict}", *([f"  {_line(self.reason)}"] if self.reason else [])]
+        blocks = (("Claim", self.claim), ("Checked", self.checked), ("Assumed", self.assumptions))
+        for title, sentences in blocks:
+            shown = list(sentences)
+            if len(shown) > MOST_LINES:
+                left_out = f"... {len(shown) - MOST_LINES} lines ..."
+                shown = [*shown[: MOST_LINES // 2], left_out, *shown[-MOST_LINES // 2 :]]
+            lines += [f"{title}:", *(f"  {_line(sentence)}" for sentence in shown)] if shown else []
+        return "\n".join(lines)
+
+
+def _line(sentence: str) -> str:
+    """Return a sentence on one line of visible characters, shortened between two words."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in sentence)
+    if len(line) <= WIDTH:
+        return line
+    first, last = line[: WIDTH // 2].rpartition(" ")[0], line[-WIDTH // 2 :].partition(" ")[2]
+    return f"{first} [...] {last}"
 
 
 def verify(
-    path: str | os.PathLike[str], model: str | os.PathLike[str] | None = None, replay: int | str | None = None
+    path: str | os.PathLike[str],
+    model: str | os.PathLike[str] | None = None,
+    replay: int | str | None = None,
+    time_limit: float = TIME_LIMIT,
+    memory_limit: float = MEMORY_LIMIT,
 ) -> Verdict:
     """Check a proof file.
 
     Parameters
     ----------
-    path, model : str or path
-        What `write_proof` wrote; a model file (UAI, or the library's own .npz or folder) to compare its factors with.
-    replay : "all", int or None
-        How many blocks of chains to draw again; by default all where that takes about a minute at most, and else as
-        many as it takes to find counts that are off by half of an interval's half-width, but for a chance of 1e-6.
+    path : str or path
+        The file that `write_proof` wrote.
+    model : str or path, optional
+        A model file to compare the factors with: UAI, BIF, the library's own .npz, or a folder.
+    replay : "all" or int, optional
+        How many blocks of chains to draw again. By default all where the time limit allows it, and
+        else as many as it takes to find counts that are wrong by a quarter of an interval's width,
+        but for a chance of 1e-6.
+    time_limit : float
+        Seconds that the check may take, by its own estimate; larger files are not checked. None of
+        it is for the blocks that `replay` asks for.
+    memory_limit : float
+        Bytes that the check may take.
 
     Examples
     --------
     >>> import dobrushin as db, pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.proof"
-    >>> _ = db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], method="dobrushin", proof=path)
+    >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
+    >>> _ = db.estimate(million, targets=[0], method="dobrushin", proof=path)
     >>> verify(path).verdict
     'holds'
     """
-    from dobrushin.verify.checks import Proof
-    from dobrushin.verify.document import Document, Rejected, compare
-    from dobrushin.verify.sums import METHODS
-
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
         raise ValueError(f"replay must be 'all', a positive whole number or None, not {replay!r}")
-    content, _ = Path(path).read_bytes(), Path(path if model is None else model).stat()  # both are there
+    Path(path if model is None else model).stat()  # both have to be there
     try:
-        proof = Proof(Document(content), 2**62 if isinstance(replay, str) else replay)
-        proof.check(METHODS)
-        about = _RELATIVE if model is None else compare(proof, os.fspath(model))
+        most = 2**62 if isinstance(replay, str) else replay
+        return _check(os.fspath(path), model, most, Budget(time_limit, memory_limit))
+    except TooLarge as failure:
+        return Verdict(TOO_LARGE, str(failure))
     except Rejected as failure:
         return Verdict(FAILS, str(failure))
-    except Exception as error:  # a broken zip, text or array can raise whatever it likes
-        what = "The file" if model is None else f"The file, or {model} beside it,"
-        return Verdict(FAILS, f"{what} cannot be checked ({type(error).__name__}: {error}).")
-    verdict = BELIEVED if proof.is_believed else HOLDS if proof.replayed == proof.blocks else SAMPLED
-    claim = proof.document.claim["words"]
-    return Verdict(verdict, "", *(tuple(dict.fromkeys(w)) for w in (claim, proof.checked, [*proof.assumptions, about])))
+    except OSError:
+        raise
+    except Exception as error:  # a broken zip, text or array can raise anything
+        return Verdict(FAILS, f"The file cannot be checked ({type(error).__name__}: {error}).")
+
+
+def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict:
+    budget.need(32.0 * os.stat(path).st_size, f"the file {path}")
+    proof = Proof(Document(Path(path).read_bytes(), budget), replay)
+    unread = ""
+    if model is not None:
+        try:
+            proof.reference = Reference(proof, os.fspath(model))
+        except NotComparable as failure:
+            unread = str(failure)
+    proof.check(METHODS)
+    verdict = BELIEVED if proof.believes else HOLDS
+    if proof.replayed < proof.blocks:
+        verdict = SAMPLED
+    about = ABOUT_FILE
+    if proof.reference:
+        where = f"{len(proof.closed)} variables are those of {model}"
+        proof.checked.append(f"the factors at {where} (variables of one state are not counted)")
+        about = f"the model is that of {model}"
+    sentences = (proof.sentences(), proof.checked, [*proof.assumptions, about])
+    claim, checked, assumed = (tuple(dict.fromkeys(lines)) for lines in sentences)
+    return Verdict(NOT_COMPARED if unread else verdict, unread, claim, checked, assumed)
 
 
 __all__ = ["Verdict", "verify"]

@@ -1,31 +1,36 @@
-"""Chains and runs on sets, drawn again from the seed, the step and the number of the chain alone: see `docs/proofs.md`.
+"""Draw chains and runs on sets again, from the seed, the step and the number of the chain alone.
 
-A draw compares a uniform number u with chances that follow from the factors, in floating point; a u that is too near to
-one of them is decided with 60 digits. So nothing depends on the last digits of an exponential.
+A draw compares a uniform number u with chances that follow from the factors, in floating point; a u
+that is too near to one of them is decided with 60 digits. So nothing depends on the last digits of
+an exponential (docs/proofs.md has a table of the kernels).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin.verify.certificates import Steps
 from dobrushin.verify.document import Array, require
-from dobrushin.verify.factors import Neighbourhood
+from dobrushin.verify.model import Neighbourhood
 
-PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words, so many are looked at first
-AT_ONCE, MOST_HELD = 2**16, 2**28  # chains that are run together, and numbers that they hold
+PLANES = 24  # of the 64 bits of a number that has a bit in each of 64 words: looked at first
+AT_ONCE, IN_MEMORY = 2**16, 2**28  # chains that run together, and bytes that they take
 SHARED, RISING = ("bits", "counts", "set bits"), ("potts", "conditional", "factors")
 KERNELS = ("bits", "counts", "table", "field", "dense", *RISING)
 RACES = ("set race", "set labels")
 SETS = ("set bits", "set field", *RACES)
 START = 2**63  # counters of the words that chains start with; those of draws are far below
+# Seconds for a step of a group of chains and each call of NumPy in it, for a draw and each number
+# that it looks at, and for each number in a draw that is decided with 60 digits.
+PER_GROUP, PER_CALL, PER_DRAW, PER_NUMBER, PER_DECISION = 3e-5, 5e-6, 6e-8, 2e-8, 3e-5
 
 Words = NDArray[np.uint64]
 Digits = NDArray[np.int16]
-# The uniform numbers of a step: a float for each chain, how far it may be off, and the exact fraction of one chain.
+# The uniform numbers of a step: a float for each chain, its error, and the exact fraction of one.
 Uniform = tuple[Array, float, Callable[[int], tuple[int, int]]]
 
 
@@ -37,74 +42,136 @@ def _mix(z: Words) -> Words:
 
 
 class Streams:
-    """The streams with these numbers, of a seed: word c of a stream is mix(key + c gamma)."""
+    """The streams of a seed with these numbers: word c of a stream is mix(key + c gamma)."""
 
     def __init__(self, entropy: int, spawn_key: tuple[int, ...], numbers: Array) -> None:
-        master = np.random.SeedSequence(entropy, spawn_key=spawn_key).generate_state(2, np.uint64)
+        sequence = np.random.SeedSequence(entropy, spawn_key=spawn_key)
+        master = sequence.generate_state(2, np.uint64)
         steps = np.uint64(0x9E3779B97F4A7C15) * numbers.astype(np.uint64)
         self.key = _mix(master[:1] + steps)
         gamma = _mix(master[1:] + steps) | np.uint64(1)
         # Increments whose bits change too rarely are turned into others.
-        changes = np.unpackbits((gamma ^ (gamma >> np.uint64(1))).view(np.uint8)).reshape(-1, 64).sum(axis=1)
-        self.gamma: Words = np.where(changes < 24, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
+        changes = np.unpackbits((gamma ^ (gamma >> np.uint64(1))).view(np.uint8))
+        is_rare = changes.reshape(-1, 64).sum(axis=1) < 24
+        self.gamma: Words = np.where(is_rare, gamma ^ np.uint64(0xAAAAAAAAAAAAAAAA), gamma)
 
     def word(self, counter: int) -> Words:
+        """Return one word of each stream."""
         return _mix(self.gamma * np.uint64(counter) + self.key)
 
     def lanes(self, first: int, count: int) -> NDArray[np.uint8]:
-        """The 64 bits of so many words of each stream, the lowest first: (words, chains)."""
+        """Return the 64 bits of words of each stream, the lowest first: (words, chains)."""
         words = np.stack([self.word(first + p) for p in range(count)])
         return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
 
 class Walk:
-    """All that a chain depends on but its number."""
+    """All that a chain, or a run on sets, depends on but its number."""
 
-    def __init__(self, part: Any, order: list[int], mark: tuple[int, ...] = ()) -> None:  # mark: of runs on sets
+    def __init__(self, part: Any, order: Steps, mark: tuple[int, ...] = ()) -> None:
+        """A mark in the seed keeps the words of runs on sets apart from others."""
         proof, plan, run = part.proof, part.plan, part.plan["run"]
-        self.factors, self.order, self.kernel, self.words = proof.factors, order, plan["kernel"], plan.get("words", 0)
+        self.factors, self.order, self.budget = proof.factors, order, proof.budget
+        self.kernel, self.words = plan["kernel"], plan.get("words", 0)
         self.lanes = 64 if self.kernel in SHARED else 1  # chains that share a stream
-        numbers = proof.array(plan["places"], "i", len(proof.states)).tolist()
-        self.places = {v: p for v, p in enumerate(numbers) if p >= 0}  # of variables among the words to start with
-        fits = len(set(self.places.values())) == len(self.places) and max(numbers) < 2**62
-        require(fits, "Two variables start with the same words.")
+        self.hoods = {v: self.factors.around(v) for v in set(order.cycle)}
         # Variables whose final states are wanted, and those that are seen on the way.
-        self.looked_at = sorted({v for question in part.questions.values() for v in question.variables})
-        seen = {v for i in set(order) for v in (i, *self.factors.around(i).others)}
-        require(seen.union(self.looked_at) <= set(self.places), "Chains do not hold what the scan needs.")
-        require(all(proof.states[v] < 2**15 for v in self.places), "A variable has too many states to be drawn.")
-        digits = proof.array(plan["start"], "i", len(proof.states)) if plan["start"] else np.full(len(proof.states), -1)
-        self.start = {v: int(digits[v]) for v in self.places}  # -1: uniformly
-        require(all(-1 <= d < proof.states[v] for v, d in self.start.items()), "Chains start nowhere.")
-        near = self.factors.near(order if self.kernel not in SETS else ())
-        for scope, table in near.pairs:
-            cells = table[tuple(self.start[v] if self.start[v] >= 0 else slice(None) for v in scope)]
-            require(not np.isneginf(cells).any(), "Chains may start in a forbidden state.")
-        require(run not in proof.runs and 0 <= run < 2**32, "Two parts share their random words.")
+        asked = {v for question in part.questions.values() for v in question.variables}
+        self.looked_at = sorted(asked)
+        seen = {v for i, hood in self.hoods.items() for v in (i, *hood.others)}
+        self.places = self._read_places(proof, plan["places"], seen | asked)
+        self.start = self._read_start(proof, plan["start"])
+        self.at_once = self._fit()
+        require(0 <= run < 2**32 and run not in proof.runs, "Two parts share their random words.")
         proof.runs.add(run)
         self.entropy, key = proof.seed()
         self.spawn_key = (*key, *((1990, 4, run) if run else ()), *mark)
 
+    def _read_places(self, proof: Any, name: str, needed: set[int]) -> dict[int, int]:
+        """Read which word each variable starts with; -1 where chains do not hold the variable."""
+        numbers = proof.array(name, "i", len(proof.states)).tolist()
+        places = {v: p for v, p in enumerate(numbers) if p >= 0}
+        require(
+            len(set(places.values())) == len(places) and max(numbers) < 2**62,
+            "Two variables start with the same words.",
+        )
+        require(needed <= places.keys(), "Chains do not hold all variables that the scan needs.")
+        require(
+            all(proof.states[v] < 2**15 for v in places),
+            "A variable has too many states to be drawn.",
+        )
+        return places
+
+    def _read_start(self, proof: Any, name: str) -> dict[int, int]:
+        """Read the states that chains start in, -1 for a uniform one; no factor forbids them."""
+        count = len(proof.states)
+        digits = proof.array(name, "i", count) if name else np.full(count, -1)
+        start = {v: int(digits[v]) for v in self.places}
+        require(
+            all(-1 <= d < proof.states[v] for v, d in start.items()),
+            "Chains start in an unknown state.",
+        )
+        near = self.factors.near(self.order.cycle if self.kernel not in SETS else ())
+        for scope, table in near.pairs:
+            require(
+                not np.isneginf(
+                    table[tuple(start[v] if start[v] >= 0 else slice(None) for v in scope)]
+                ).any(),
+                "Chains may start in a forbidden state.",
+            )
+        return start
+
+    def seconds(self, chains: int) -> float:
+        """Estimate how long it takes to draw chains."""
+        groups, total, is_race = 1 + chains // self.at_once, 0.0, self.kernel in RACES
+        for hood in self.hoods.values():
+            tables = 1 if hood.are_laws_kept and not is_race else len(hood.parts)
+            numbers, calls = hood.own * tables, hood.own + tables
+            if is_race:
+                calls = 2 * hood.own * tables
+                numbers = 8 * (hood.own + sum(table.size for _, table in hood.parts))
+            near = min(1.0, 8.0 * hood.margin) * hood.own * (len(hood.parts) + 1)
+            draw = PER_DRAW + PER_NUMBER * numbers + PER_DECISION * near
+            total += groups * (PER_GROUP + PER_CALL * calls) + chains * draw
+        ends = 2 if self.kernel in SETS else 1
+        return ends * total * len(self.order) / len(self.hoods)
+
+    def _fit(self) -> int:
+        """Return how many chains, of whole streams, fit into memory together."""
+        is_race = self.kernel in RACES
+        held = sum(self.factors.states[v] if is_race else 4 for v in self.places)
+        widest = 0
+        for hood in self.hoods.values():
+            tables = max((table.size for _, table in hood.parts), default=0) * is_race
+            widest = max(widest, 64 * (hood.own + len(hood.others)) + 40 * tables)
+        size = max(1, min(AT_ONCE, IN_MEMORY // (held + widest)) // self.lanes) * self.lanes
+        self.budget.need(1.0 * size * (held + widest), "the chains that run together")
+        return size
+
     def outcomes(self, chains: NDArray[np.int64]) -> Digits:
-        """Final digits (variables looked at, chains of whole streams); -1 where a set has more than one state left."""
+        """Draw chains of whole streams: final digits by variable looked at; -1 for an open set."""
         walk = self._run_race if self.kernel in RACES else self._run
         streams = chains[:: self.lanes] // self.lanes
-        held = sum(self.factors.states[v] for v in self.places)
-        held += 16 * max((table.size for _, table in self.factors.pairs), default=0) if self.kernel in RACES else 0
-        size = max(1, min(AT_ONCE, MOST_HELD // held) // self.lanes)
+        size = self.at_once // self.lanes
         groups = (streams[k : k + size] for k in range(0, len(streams), size))
-        return np.concatenate([walk(Streams(self.entropy, self.spawn_key, group)) for group in groups], axis=1)
+        drawn = [walk(Streams(self.entropy, self.spawn_key, group)) for group in groups]
+        return np.concatenate(drawn, axis=1)
 
     def _run(self, streams: Streams) -> Digits:
-        """Chains; or sets of two states, whose lower end sees what makes 1 least likely, and the upper end the most."""
+        """Run chains; or sets of two states, by their lower and upper ends.
+
+        The lower end sees the states of neighbours that make 1 least likely, the upper end those
+        that make it most likely (theory.md, Two states: the ends of the set).
+        """
         ends = (0, 1) if self.kernel in SETS else (0,)
         x = [{v: self._begin(streams, v, end) for v in self.places} for end in ends]
-        hoods = {v: self.factors.around(v) for v in set(self.order)}
-        rises = {v: _directions(hood) if len(ends) > 1 else [True] * len(hood.others) for v, hood in hoods.items()}
+        rises = {v: [True] * len(hood.others) for v, hood in self.hoods.items()}
+        if len(ends) > 1:
+            rises = {v: _directions(hood) for v, hood in self.hoods.items()}
         for t, variable in enumerate(self.order):
-            hood, uniform = hoods[variable], self._uniform(streams, t)
+            hood, uniform = self.hoods[variable], self._uniform(streams, t)
             sides = list(zip(rises[variable], hood.others, strict=True))
-            seen = ([x[end if like else 1 - end][v] for like, v in sides] for end in ends)
+            seen = ([x[end if up else 1 - end][v] for up, v in sides] for end in ends)
             drawn = [_draw(hood, beside, uniform, self.kernel in RISING) for beside in seen]
             for own, digits in zip(x, drawn, strict=True):
                 own[variable] = digits
@@ -112,43 +179,64 @@ class Walk:
         return np.where(low == high, low, np.int16(-1))
 
     def _uniform(self, streams: Streams, step: int) -> Uniform:
+        """Return the uniform numbers of a step (theory.md, Random bits belong to steps)."""
         if self.lanes > 1:
-            whole = np.array([65536.0, 256.0, 1.0]) @ np.packbits(streams.lanes(64 * step, PLANES), axis=0)
-            value, slack = (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1)
-            return value, slack, lambda c: (int.from_bytes(np.packbits(streams.lanes(64 * step, 64)[:, c])), 2**64)
+
+            def exact(c: int) -> tuple[int, int]:
+                bits = np.packbits(streams.lanes(64 * step, 64)[:, c])
+                return int.from_bytes(bits.tobytes()), 2**64
+
+            planes = np.packbits(streams.lanes(64 * step, PLANES), axis=0)
+            whole = np.array([65536.0, 256.0, 1.0]) @ planes
+            return (whole + 0.5) * 2.0**-PLANES, 2.0 ** -(PLANES + 1), exact
         bits, half = 63 if self.kernel == "table" else 53, int(self.kernel == "set field")
         word = streams.word(step) >> np.uint64(64 - bits)
         value = (word.astype(np.float64) + 0.5 * half) * 2.0**-bits
         return value, 2.0**-53, lambda c: (2 * int(word[c]) + half, 2 ** (bits + 1))
 
     def _begin(self, streams: Streams, variable: int, end: int) -> Digits:
-        if self.kernel in SETS or self.start[variable] >= 0:
-            digit = end if self.kernel in SETS else self.start[variable]
-            return np.full(self.lanes * len(streams.key), digit, dtype=np.int16)
+        """Return the states that chains start in, or an end of the set of all states."""
+        fixed = end if self.kernel in SETS else self.start[variable]
+        if fixed >= 0:
+            return np.full(self.lanes * len(streams.key), fixed, dtype=np.int16)
+        counter = START + self.places[variable]
         if self.lanes > 1:
-            return streams.lanes(START + self.places[variable], 1)[0].astype(np.int16)
-        word, n = streams.word(START + self.places[variable]), np.uint64(self.factors.states[variable])
+            return streams.lanes(counter, 1)[0].astype(np.int16)
+        word, n = streams.word(counter), np.uint64(self.factors.states[variable])
         low = ((word & np.uint64(2**32 - 1)) * n) >> np.uint64(32)
-        return (((word >> np.uint64(32)) * n + low) >> np.uint64(32)).astype(np.int16)  # floor(word n / 2^64)
+        high = (word >> np.uint64(32)) * n
+        return ((high + low) >> np.uint64(32)).astype(np.int16)  # floor(word n / 2^64)
 
     def _run_race(self, streams: Streams) -> Digits:
-        sets = {v: np.ones((self.factors.states[v], len(streams.key)), dtype=bool) for v in self.places}
+        """Run sets of any number of states (theory.md, More states: the race)."""
+        shape, sizes = len(streams.key), self.factors.states
+        sets = {v: np.ones((sizes[v], shape), dtype=bool) for v in self.places}
         for t, variable in enumerate(self.order):
-            hood = self.factors.around(variable)
+            hood = self.hoods[variable]
             require(hood.own <= self.words, "A race has fewer words than states.")
-            words = np.stack([streams.word(t * self.words + a) >> np.uint64(11) for a in range(hood.own)])
-            sets[variable] = _race(hood, [sets[v] for v in hood.others], words)
+            first = t * self.words
+            words = [streams.word(first + a) >> np.uint64(11) for a in range(hood.own)]
+            sets[variable] = _race(hood, [sets[v] for v in hood.others], np.stack(words))
         left = [sets[v] for v in self.looked_at]
-        return np.stack([np.where(own.sum(axis=0) == 1, own.argmax(axis=0), -1) for own in left]).astype(np.int16)
+        only = [np.where(own.sum(axis=0) == 1, own.argmax(axis=0), -1) for own in left]
+        return np.stack(only).astype(np.int16)
 
 
 def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool) -> Digits:
-    """The states that uniform numbers draw beside neighbours in these states."""
+    """Return the states that uniform numbers draw beside neighbours in these states.
+
+    Rising kernels draw the number of partial sums of the chances that are at most u; the others
+    draw 1 where u is below the chance of 1.
+    """
     u, slack, exact = uniform
-    require(rises or hood.own == 2, "A way to draw two states meets more.")
-    drawn, near, margin = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool), hood.margin + slack + 2.0**-50
+    require(rises or hood.own == 2, "A binary kernel updates a variable of more than two states.")
+    drawn, near = np.zeros(len(u), dtype=np.int16), np.zeros(len(u), dtype=bool)
+    margin = hood.margin + slack + 2.0**-50
     for chance in hood.laws_beside(seen, len(u)).T:
-        require(not np.isnan(chance.sum()), "A draw is undefined: every state of a variable is forbidden.")
+        require(
+            not np.isnan(chance.sum()),
+            "A draw is undefined: every state of a variable is forbidden.",
+        )
         ahead = u - chance if rises else (1.0 - chance) - u
         drawn += ahead >= 0.0 if rises else ahead > 0.0
         near |= np.abs(ahead) <= margin
@@ -158,52 +246,67 @@ def _draw(hood: Neighbourhood, seen: list[Digits], uniform: Uniform, rises: bool
 
 
 def _directions(hood: Neighbourhood) -> list[bool]:
-    """For each neighbour of a variable of two states, whether the chance of 1 rises with it, or falls."""
-    require(hood.own == 2 and all(size == 2 for size in hood.sizes), "Ends of sets are for variables of two states.")
-    likes: list[list[float]] = [[] for _ in hood.others]
+    """Return for each neighbour of a binary variable whether the chance of 1 rises with it."""
+    require({hood.own, *hood.sizes} == {2}, "Ends of sets need variables of two states.")
+    signs: list[list[float]] = [[] for _ in hood.others]
     for places, table in hood.parts:
         if places:
-            require(len(places) == 1 and np.isfinite(table).all(), "Ends of sets are for pair factors without zeros.")
+            require(
+                len(places) == 1 and np.isfinite(table).all(),
+                "Ends of sets need pair factors without zeros.",
+            )
             a, b, c, d = table.ravel().tolist()
-            likes[places[0]] += [a, d, -b, -c]
-    return [math.fsum(terms) >= 0.0 for terms in likes]
+            signs[places[0]] += [a, d, -b, -c]
+    return [math.fsum(terms) >= 0.0 for terms in signs]
 
 
 def _race(hood: Neighbourhood, others: list[NDArray[np.bool_]], words: Words) -> NDArray[np.bool_]:
-    """The states that can arrive first: ln E_a - hi_a <= ln E_b - lo_b for all other b.
+    """Return the states that can arrive first: ln E_a - hi_a <= ln E_b - lo_b for all other b.
 
-    E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of a over the neighbours' sets.
+    E_a = -ln u_a are the times of the race, lo_a and hi_a the ends of the log-weight of state a
+    over the sets of the neighbours.
     """
-    lows, highs = [], []  # for each factor the ends of its log-weight, by own state and run
+    lows, highs = [], []  # of each factor, by own state and run
     for places, table in hood.parts:
         allowed = np.ones((1, words.shape[1]), dtype=bool)
         for p in places:
             allowed = (allowed[:, None] & others[p][None]).reshape(-1, words.shape[1])
         columns = [table[..., a].reshape(-1, 1) for a in range(hood.own)]
-        lows.append(np.stack([np.where(allowed, column, math.inf).min(axis=0) for column in columns]))
-        highs.append(np.stack([np.where(allowed, column, -math.inf).max(axis=0) for column in columns]))
+        least = [np.where(allowed, column, math.inf).min(axis=0) for column in columns]
+        most = [np.where(allowed, column, -math.inf).max(axis=0) for column in columns]
+        lows.append(np.stack(least))
+        highs.append(np.stack(most))
     times = np.log(-np.log((words.astype(np.float64) + 0.5) * 2.0**-53))
     earliest, latest = times - sum(highs), times - sum(lows)
     ranked = np.sort(latest, axis=0)
-    rival = np.where(np.arange(hood.own)[:, None] == latest.argmin(axis=0), ranked[1], ranked[0])
-    fits = (possible := earliest < math.inf) & (earliest <= rival)
+    is_leader = np.arange(hood.own)[:, None] == latest.argmin(axis=0)
+    rival = np.where(is_leader, ranked[1], ranked[0])
+    possible = earliest < math.inf
+    fits = possible & (earliest <= rival)
+    margin = 8.0 * hood.margin + 1e-14 * (1.0 + np.abs(times).max(axis=0))
     with np.errstate(invalid="ignore"):
-        near = possible & (np.abs(earliest - rival) <= 8.0 * hood.margin + 1e-14 * (1.0 + np.abs(times).max(axis=0)))
+        near = possible & (np.abs(earliest - rival) <= margin)
     for c in np.flatnonzero(near.any(axis=0)).tolist():
         ends = ([part[:, c].tolist() for part in parts] for parts in (highs, lows))
         fits[:, c] = _decide_race(words[:, c].tolist(), *ends)
-    fits[:, ~fits.any(axis=0)] = True  # no state is allowed beside these sets: nothing is known
+    fits[:, ~fits.any(axis=0)] = True  # no state is allowed beside these sets: all are possible
     return fits
 
 
-def _decide_race(words: list[int], highs: list[list[float]], lows: list[list[float]]) -> list[bool]:
-    """The same for one run, in 60 digits."""
+def _decide_race(
+    words: list[int], highs: Sequence[list[float]], lows: Sequence[list[float]]
+) -> list[bool]:
+    """Decide the race of one run in 60 digits."""
+
+    def sums(parts: Sequence[list[float]], a: int) -> Decimal:
+        return sum((Decimal(part[a]) for part in parts), Decimal(0))
+
     with localcontext() as context:
         context.prec = 60
         times = [(-(Decimal(2 * word + 1) / Decimal(2**54)).ln()).ln() for word in words]
-        earliest, latest = (
-            [time - sum((Decimal(part[a]) for part in parts), Decimal(0)) for a, time in enumerate(times)]
-            for parts in (highs, lows)
-        )
-        rivals = [min(latest[:a] + latest[a + 1 :], default=Decimal("Infinity")) for a in range(len(words))]
-        return [early.is_finite() and early <= rival for early, rival in zip(earliest, rivals, strict=True)]
+        earliest = [time - sums(highs, a) for a, time in enumerate(times)]
+        latest = [time - sums(lows, a) for a, time in enumerate(times)]
+        never = Decimal("Infinity")
+        rivals = [min(latest[:a] + latest[a + 1 :], default=never) for a in range(len(words))]
+        pairs = zip(earliest, rivals, strict=True)
+        return [early.is_finite() and early <= rival for early, rival in pairs]

@@ -1,121 +1,275 @@
-"""Fields: real numbers in boxes, or on levels, with the density exp(-sum of phi_i(x_i) - sum of Q_ij x_i x_j).
+"""Fields: real numbers in boxes, or on levels, with a density of single variables and pairs.
 
-phi_i(x) = diagonal x^2 / 2 - linear x + exposure e^x + trials ln(1 + e^x). In the file -Q_ij is the factor of a pair of
-ones. The bounds are made again; what chains gave is believed, since their draws depend on the last digits.
+The density is exp(-sum_i phi_i(x_i) - sum_ij Q_ij x_i x_j) with phi_i(x) = diagonal x^2 / 2 -
+linear x + exposure e^x + trials ln(1 + e^x). In the file -Q_ij is the factor of a pair of ones. The
+bounds are made again; what chains gave is believed, since their draws depend on the last digits
+(docs/proofs.md and theory.md, Fields).
 """
 
 import math
 
 import numpy as np
 
-from dobrushin.verify.checks import BOUNDS, Part, is_below
-from dobrushin.verify.document import Question, items, require
-from dobrushin.verify.factors import UNIT, Row, forward
+from dobrushin.verify.certificates import forward
+from dobrushin.verify.claim import Question
+from dobrushin.verify.document import Array, items, require
+from dobrushin.verify.intervals import is_below
+from dobrushin.verify.model import UNIT, Factors
+from dobrushin.verify.proof import Part, Row, Steps
 
-CHAINS = "the numbers in the file are those of {} independent chains of this scan and start, whatever they gave"
-DRIFT = "such a chain is within the drift in the file (at most {!r}) of one with exact draws, but for a chance of {!r}"
-NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}  # that chains give for a question
+CHAINS = "the numbers in the file are those of {} independent chains of this scan and start"
+DRIFT = (
+    "such a chain is within the drift in the file (at most {!r}) of one with exact draws, but for a"
+    " chance of {!r}"
+)
+SLOPES = "functions have slopes as the file says"
+# How many numbers chains give for a question.
+NUMBERS = {"mean": 1, "statistic": 1, "above": 2, "between": 2, "quantile": 4}
+DENSITY = 0.39894229  # of the standard normal law at 0, from above
 
 
 class Field:
-    """How variables of a field move each other, and how far the field is from the start of its chains.
+    """How variables of a field move each other, and how far it is from the start of its chains.
 
-    Given the others the variance of x_i is at most s_i: 1 / diagonal, and less in a narrow interval. So if x_j moves by
-    1, the mean of x_i moves by s_i |Q_ij| at most, and its law by kappa_i |Q_ij| in total variation.
+    Given the others the variance of x_i is at most s_i: 1 / diagonal, and less in a narrow box. So
+    if x_j moves by 1, the mean of x_i moves by s_i |Q_ij| at most, and its law by kappa_i |Q_ij| in
+    total variation (theory.md, Influence in Wasserstein distance, Total variation in fields).
     """
 
-    def __init__(self, part: Part, order: list[int]) -> None:
-        proof, n = part.proof, len(part.proof.states)
-        sites = proof.array(part.plan["sites"], "f", 9, n)
-        m, linear, exposure, trials, self.lower, self.upper, point, far, drift = sites
-        is_finite = np.isfinite(sites[6:]).all() and (np.abs(sites[:4]) <= 1e100).all() and (m >= 1e-100).all()
-        fits = (sites[[2, 3, 7, 8]] >= 0.0) & (self.lower <= point) & (point <= self.upper)
-        require(is_finite and fits.all(), "A field has a strange number, an empty box, or a start outside of it.")
-        levels = {int(v): items(values, float) for v, values in part.plan["levels"].items()}
-        for v, values in levels.items():
-            is_one = 0 <= v < n and point[v] in values and np.all(np.diff(values) > 0.0)
-            require(is_one and (self.lower[v], self.upper[v]) == (values[0], values[-1]), "Levels are not in order.")
-        pairs = [(scope, table.ravel().tolist()) for scope, table in proof.factors.pairs]
-        is_pair = all(len(scope) == 2 and table[:3] == [0.0] * 3 and len(table) == 4 for scope, table in pairs)
-        require(is_pair and all(table[3] > -math.inf for _, table in pairs), "The factors are no couplings of pairs.")
-        touching = proof.factors.touching
-        pulls = [[(j, pairs[k][1][3]) for k in touching[i] for j in pairs[k][0] if j != i] for i in range(n)]  # -Q_ij
-        up = 1.0 + UNIT * (64.0 + 8.0 * max(map(len, pulls)))  # more than the rounding of what follows
-        with np.errstate(over="ignore"):
-            width, is_level = (self.upper - self.lower) * up, np.isin(np.arange(n), list(levels))
-            self.proxy = np.where(is_level, np.inf, 1.0 / m * up).clip(max=width**2 / 4.0 * up)
-            s = np.where(is_level, self.proxy, self.proxy.clip(max=width**2 / 12.0 * up))  # log-concave on an interval
-            grows = exposure * np.exp(point * (exposure > 0.0))  # e^x where it counts
-            own = np.stack([m * point, -linear, grows, trials / (1.0 + np.exp(-point))])
-        fits = (s < math.inf) & ((s > 1e-290) | np.isfinite(width) & ~np.isin(np.arange(n), order))
-        require(fits.all(), "The scan updates what is given, or a variance has no digits.")
-        C = [[(j, float(s[i]) * abs(q) * up + 1e-300) for j, q in pulls[i]] for i in range(n)]
-        self.rows: dict[int, Row] = dict(enumerate(zip(C, width.tolist(), strict=True)))
-        kappa = np.minimum(0.5 * np.sqrt(s), np.where(is_level, np.inf, 0.39894229 / np.sqrt(m))) * up
-        # Total variation over distance, after an update: where a distance is cut off at the width, nothing is known.
-        self.tilt = {i: max(kappa[i] / s[i], 1.0 / width[i]) * up for i in set(order)}
-        # The start. Any a >= C a + r bounds the distances, where r bounds what is expected beside the start itself.
-        far = np.where(np.isinf(width), far, np.maximum(self.upper - point, point - self.lower) * up)
-        for i in np.flatnonzero(np.isinf(width)).tolist():
-            proof.closed.add(i)
-            slope = [*own[:, i].tolist(), *(-q * point[j] for j, q in pulls[i])]
-            rest = (abs(math.fsum(slope)) + 1e-14 * math.fsum(map(abs, slope))) / m[i] + m[i] ** -0.5
-            moved = math.fsum(c * far[j] for j, c in self.rows[i][0])
-            require(far[i] >= (moved + rest) * up, "The field may be farther from the start than the file says.")
-        proof.own = [((i,), np.array([*sites[:6, i], *levels.get(i, [])])) for i in proof.closed]
-        self.far, self.drift = dict(enumerate(far.tolist())), dict(enumerate(drift.tolist()))
-        called = zip(proof.names.variables, point.tolist(), width.tolist(), strict=True)
-        proof.given += [f"given {name} = {value!r}" for name, value, size in called if size == 0.0]
+    def __init__(self, part: Part, order: Steps) -> None:
+        self.proof, self.part, n = part.proof, part, len(part.proof.states)
+        self.sites = self.proof.array(part.plan["sites"], "f", 9, n)
+        self.m, self.linear, self.exposure, self.trials = self.sites[:4]
+        self.lower, self.upper, self.point, far, drift = self.sites[4:]
+        self._check_sites()
+        self.levels = self._read_levels(n)
+        self.pulls = self._read_pulls(self.proof.factors, n)
+        # More than the rounding of what follows.
+        self.up = 1.0 + UNIT * (64.0 + 8.0 * max(map(len, self.pulls)))
+        s = self._bound_variances(order, n)
+        self.rows: dict[int, Row] = {}
+        for i, width in enumerate(self.width.tolist()):
+            c = [(j, float(s[i]) * abs(q) * self.up + 1e-300) for j, q in self.pulls[i]]
+            self.rows[i] = c, width
+        self.far = self._check_start(far)
+        closed = sorted(self.proof.closed)
+        levels = [self.levels.get(i, []) for i in closed]
+        own = [np.array([*self.sites[:6, i], *x]) for i, x in zip(closed, levels, strict=True)]
+        self.proof.own = [((i,), numbers) for i, numbers in zip(closed, own, strict=True)]
+        self.drift = dict(enumerate(drift.tolist()))
+        names = self.proof.names.variables
+        known = np.flatnonzero(self.width == 0.0).tolist()
+        self.proof.given += [f"given {names[v]} = {float(self.point[v])!r}" for v in known]
 
-    def spread(self, question: Question, order: list[int]) -> float:
-        """A variance proxy of what chains give: backwards through the scan, what each step adds to it."""
+    def _check_sites(self) -> None:
+        sites = self.sites
+        require(
+            np.isfinite(sites[6:]).all()
+            and (np.abs(sites[:4]) <= 1e100).all()
+            and (self.m >= 1e-100).all(),
+            "A number of a field is out of range.",
+        )
+        is_inside = (self.lower <= self.point) & (self.point <= self.upper)
+        require(
+            is_inside.all() and (sites[[2, 3, 7, 8]] >= 0.0).all(),
+            "A field has a negative count, or a start outside of its box.",
+        )
+
+    def _read_levels(self, n: int) -> dict[int, list[float]]:
+        """Read the values of variables that are not continuous."""
+        plan = self.part.plan["levels"]
+        levels = {int(v): items(values, float) for v, values in plan.items()}
+        for v, values in levels.items():
+            require(
+                0 <= v < n and self.point[v] in values and np.all(np.diff(values) > 0.0),
+                "Levels do not increase, or do not hold the start.",
+            )
+            require(
+                (self.lower[v], self.upper[v]) == (values[0], values[-1]),
+                "Levels do not reach the ends of their box.",
+            )
+        return levels
+
+    def _read_pulls(self, factors: Factors, n: int) -> list[list[tuple[int, float]]]:
+        """Read the neighbours of each variable, and -Q_ij."""
+        pairs = [(scope, table.ravel().tolist()) for scope, table in factors.pairs]
+        for scope, table in pairs:
+            require(
+                (len(scope) == 2 and len(table) == 4 and table[:3] == [0.0] * 3)
+                and table[3] > -math.inf,
+                "A factor of a field is no coupling of a pair.",
+            )
+        touching = factors.touching
+        return [
+            [(j, pairs[k][1][3]) for k in touching[i] for j in pairs[k][0] if j != i]
+            for i in range(n)
+        ]
+
+    def _bound_variances(self, order: Steps, n: int) -> Array:
+        """Bound conditional variances; variance proxies are larger where levels are no interval."""
+        is_level = np.isin(np.arange(n), list(self.levels))
+        with np.errstate(over="ignore"):
+            self.width = (self.upper - self.lower) * self.up
+            square = self.width**2 * self.up
+            normal = np.where(is_level, np.inf, 1.0 / self.m * self.up)
+            self.proxy = normal.clip(max=square / 4.0)
+            s: Array = np.where(is_level, self.proxy, self.proxy.clip(max=square / 12.0))
+        is_still = np.isfinite(self.width) & ~np.isin(np.arange(n), order.cycle)
+        require(
+            ((s < math.inf) & ((s > 1e-290) | is_still)).all(),
+            "The scan updates an observed variable, or a variance is too small.",
+        )
+        density = np.where(is_level, np.inf, DENSITY / np.sqrt(self.m))
+        kappa = np.minimum(0.5 * np.sqrt(s), density) * self.up
+        # Total variation over distance, after an update: at the width, nothing is known.
+        updated = set(order.cycle)
+        self.tilt = {i: max(kappa[i] / s[i], 1.0 / self.width[i]) * self.up for i in updated}
+        return s
+
+    def _check_start(self, far: Array) -> dict[int, float]:
+        """Check that the distances a of the start satisfy a >= C a + r, and so bound the field's.
+
+        r bounds the expected distance beside the start itself (theory.md, The start of a field);
+        in a box the far end is as far as can be.
+        """
+        is_open = np.isinf(self.width)
+        reach = np.maximum(self.upper - self.point, self.point - self.lower)
+        far = np.where(is_open, far, reach * self.up)
+        with np.errstate(over="ignore"):
+            grows = self.exposure * np.exp(self.point * (self.exposure > 0.0))  # where it counts
+            falls = self.trials / (1.0 + np.exp(-self.point))
+            own = np.stack([self.m * self.point, -self.linear, grows, falls])
+        for i in np.flatnonzero(is_open).tolist():
+            self.proof.closed.add(i)
+            slope = [*own[:, i].tolist(), *(-q * self.point[j] for j, q in self.pulls[i])]
+            rounding = 1e-14 * math.fsum(map(abs, slope))
+            rest = (abs(math.fsum(slope)) + rounding) / self.m[i] + self.m[i] ** -0.5
+            moved = math.fsum(c * far[j] for j, c in self.rows[i][0])
+            require(
+                far[i] >= (moved + rest) * self.up,
+                "The field may be farther from the start than the file says.",
+            )
+        return dict(enumerate(far.tolist()))
+
+    def spread(self, question: Question, order: Steps) -> float:
+        """Bound the variance proxy of one chain: backwards, what each step adds to it.
+
+        See theory.md, Intervals for fields.
+        """
+        order.charge(self.rows)
         v, total = dict(zip(question.variables, question.weights, strict=True)), 1e-300
         for i in reversed(order):
             if weight := v.pop(i, 0.0):
                 total += weight * self.proxy[i] * weight  # no square of a small number
                 for j, c in self.rows[i][0]:
                     v[j] = v.get(j, 0.0) + weight * c + 1e-300
-        total *= 1.0 + 16.0 * (max(len(pairs) for pairs, _ in self.rows.values()) + 4) * len(order) * UNIT
-        return min(total, 0.25 * self.rows[question.variables[0]][1] ** 2) if question.kind == "mean" else total
+        degree = max(len(pairs) for pairs, _ in self.rows.values())
+        total *= 1.0 + 16.0 * (degree + 4) * len(order) * UNIT
+        widest = 0.25 * self.rows[question.variables[0]][1] ** 2
+        return min(total, widest) if question.kind == "mean" else total
+
+
+class _Answers:
+    """Intervals that follow from what chains of a field gave."""
+
+    def __init__(self, field: Field, order: Steps, far: dict[int, float], level: float) -> None:
+        self.field, self.order, self.far, self.level = field, order, far, level
+        self.proof, plan = field.proof, field.part.plan
+        self.n, self.slip = plan["chains"], plan["slip"]
+        # Total variation; 1 of what is not updated.
+        self.law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}
+
+    def check(self, k: int, question: Question, given: list[float]) -> None:
+        """Check the claimed ends of a question."""
+        numbers = items(given, float, NUMBERS.get(question.kind, 0))
+        kind, v, field = question.kind, question.variables[0], self.field
+        require(
+            (kind in ("bias", "joint", "statistic")) or len(question.variables) == 1,
+            "One variable is asked of several.",
+        )
+        low, high = self.proof.lower[k][0], self.proof.upper[k][0]
+        if kind in ("bias", "joint"):
+            bound = question.bias(self.far if kind == "bias" else self.law)
+            is_low, is_high = False, high >= bound
+        elif kind in ("mean", "statistic"):
+            is_low, is_high = self._mean(question, numbers[0], low, high)
+        else:
+            require(
+                (all(0 <= count <= self.n and count.is_integer() for count in numbers[:2]))
+                and numbers[0] <= numbers[1],
+                "A count is not one of the chains.",
+            )
+            check = self._quantile if kind == "quantile" else self._event
+            is_low, is_high = check(question, numbers, low, high)
+        if kind in ("mean", "quantile"):
+            is_low, is_high = is_low or low <= field.lower[v], is_high or high >= field.upper[v]
+        self.proof.within(k, 0, is_low, is_high)
+
+    def _mean(self, q: Question, mean: float, low: float, high: float) -> tuple[bool, bool]:
+        """Widen the average of the chains by its random error, the bias and the drift."""
+        rest = self.level - self.n * self.slip
+        require(rest > 0.0, "Draws of a field err too often for the confidence.")
+        rare = math.log(2.0 / rest)
+        reach = math.sqrt(2.0 * self.field.spread(q, self.order) * rare / self.n)
+        wider = (reach + q.bias(self.far) + q.bias(self.field.drift)) * (1.0 + 1e-9)
+        wider += 1e-12 * abs(mean)
+        return low <= mean - wider, high >= mean + wider
+
+    def _tail(self, p: float, count: float) -> bool:
+        budget = self.proof.budget
+        return is_below(p, int(count), self.n, self.level / 2.0, False, budget)
+
+    def _quantile(
+        self, question: Question, numbers: list[float], low: float, high: float
+    ) -> tuple[bool, bool]:
+        """Two ranks between which the quantile is, and the values that have these ranks."""
+        first, last, least, most = numbers
+        q, v, drift = (
+            question.about["level"],
+            question.variables[0],
+            question.bias(self.field.drift),
+        )
+        require(
+            0.0 < q < 1.0 and first >= 1 and least <= most,
+            "The level of a quantile, or a rank of a value, is out of range.",
+        )
+        off = self.law.get(v, 1.0) + self.slip
+        is_low = low <= least - drift and self._tail(1.0 - q + off, self.n - max(0, first - 1))
+        is_high = high >= most + drift and self._tail(q + off, last)
+        return is_low, is_high
+
+    def _event(
+        self, question: Question, numbers: list[float], low: float, high: float
+    ) -> tuple[bool, bool]:
+        """How many chains are in the event by more than the drift, and how many may be in it."""
+        surely, perhaps = numbers
+        off = self.law.get(question.variables[0], 1.0) + self.slip + 1e-15
+        return self._tail(low + off, surely), self._tail(1.0 - high + off, self.n - perhaps)
 
 
 def check_field(part: Part) -> float:
-    """Bounds on a scan of a field, and intervals from what its chains gave."""
+    """Check bounds on a scan of a field, and intervals from what its chains gave."""
     proof, plan, order = part.proof, part.plan, part.scan()
     n, slip, lost = plan["chains"], plan["slip"], 1.0 - plan["confidence"]
-    more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.plan["dropped"])
-    require(not any(more) and 1 <= n <= 2**40 and slip >= 0.0 and 0.0 <= lost < 1.0, "These are no chains of a field.")
-    field, level = Field(part, order), lost / len(part.questions)
+    more = (proof.plan["parts"][1:], proof.document.outcomes["seed"], proof.evidence, proof.dropped)
+    require(
+        not any(more) and 1 <= n <= 2**40 and slip >= 0.0 and 0.0 <= lost < 1.0,
+        "These are no chains of a field.",
+    )
+    proof.closed |= set(order.cycle)
+    field = Field(part, order)
     far = forward(field.rows, order, {}, field.far, math.inf)
-    law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}  # else 1: not updated
-    kinds = {question.kind for question in part.questions.values()}
+    answers = _Answers(field, order, far, lost / len(part.questions))
     for (k, question), given in zip(part.questions.items(), part.outcome["numbers"], strict=True):
-        numbers, kind, v = items(given, float, NUMBERS.get(question.kind, 0)), question.kind, question.variables[0]
-        fits = all(0 <= count <= n and count.is_integer() for count in numbers[:2]) and numbers[:1] <= numbers[1:2]
-        fits = (len(numbers) < 2 or fits) and (len(question.variables) == 1 or kind in ("bias", "joint", "statistic"))
-        require(fits, "A count is none of so many chains, or what is of one variable is asked of several.")
-        low, high, drift, off = proof.lower[k][0], proof.upper[k][0], question.bias(field.drift), law.get(v, 1.0) + slip
-        if kind in ("bias", "joint"):
-            is_low, is_high = False, high >= question.bias(far if kind == "bias" else law)
-        elif kind in ("mean", "statistic"):
-            proof.spend(len(order) / BOUNDS)
-            rare = math.log(2.0 / (level - n * slip))  # no logarithm where draws err too often
-            reach = math.sqrt(2.0 * field.spread(question, order) * rare / n)
-            wider = (reach + question.bias(far) + drift) * (1.0 + 1e-9) + 1e-12 * abs(numbers[0])
-            is_low, is_high = low <= numbers[0] - wider, high >= numbers[0] + wider
-        elif kind == "quantile":  # the ranks between which it is, and the values that have these ranks
-            (first, last, least, most), q = numbers, question.about["level"]
-            require(0.0 < q < 1.0 and first >= 1 and least <= most, "Such a quantile, or rank of a value, is none.")
-            is_low = low <= least - drift and is_below(1.0 - q + off, n - max(0, int(first) - 1), n, level / 2.0, False)
-            is_high = high >= most + drift and is_below(q + off, int(last), n, level / 2.0, False)
-        else:  # how many are surely in the interval, farther from its ends than the drift, and how many may be
-            is_low = is_below(low + off + 1e-15, int(numbers[0]), n, level / 2.0, False)
-            is_high = is_below(1.0 - high + off + 1e-15, n - int(numbers[1]), n, level / 2.0, False)
-        if kind in ("mean", "quantile"):
-            is_low, is_high = is_low or low <= field.lower[v], is_high or high >= field.upper[v]
-        proof.within(k, 0, is_low, is_high)
+        answers.check(k, question, given)
+    if proof.reference:
+        proof.reference.compare_field(proof.own, field.lower, field.upper)
+        proof.reference.drift(proof.closed, is_field=True)
     proof.checked.append(f"influence, start and bias of {len(order)} steps on a field")
-    proof.is_believed = bool(kinds & NUMBERS.keys())
-    proof.assumptions += [CHAINS.format(n), DRIFT.format(max(field.drift.values()), slip)] if proof.is_believed else []
-    proof.assumptions += ["functions have slopes as the file says"] if "statistic" in kinds else []
+    kinds = {question.kind for question in part.questions.values()}
+    if kinds & NUMBERS.keys():
+        proof.believes = True
+        words = [CHAINS.format(n), DRIFT.format(max(field.drift.values()), slip)]
+        proof.assumptions += words
+    proof.assumptions += [SLOPES] if "statistic" in kinds else []
     return lost

@@ -1,0 +1,261 @@
+"""Certificates of scans: how far the law after a scan can be from the model's.
+
+C_ij bounds the total variation by which the law of variable i, given all others, moves when only
+neighbour j changes; the cap of i bounds it when all neighbours change (theory.md, Influence). Along
+a scan the disagreement of i, the chance that chain and model differ there under the best coupling,
+is at most b_i = min(cap_i, sum_j C_ij b_j) + error_i (theory.md, Certificates).
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import numpy as np
+
+from dobrushin.verify.document import Array, require
+from dobrushin.verify.model import UNIT, Factors, Neighbourhood
+from dobrushin.verify.proof import SOME_STATE, Part, Row, Steps
+
+FLOOR = 2.0**-1000  # bounds of less are raised to it, so that none underflows to 0
+# Enumerate the neighbours while own states x joint states x their numbers of states, or binary
+# neighbours, are not more.
+MOST_WORK, MOST_BINARY = 1.2e5, 13
+MOST_LEADS = 2**24  # numbers in tables of leads, which need the square of the own states
+PER_ROW, PER_PAIR, PER_ENTRY = 1e-3, 4e-5, 2e-8  # seconds
+GIVEN = (
+    "entry (i, j) of the matrix in the file bounds the influence of j on i, and entry (i, i) that"
+    " of all others together"
+)
+STARTED = "chain and model disagree at the start at most as the file says, under one joint coupling"
+ERRS = "an update of the chain errs at most as the file says"
+Bounds = dict[int, float]
+
+
+def forward(
+    rows: dict[int, Row], order: Steps, error: Bounds, initial: Bounds, most: float = 1.0
+) -> Bounds:
+    """Bound the disagreement after a scan; no bound is above `most`."""
+    order.charge(rows)
+    roundings = (2 * max(len(pairs) for pairs, _ in rows.values()) + 6) * len(order) * UNIT
+    require(roundings < 0.1, "The scan is too long for the checker's arithmetic.")
+    b = dict(initial)
+    for variable in order:
+        pairs, cap = rows[variable]
+        total = sum([value * b.get(other, 1.0) for other, value in pairs], 0.0)
+        b[variable] = min(most, max(FLOOR, min(cap, total) + error.get(variable, 0.0)))
+    # A sum of non-negative doubles is low by less than that (theory.md, Certificates: Rounding).
+    return {variable: min(most, value * (1.0 + 2.0 * roundings)) for variable, value in b.items()}
+
+
+def influence(factors: Factors, variables: Iterable[int]) -> dict[int, Row]:
+    """Bound the influences on some variables."""
+    rows = {}
+    for variable in set(variables):
+        hood = factors.around(variable)
+        factors.budget.spend(PER_ROW, "the influences on all variables")
+        work = hood.own * hood.cells * (1.0 + sum(hood.sizes))
+        is_binary = {hood.own, *hood.sizes} == {2} and len(hood.others) <= MOST_BINARY
+        if work <= MOST_WORK or is_binary or not hood.others:
+            values, cap = _by_enumeration(hood)
+        else:
+            values, cap = _by_closed_forms(hood)
+        rows[variable] = list(zip(hood.others, values, strict=True)), cap
+    return rows
+
+
+def gap(D: float, h: float) -> float:
+    """Bound sigma(h + D/2) - sigma(h - D/2) from above (theory.md, Log-odds, and The gap)."""
+    x, top = 0.5 * D, max(0.5 * D, h)
+    if D <= 0.0:
+        return 0.0
+    if not top < math.inf:
+        return 1.0
+    upper = math.exp(x - top) * -math.expm1(-D)
+    lower = math.exp(h - top) + math.exp(-h - top) + math.exp(x - top) + math.exp(-x - top)
+    return min(1.0, max(FLOOR, upper / lower * (1.0 + (64.0 + 8.0 * abs(x - h)) * UNIT)))
+
+
+def _charge_pairs(hood: Neighbourhood, per_pair: float) -> None:
+    """Count the comparisons of all pairs of states of each neighbour."""
+    held = [0] * len(hood.others)
+    for places, _ in hood.parts:
+        for p in places:
+            held[p] += 1
+    count = sum(size**2 * (tables + 1) for size, tables in zip(hood.sizes, held, strict=True))
+    size = max(hood.sizes, default=0)
+    what = f"the influences on a variable of {hood.own} states with a neighbour of {size}"
+    hood.budget.spend(0.5 * count * per_pair, what)
+
+
+def _moves(tables: list[Array], size: int) -> Iterator[tuple[int, int]]:
+    """Pairs of states of a neighbour that its tables tell apart."""
+    for x, y in combinations(range(size), 2):
+        if not all(np.array_equal(table[x], table[y]) for table in tables):
+            yield x, y
+
+
+def _tables_of(parts: list[tuple[list[int], Array]], neighbour: int) -> list[Array]:
+    """The tables that hold a neighbour, with its states first."""
+    holding = [(places, table) for places, table in parts if neighbour in places]
+    return [np.moveaxis(table, places.index(neighbour), 0) for places, table in holding]
+
+
+def _by_enumeration(hood: Neighbourhood) -> tuple[list[float], float]:
+    """Find the largest distance of laws that differ in one neighbour, over all joint states.
+
+    Impossible joint states count as well. A law is undefined where every state is forbidden: it
+    gets a state of its own, far from all that is defined (theory.md, Enumeration and undefined
+    conditionals).
+    """
+    _charge_pairs(hood, PER_PAIR)
+    below = hood.all_laws
+    ends = np.zeros((len(below), 1))
+    laws = np.diff(np.concatenate([ends, below, ends + 1.0], axis=1), axis=1)
+    laws = np.concatenate([np.nan_to_num(laws), np.isnan(laws[:, :1])], axis=1)
+    lines = laws.reshape(*hood.sizes, hood.own + 1)
+    values = []
+    for axis, size in enumerate(hood.sizes):
+        own = np.moveaxis(lines, axis, 0)
+        far = [
+            0.5 * float(np.abs(own[x] - own[y]).sum(axis=-1).max()) + hood.margin
+            for x, y in _moves(_tables_of(hood.parts, axis), size)
+        ]
+        values.append(min(1.0, max(far, default=0.0)))
+    # Two laws share at least what every law gives to each state (theory.md, Caps).
+    common = float(laws.min(axis=0).sum())
+    return values, min(1.0, 1.0 - common + hood.margin) if any(values) else 0.0
+
+
+def _by_closed_forms(hood: Neighbourhood) -> tuple[list[float], float]:
+    """Bound the influences by the range of the factors and the lead of one own state.
+
+    Beside any other neighbours, a move from x to y changes the law by gap(D, h) at most. D is the
+    sum over factors of the largest double difference in the move and own states (theory.md, Range
+    of the factors); h is the least lead of one own state half-way between x and y (Theorem 4 with
+    unaries). A lead needs tables of one neighbour, or two own states, and no zeros.
+    """
+    alive = sum((table for places, table in hood.parts if not places), np.zeros(hood.own))
+    parts = [(places, table[..., alive > -math.inf]) for places, table in hood.parts]
+    own = int((alive > -math.inf).sum())
+    is_simple = own == 2 or all(len(places) < 2 for places, _ in parts)
+    has_leads = own > 1 and is_simple and own**2 * len(parts) <= MOST_LEADS
+    cells = max(table.size for _, table in parts)
+    _charge_pairs(hood, PER_PAIR + PER_ENTRY * cells / min(hood.sizes) * (own if has_leads else 2))
+    size = 40.0 * cells + 32.0 * has_leads * own**2 * len(parts)
+    hood.budget.need(size, "the influences on a variable")
+    forms = _ClosedForms(parts, own, hood, has_leads)
+    pairs = [forms.bound(k, size) for k, size in enumerate(hood.sizes)]
+    return [value for value, _ in pairs], forms.cap(pairs)
+
+
+class _ClosedForms:
+    """Bounds on the influences on one variable from the extremes of each of its tables."""
+
+    def __init__(
+        self, parts: list[tuple[list[int], Array]], own: int, hood: Neighbourhood, has_leads: bool
+    ) -> None:
+        self.parts, self.own = parts, own
+        self.slack = UNIT * (16.0 * (len(parts) + 2) * hood.magnitude + 64.0 * own)
+        self.has_leads = has_leads and all(np.isfinite(table).all() for _, table in parts)
+        none = np.zeros((own, own) if self.has_leads else (1, 1))
+        self.leads = [_leads(table) for _, table in parts] if self.has_leads else []
+        self.total = sum(self.leads, none)
+
+    def bound(self, neighbour: int, size: int) -> tuple[float, float]:
+        """Bound the influence of a neighbour; also the largest range D."""
+        tables, value, widest = _tables_of(self.parts, neighbour), 0.0, 0.0
+        elsewhere = self.total
+        for (places, _), lead in zip(self.parts, self.leads, strict=False):
+            elsewhere = elsewhere - lead if neighbour in places else elsewhere
+        for x, y in _moves(tables, size):
+            with np.errstate(invalid="ignore"):
+                D = self.slack + sum(_range(table[x] - table[y]) for table in tables)
+            h = self._lead(tables, x, y, elsewhere) if self.has_leads else 0.0
+            widest = max(widest, D)
+            value = max(value, gap(D, h) if self.own > 1 else float(math.inf == D))
+        return value, widest
+
+    def _lead(self, tables: list[Array], x: int, y: int, elsewhere: Array) -> float:
+        """The least lead of the leading state half-way between two states of a neighbour."""
+        ahead = elsewhere + sum(_leads(0.5 * (table[x] + table[y])) for table in tables)
+        np.fill_diagonal(ahead, math.inf)
+        with np.errstate(over="ignore"):
+            leads = -np.log(np.exp(-ahead).sum(axis=0))
+        return max(0.0, float(np.max(leads)) - self.slack)
+
+    def cap(self, pairs: list[tuple[float, float]]) -> float:
+        """Bound the effect of all neighbours together (theory.md, Caps)."""
+        if self.own < 2:
+            return max(value for value, _ in pairs)
+        cap = gap(math.fsum(widest for _, widest in pairs) * (1.0 + 1e-12), 0.0)
+        if self.has_leads and self.own == 2:  # the two ends of the log-odds
+            low, high = float(self.total[0, 1]), -float(self.total[1, 0])
+            middle = max(0.0, 0.5 * abs(low + high) - self.slack)
+            cap = min(cap, gap(high - low + self.slack, middle))
+        return cap
+
+
+def _leads(table: Array) -> Array:
+    """[a, c]: the least by which a table favours own state c over a."""
+    lines = table.reshape(-1, table.shape[-1])
+    return np.array([(lines - lines[:, [a]]).min(axis=0) for a in range(lines.shape[1])])
+
+
+def _range(change: Array) -> float:
+    """The largest range, over own states, of a change of log-weights.
+
+    A state that is forbidden before and after the change (NaN) has no part in it.
+    """
+    if np.isinf(change).any():
+        return math.inf
+    is_known = ~np.isnan(change)
+    most = np.max(change, axis=-1, where=is_known, initial=-math.inf)
+    least = np.min(change, axis=-1, where=is_known, initial=math.inf)
+    return max(0.0, float(np.max(most - least)))
+
+
+def check_variation(part: Part) -> float:
+    """Check a bound on the distance of laws after a scan, from the factors or a matrix."""
+    proof, plan, order = part.proof, part.plan, part.scan()
+    ((k, question),) = part.questions.items()
+    count = len(proof.states)
+    error, initial = (proof.array(plan[name], "f", count) for name in ("error", "initial"))
+    require(
+        all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)),
+        "A bound on a start or an update is not between 0 and 1.",
+    )
+    require(not proof.plan["dropped"], "Steps of a scan would see what is left out.")
+    proof.close(order.cycle)
+    rows = influence(proof.factors, order.cycle)
+    if plan["matrix"]:
+        rows = _read_rows(proof.array(plan["matrix"], "f", -1, 3), set(rows), count)
+    believed = {GIVEN: plan["matrix"], STARTED: (initial < 1.0).any(), ERRS: error.any()}
+    proof.assumptions += [words for words, is_used in believed.items() if is_used]
+    proof.believes |= any(believed.values())
+    # Beside a model file its own laws of updates may differ from those that were used.
+    errors = {v: error[v] + proof.close([v]) for v in set(order.cycle)}
+    bounds = forward(rows, order, errors, dict(enumerate(initial.tolist())))
+    proof.within(k, 0, False, proof.upper[k][0] >= question.bias(bounds))
+    proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound")
+    proof.assumptions.append(SOME_STATE)
+    return 0.0
+
+
+def _read_rows(triples: Array, updated: set[int], count: int) -> dict[int, Row]:
+    """Read influences (i, j, C_ij) that the file supplies; (i, i) is the cap of i."""
+    require(
+        np.isfinite(triples).all() and np.all(triples[:, 2] >= 0.0),
+        "An influence is below 0, infinite or not a number.",
+    )
+    pairs: dict[int, list[tuple[int, float]]] = {v: [] for v in updated}
+    caps = dict.fromkeys(updated, 1.0)
+    for i, j, value in triples.tolist():
+        require(
+            i in pairs and 0 <= j < count and j == int(j),
+            "The matrix has entries that the scan does not use.",
+        )
+        if i == j:
+            caps[int(i)] = min(1.0, value)
+        else:
+            pairs[int(i)].append((int(j), value))
+    return {v: (pairs[v], caps[v]) for v in updated}

@@ -1,0 +1,188 @@
+"""Say what is claimed: names made printable, questions, and intervals in sentences.
+
+Names of variables and states are text that somebody else chose, and a model file may have none. So
+each is shown in quotes, beside the number that the claim is about, and cannot leave its place.
+"""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dobrushin.verify.document import Array, Budget, entries, items, require
+
+LONGEST_NAME, DIGITS = 60, 10  # characters of a name that are shown, digits of an end
+RIGHT_TO_LEFT = ("R", "AL", "AN")
+LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int, "bounds": list}
+WEIGHTS = {"weights": list}
+# Kinds of questions: entries, and the title of what is claimed. The last seven are about fields.
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "law": ({}, ""),
+    "linear": (
+        LINEAR,
+        "mean of {name}, ({offset} + {slope} times the sum of the state numbers, from 0, of"
+        " {shown}) / {divisor}",
+    ),
+    "distance": (
+        WEIGHTS,
+        "distance between the laws of {shown}, with weights {weights}, after the scan and of the"
+        " model",
+    ),
+    "joint": (
+        {},
+        "total variation between the joint laws of {shown} after the scan and of the model",
+    ),
+    "bias": (WEIGHTS, "bias after the scan of any function of {shown} with slopes {weights}"),
+    "mean": ({}, "mean of {shown}"),
+    "statistic": (
+        {"name": str, **WEIGHTS},
+        "mean of {name}, a function of {shown} with slopes {weights}",
+    ),
+    "above": ({"threshold": float}, "P({shown} > {threshold})"),
+    "between": ({"low": float, "high": float}, "P({low} <= {shown} <= {high})"),
+    "quantile": ({"level": float}, "{level} quantile of {shown}"),
+}
+BOUNDS_ONLY = ("distance", "joint", "bias")  # questions whose answer is an upper bound
+
+
+def printable(text: str) -> str:
+    """Return text on one line in visible characters that keep their order."""
+
+    def shown(character: str) -> str:
+        is_mark = unicodedata.category(character).startswith("M")
+        turns = unicodedata.bidirectional(character) in RIGHT_TO_LEFT
+        return (
+            character if character.isprintable() and not is_mark | turns else ascii(character)[1:-1]
+        )
+
+    ends = text[: 2 * LONGEST_NAME] + text[2 * LONGEST_NAME :][-LONGEST_NAME:]
+    line = " ".join("".join(map(shown, ends)).split())
+    half = LONGEST_NAME // 2
+    return line if len(line) <= LONGEST_NAME else f"{line[:half]} ... {line[-half:]}"
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotes that nothing inside can end."""
+    return "'" + printable(name).replace("'", "\\'") + "'"
+
+
+def rounded(value: float, is_low: bool) -> str:
+    """Return an end of an interval in a few digits, rounded outwards: it is a statement too."""
+    context = Context(DIGITS, ROUND_FLOOR if is_low else ROUND_CEILING)
+    return repr(float(context.create_decimal(Decimal(repr(value)))))
+
+
+class Names:
+    """Variables and states as they are shown: by number, and by name where that says more."""
+
+    def __init__(self, plan: dict[str, Any], positions: Array, states: list[int]) -> None:
+        self.plain: list[str] = items(plan["names"], str)
+        pairs = zip(self.plain, positions.tolist(), strict=True)
+        self.variables = [
+            f"variable {position}"
+            if name == str(position)
+            else f"{quoted(name)} (variable {position})"
+            for name, position in pairs
+        ]
+        require(len(set(self.plain)) == len(states), "Two variables of the proof have one name.")
+        self.states = {
+            int(v): items(names, str, states[int(v)]) for v, names in plan["states"].items()
+        }
+
+    def state(self, variable: int, digit: int) -> str:
+        """Return the name of a state, and its number where that differs; -1 and 1 are spins."""
+        names = self.states.get(variable)
+        if names is None or names[digit] == str(digit):
+            return str(digit)
+        return names[digit] if names == ["-1", "1"] else f"{quoted(names[digit])} (state {digit})"
+
+    def event(self, variables: Sequence[int], digits: Sequence[int]) -> str:
+        """Return "variable 0 = 1, 'rain' (variable 3) = 'no' (state 0)"."""
+        pairs = zip(variables, digits, strict=True)
+        return ", ".join(f"{self.variables[v]} = {self.state(v, digit)}" for v, digit in pairs)
+
+
+class Question:
+    """A law of variables, the mean of a linear statistic, a distance, or a question on a field."""
+
+    def __init__(self, about: Any, states: list[int], names: Names) -> None:
+        require(
+            isinstance(about, dict) and about.get("kind") in QUESTIONS,
+            "A question is of no known kind.",
+        )
+        self.about, self.kind, self.names = about, about["kind"], names
+        entries(about, "a question", kind=str, variables=list, **QUESTIONS[self.kind][0])
+        self.variables: list[int] = items(about["variables"], int)
+        require(
+            0 < len(set(self.variables)) == len(self.variables)
+            and all(0 <= v < len(states) for v in self.variables),
+            "A question names unknown or repeated variables.",
+        )
+        self.sizes = [states[v] for v in self.variables]
+        self.weights = items(about.get("weights", [1.0] * len(self.sizes)), float, len(self.sizes))
+        require(min(self.weights) > 0.0, "A weight is not positive.")
+        # The least and the greatest answer that is possible at all.
+        self.least = -math.inf if self.kind in ("mean", "statistic", "quantile") else 0.0
+        self.most = {"distance": math.fsum(self.weights), "bias": math.inf}.get(
+            self.kind, 1.0 - self.least
+        )
+        if self.kind == "linear":
+            self._read_linear(about)
+        self.is_law = self.kind == "law"
+        self.shown = ", ".join(names.variables[v] for v in self.variables)
+        # Rows are claimed. Of two states one interval is enough: the other one mirrors it.
+        self.cells = math.prod(self.sizes) if self.is_law else 0
+        self.rows = max(1, self.cells)
+        self.intervals = self.cells if self.cells > 2 else 1
+        self.span = self.most - self.least
+
+    def _read_linear(self, about: dict[str, Any]) -> None:
+        """Read the statistic (offset + slope times the sum of the states) / divisor, exactly."""
+        self.slope, self.offset, self.divisor = about["slope"], about["offset"], about["divisor"]
+        self.least, self.most = items(about["bounds"], float, 2)
+        ends = [self.offset, self.offset + self.slope * (sum(self.sizes) - len(self.sizes))]
+        require(
+            self.divisor > 0
+            and max(abs(self.slope), self.divisor, *map(abs, ends)) < 2**50
+            and self.least < self.most,
+            f"The statistic {quoted(about['name'])} has numbers that are too large.",
+        )
+        least, most = (Fraction(end) * self.divisor for end in (self.least, self.most))
+        require(
+            least <= min(ends) and max(ends) <= most,
+            f"The values of {quoted(about['name'])} leave the bounds stated for it.",
+        )
+        self.weights = [abs(self.slope) * (size - 1) / self.divisor for size in self.sizes]
+
+    def bias(self, bounds: dict[int, float]) -> float:
+        """Bound the error of an answer by the errors of the variables (theory.md, Certificates)."""
+        pairs = zip(self.weights, self.variables, strict=True)
+        total = math.fsum(weight * bounds.get(v, 1.0) for weight, v in pairs)
+        return min(self.span, total * (1.0 + 1e-15))
+
+    def value(self, digits: Array) -> Array:
+        """Return the statistic of joint states, given by the numbers of the states."""
+        return (self.offset + self.slope * digits.sum(axis=0, dtype=np.int64)) / self.divisor
+
+    def titles(self, budget: Budget) -> list[str]:
+        """Say what each row is."""
+        longest = sum(len(self.names.variables[v]) + LONGEST_NAME + 20 for v in self.variables)
+        budget.hold(2.0 * self.rows * (longest + 200), "the claim in words")
+        budget.spend(1e-5 * self.rows * len(self.variables), "the claim in words")
+        if self.is_law:
+            states = product(*map(range, self.sizes))
+            return [f"P({self.names.event(self.variables, digits)})" for digits in states]
+        about = {k: quoted(v) if k == "name" else v for k, v in self.about.items()}
+        return [QUESTIONS[self.kind][1].format(**about, shown=self.shown)]
+
+    def sentences(self, lower: list[float], upper: list[float], budget: Budget) -> list[str]:
+        """Say what is claimed of each row."""
+        rows = zip(self.titles(budget), lower, upper, strict=True)
+        if self.kind in BOUNDS_ONLY:
+            return [f"{title}: at most {rounded(high, False)}" for title, _, high in rows]
+        return [f"{title}: from {rounded(a, True)} to {rounded(b, False)}" for title, a, b in rows]

@@ -1,0 +1,228 @@
+"""Answers from chains and from runs on sets: what they gave is drawn again and counted."""
+
+import math
+import secrets
+from itertools import islice
+
+import numpy as np
+
+from dobrushin.verify.certificates import forward, influence
+from dobrushin.verify.document import Array, items, require
+from dobrushin.verify.draws import KERNELS, SETS, Walk
+from dobrushin.verify.intervals import is_below, mean_limits
+from dobrushin.verify.proof import SOME_STATE, Part
+
+# Blocks are picked by chance where drawing all of them takes a larger share of the time limit.
+REPLAYED_SHARE = 0.75
+COUNTED_AT_ONCE = 2**23  # states of variables that are counted together
+MISSED = 1e-6  # chance to miss counts that are wrong by a quarter of an interval's width
+# Runs on sets: shares of the error probability of the first and the second try, and how many times
+# the planned runs each has.
+TRIES, MORE = (0.75, 0.25), (1, 4)
+
+
+class Counts:
+    """The outcomes of a part, drawn again: all of them, or blocks that the checker picks."""
+
+    def __init__(self, part: Part, walk: Walk, more: int = 1) -> None:
+        """A second try has `more` times as many runs."""
+        self.part, self.walk, self.proof = part, walk, part.proof
+        plan, outcome = part.plan, part.outcome
+        drawn, self.block = outcome["drawn"], outcome["block"]
+        trials, self.chains = plan["trials"] * more, plan["chains"] * more
+        self.trials, self.early = min(trials, drawn), drawn < trials
+        require(
+            0 <= trials <= 2**40 and 1 <= self.chains <= 2**40 and plan["aim"] > 0.0,
+            "The planned numbers of chains are not positive.",
+        )
+        require(0.0 < plan["confidence"] < 1.0, "The confidence of a part is not between 0 and 1.")
+        require(
+            0 <= drawn <= max(self.chains, trials), "More outcomes were drawn than was planned."
+        )
+        require(
+            self.block >= 1 and self.block % walk.lanes == 0,
+            "Blocks of chains do not hold whole streams.",
+        )
+        self.is_sets = walk.kernel in SETS
+        self.row = {v: k for k, v in enumerate(walk.looked_at)}
+        self.counted = {k: q for k, q in part.questions.items() if q.kind != "linear"}
+        others = [k for k in part.questions if k not in self.counted]
+        values = items(outcome["means"], int, len(others))
+        self.means = dict(zip(others, values, strict=True))  # how many chains each mean is of
+        if self.counted:
+            self._replay_blocks()
+        if others:
+            require(
+                min(values) >= 0 and max(values) <= drawn,
+                "A mean is of more chains than were drawn.",
+            )
+            self._draw_all(max(values))
+
+    def _draw_all(self, count: int) -> None:
+        """Draw all chains again: a mean is made from each of them."""
+        budget = self.proof.budget
+        budget.need(count * (8.0 * len(self.row) + 120.0), f"means of {count} chains")
+        if self.proof.replay is None:
+            budget.spend(self._seconds(count), f"means of {count} chains")
+        lanes = self.walk.lanes
+        self.final = self.walk.outcomes(np.arange(-(-count // lanes) * lanes))
+        self.proof.checked.append(f"draws and means of all of {count} chains, from the seed")
+
+    def _replay_blocks(self) -> None:
+        """Draw blocks of chains again, and compare their counts with those in the file."""
+        number = -(-self.trials // self.block)
+        name, proof = self.part.outcome["counts"], self.proof
+        stated = proof.array(name, "i", number, -1, drawn=True)
+        require(
+            np.all((stated >= 0) & (stated <= self.block)),
+            "A count is negative, or larger than its block.",
+        )
+        picked = self._pick(number)
+        if proof.replay is None:
+            what = f"{len(picked)} blocks of {self.block} chains"
+            proof.budget.spend(self._seconds(len(picked) * self.block), what)
+        chains = max(self.walk.lanes, COUNTED_AT_ONCE // len(self.row))
+        at_once = max(1, chains // self.block)
+        size = min(self.block, chains // self.walk.lanes * self.walk.lanes)
+        for group in np.split(picked, range(at_once, len(picked), at_once)):
+            found = sum(
+                self._count(group * self.block + start, min(size, self.block - start))
+                for start in range(0, self.block, size)
+            )
+            require(
+                np.array_equal(found, stated[group]),
+                "The counts of a block are not those that its chains give.",
+            )
+        proof.blocks, proof.replayed = proof.blocks + number, proof.replayed + len(picked)
+        total = iter(stated.sum(axis=0).tolist())
+        self.totals = {
+            k: list(islice(total, q.cells + self.is_sets)) for k, q in self.counted.items()
+        }
+
+    def _count(self, firsts: Array, size: int) -> Array:
+        """Count, for `size` chains from each of these on, those in each cell and open sets.
+
+        A bound on a joint law has no cells, and counts the runs that are open.
+        """
+        chains, columns = (firsts[:, None] + np.arange(size)).ravel(), []
+        digits = self.walk.outcomes(chains).astype(np.int64)
+        block = np.repeat(np.arange(len(firsts)), size)
+        for question in self.counted.values():
+            own = digits[[self.row[v] for v in question.variables]]
+            width = question.cells + self.is_sets
+            cell = np.full(own.shape[1], width)  # closed runs of a bound are not counted
+            if question.is_law:
+                cell = np.ravel_multi_index(tuple(np.maximum(own, 0)), question.sizes)
+            cell = np.where((own < 0).any(axis=0), question.cells, cell)
+            kept = (chains < self.trials) & (cell < width)
+            place = block[kept] * width + cell[kept]
+            found = np.bincount(place, minlength=len(firsts) * width)
+            columns.append(found.reshape(len(firsts), width))
+        return np.concatenate(columns, axis=1)
+
+    def _seconds(self, chains: int) -> float:
+        """Estimate how long it takes to draw and count chains."""
+        looks = sum(len(question.variables) + 4 for question in self.part.questions.values())
+        return self.walk.seconds(chains) + 3e-8 * looks * chains + 5e-5 * len(self.part.questions)
+
+    def _pick(self, number: int) -> Array:
+        """Choose blocks: all, as many as the caller wants, or enough to find wrong counts."""
+        proof = self.proof
+        limit = REPLAYED_SHARE * (proof.budget.seconds - proof.budget.spent)
+        if proof.replay is None and self._seconds(self.trials) <= limit:
+            return np.arange(number)
+        ends = [(proof.lower[k], proof.upper[k]) for k in self.counted]
+        widths = [high - low for rows in ends for low, high in zip(*rows, strict=True)]
+        share = min(0.5, max(1e-9, 0.25 * min(widths)))
+        needed = proof.replay or math.ceil(math.log(MISSED) / math.log1p(-share))
+        return np.sort(secrets.SystemRandom().sample(range(number), min(number, needed)))
+
+    def check(self, k: int, bias: float, level: float) -> None:
+        """Check the rows of a question: each end errs with half of the level, beside the bias."""
+        proof, question = self.proof, self.part.questions[k]
+        if question.kind == "linear":
+            self._check_mean(k, bias, level)
+            return
+        wider, n, total = bias + 1e-15, self.trials, self.totals[k]
+        left_open = total[-1] if self.is_sets else 0
+        for row, (low, high) in enumerate(zip(proof.lower[k], proof.upper[k], strict=True)):
+            inside, outside = total[row], n - total[row] - left_open
+            is_low, is_high = (
+                is_below(end + wider, count, n, level / 2.0, self.early, proof.budget)
+                for end, count in ((low, inside), (1.0 - high, outside))
+            )
+            proof.within(k, row, is_low, is_high)
+
+    def _check_mean(self, k: int, bias: float, level: float) -> None:
+        """Check a mean: runs that are open count with the least, and with the largest value."""
+        proof, question, count = self.proof, self.part.questions[k], self.means[k]
+        digits = self.final[[self.row[v] for v in question.variables], :count]
+        unit = (question.value(np.maximum(digits, 0)) - question.least) / question.span
+        unit, is_known = np.clip(unit, 0.0, 1.0), (digits >= 0).all(axis=0)
+        aim = self.part.plan["aim"] / question.span
+        proxy = 0.25 if count == self.chains else None
+        low, _ = mean_limits(np.where(is_known, unit, 0.0), level, aim, proxy)
+        _, high = mean_limits(np.where(is_known, unit, 1.0), level, aim, proxy)
+        low, high = (question.least + question.span * end for end in (low, high))
+        rounding = 2.0**-50 * (abs(question.least) + abs(question.most))
+        wider = bias + 1e-12 * (1.0 + question.span) + rounding
+        is_low, is_high = proof.lower[k][0] + wider <= low, proof.upper[k][0] - wider >= high
+        proof.within(k, 0, is_low, is_high)
+
+
+def check_chains(part: Part) -> float:
+    """Check chains, whose bias Dobrushin's bound limits (theory.md, Certificates)."""
+    proof, plan, order = part.proof, part.plan, part.scan()
+    require(plan["kernel"] in KERNELS, "The checker does not know the kernel of the chains.")
+    apart = proof.close(order.cycle)
+    # A uniform number has 53 bits or more; the log-density that was left may be off.
+    error = {v: proof.states[v] * 2.0**-52 + proof.off for v in set(order.cycle)}
+    disagreement = forward(influence(proof.factors, order.cycle), order, error, {})
+    counts = Counts(part, Walk(part, order))
+    proof.checked.append(f"the bias of {len(order)} steps by Dobrushin's bound, from the factors")
+    lost = 1.0 - plan["confidence"]
+    level = lost / sum(question.intervals for question in part.questions.values())
+    for k, question in part.questions.items():
+        counts.check(k, question.bias(disagreement) + question.span * apart, level)
+    proof.assumptions.append(SOME_STATE)
+    return lost
+
+
+def check_sets(part: Part) -> float:
+    """Check runs on sets that hold every trajectory (theory.md, Coalescence).
+
+    Where all trajectories have met, the state is one of a chain from the model itself.
+    """
+    proof, plan, order = part.proof, part.plan, part.scan()
+    attempt = part.outcome["attempt"]
+    is_bound = "joint" in {question.kind for question in part.questions.values()}
+    require(
+        attempt in ((-1,) if is_bound else (0, 1))
+        and plan["kernel"] in SETS
+        and plan["start"] == "",
+        "These are no runs on sets.",
+    )
+    # A bound is on the law after the steps, which would see what is left out.
+    require(
+        not is_bound or len(part.questions) + len(proof.plan["dropped"]) == 1,
+        "A bound on a law after a scan is the only question, and leaves out nothing.",
+    )
+    apart = proof.close(order.cycle)
+    mark, more = ((), 1) if is_bound else ((1996, 8, attempt), MORE[attempt])
+    counts = Counts(part, Walk(part, order, mark), more)
+    wrong = len(order) * (max(proof.states) ** 2 * 2.0**-46 + 2.0 * proof.off) + 1e-15
+    proof.checked.append(f"{len(order)} steps on sets that hold every trajectory")
+    lost = 1.0 - plan["confidence"]
+    if is_bound:
+        ((k, _),) = part.questions.items()
+        wrong += apart + len(order) * max(proof.close([v]) for v in set(order.cycle))
+        low, closed = 1.0 - proof.upper[k][0] + wrong, counts.trials - counts.totals[k][0]
+        is_high = is_below(low, closed, counts.trials, lost, counts.early, proof.budget)
+        proof.within(k, 0, False, is_high)
+    else:
+        level = lost / sum(question.intervals for question in part.questions.values())
+        for k, question in part.questions.items():
+            counts.check(k, question.span * (wrong + apart), level * 0.5 * TRIES[attempt])
+    what = "the scan and the number of runs were chosen without the words of this seed"
+    proof.assumptions += [what, SOME_STATE]
+    return lost

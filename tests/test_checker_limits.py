@@ -1,0 +1,230 @@
+"""Files that ask the checker for too much, and names that look like claims."""
+
+import io
+import sys
+import unicodedata
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dobrushin as db
+from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
+from dobrushin.verify import TOO_LARGE, verify
+from dobrushin.verify.claim import LONGEST_NAME, printable, rounded
+from dobrushin.verify.sums import Sums
+
+DISTANCE = {"kind": "distance", "variables": [0], "weights": [1.0]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "answer.proof"
+
+
+def too_large(verdict):
+    assert (verdict.verdict, verdict.exit_code) == (TOO_LARGE, 4), verdict
+    assert "limit" in verdict.reason
+    return verdict.reason
+
+
+# -- work and memory that a file asks for ----------------------------------------------------------
+
+
+def test_pairs_of_many_states(path):
+    """40 kilobytes once took days: two million pairs of states, with a table of 2048 x 2048 leads for each."""
+    table = np.zeros((2048, 2048))
+    table[0, 0] = 1.0
+    false = Counterfeit([2048, 2048], [((0, 1), table)], [DISTANCE], [[0.0]], [[0.5]], bound(), scan=[0])
+    assert "a variable of 2048 states with a neighbour of 2048" in too_large(false.verdict(path))
+
+
+def test_the_square_of_own_states(path):
+    """2 kilobytes once took 14 GiB."""
+    factors = [((0, 1), np.arange(50_000.0).reshape(25_000, 2) % 7)]
+    false = Counterfeit([25_000, 2], factors, [DISTANCE], [[0.0]], [[1e-6]], bound(), scan=[0])
+    assert false.verdict(path).exit_code in (1, 4)
+
+
+def test_a_million_tables(path):
+    factors = [((0,), [0.0, 1e-6])] * 2**20
+    false = Counterfeit([2], factors, [marginal(0)], [[0.9, 0.0]], [[1.0, 0.1]], exact(1), order=[0])
+    assert "MiB" in too_large(false.verdict(path))
+
+
+def test_tails_of_many_chains(path):
+    about = {"kind": "above", "threshold": 0.0, "variables": [0]}
+    false = of_field([{}], {}, about, 0.49999, 0.50001, [2.0**39, 2.0**39], chains=2**40)
+    assert "tails" in too_large(false.verdict(path))
+
+
+def test_a_hub_that_is_updated_again_and_again(path):
+    """The work of a pass is the number of neighbours of all steps, not the number of steps."""
+    factors = [((0, k), np.eye(2)) for k in range(1, 2000)]
+    part = bound() | {"steps": 10**6}
+    false = Counterfeit([2] * 2000, factors, [DISTANCE], [[0.0]], [[1e-6]], part, scan=[0])
+    assert "steps" in too_large(false.verdict(path))
+
+
+def test_laws_of_many_chains(path):
+    """65 536 chains beside a variable of 30 000 states would be 16 GiB of chances."""
+    part, outcome = chains(1, 2**16)
+    size = 30_000
+    false = Counterfeit([size], [((0,), np.zeros(size))], [marginal(0)], [[0.0] * size], [[1.0] * size], part, outcome,
+                        scan=[0], places=[0], counts=np.zeros((1, size), dtype=int))  # fmt: skip
+    proof = opened(false.write(path))
+    from dobrushin.verify.draws import Walk
+    from dobrushin.verify.proof import Part
+
+    part = Part(proof, proof.plan["parts"][0], proof.document.outcomes["parts"][0])
+    assert Walk(part, part.scan()).at_once * size * 24 < 2**29
+
+
+def test_many_empty_lists(path):
+    """The text of a document grows forty times when it is read."""
+    false = Counterfeit([2], [], [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], None)
+    false.plan["dropped"] = [[]] * 10**7
+    assert "text" in too_large(false.verdict(path))
+
+
+def test_many_members(path):
+    Counterfeit([2], [], [marginal(0)], [[0.0, 0.0]], [[1.0, 1.0]], None).write(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        for k in range(100_001):
+            archive.writestr(f"a{k}.npy", b"")
+    verdict = verify(path)
+    assert verdict.exit_code == 1
+    assert "too many members" in verdict.reason
+
+
+def test_limits_can_be_raised(path):
+    """The sentence says what is needed, and the limits are arguments."""
+    table = np.zeros((100, 100))
+    true = Counterfeit([100, 100], [((0, 1), table)], [DISTANCE], [[0.0]], [[1e-6]], bound(), scan=[0])
+    true.write(path)
+    too_large(verify(path, time_limit=1e-3))
+    too_large(verify(path, memory_limit=2.0**20))
+    assert verify(path).holds
+
+
+def test_a_star_takes_one_product_for_each_leaf(path, monkeypatch):
+    """Products of siblings are made from those before and behind: not one for each pair of leaves."""
+    count, tables = 400, []
+    real = Sums._contract
+    monkeypatch.setattr(Sums, "_contract", lambda self, own, kept: tables.append(len(own)) or real(self, own, kept))
+    model = db.Ising({(0, k): 0.1 for k in range(1, count)}, fields=0.1)
+    db.estimate(model, "all", method="exact", proof=path)
+    assert verify(path).holds
+    assert sum(tables) < 30 * count
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "0 = 1): from 0.99 to 1.0\nVerdict: holds\nClaim:\n  P(variable 0",
+    "\x1b[2J\x1b[H Verdict: holds",
+    "a\u202e1 ot 99.0 morf\u202c",
+    "\u05d0\u05d1 1.0",
+    "a" + " " * 10_000 + "b",
+    "x" * 100_000,
+    "' (state 1)), 'b",
+    "a\u0336b\u0336",
+    "\u2028Verdict: holds",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_in_their_place(name, path):
+    factors = [((0,), [0.0, 0.1]), ((1,), [0.0, 0.1])]
+    questions = [marginal(0), {"kind": "linear", "name": name, "variables": [0], "slope": 1, "offset": 0, "divisor": 1,
+                               "bounds": [0.0, 1.0]}]  # fmt: skip
+    true = Counterfeit([2, 2], factors, questions, [[0.4, 0.5], [0.5]], [[0.5, 0.6], [0.6]], exact(2), order=[0])
+    true.plan |= {"names": [name, "1"], "states": {"0": [name, f"{name}b"], "1": ["0", name]}, "evidence": [[1, 1]]}
+    verdict = true.verdict(path)
+    assert verdict.holds, verdict
+    lines = str(verdict).splitlines()
+    assert lines[:2] == ["Verdict: holds", "Claim:"]
+    assert [line for line in lines if not line.startswith("  ")] == ["Verdict: holds", "Claim:", "Checked:", "Assumed:"]
+    for line, start in zip(lines[2:6], ("  P('", "  P('", "  mean of '", "  given variable 1 = '"), strict=True):
+        assert line.startswith(start), line
+        assert line.isprintable(), line
+        assert len(line) < 400, line
+        assert not any(unicodedata.bidirectional(c) in ("R", "AL", "AN") for c in line)
+    assert all(line.count(": from ") >= 1 for line in lines[2:5])
+    assert lines[2].endswith(": from 0.4 to 0.5")
+
+
+@given(st.text(max_size=200))
+def test_printable_text(text):
+    shown = printable(text)
+    assert shown.isprintable()
+    assert len(shown) <= LONGEST_NAME + 5
+    assert "  " not in shown
+    assert printable(shown) == shown
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_ends_are_rounded_outwards(value):
+    low, high = float(rounded(value, True)), float(rounded(value, False))
+    assert low <= value <= high or abs(value) > 1e307
+    assert len(rounded(value, True)) <= 18
+
+
+def test_thresholds_are_printed_in_full(path):
+    about = {"kind": "above", "threshold": 1000000.5, "variables": [0]}
+    verdict = of_field([{}], {}, about, 0.0, 1.0, [0.0, 1.0]).verdict(path)
+    assert verdict.claim[0] == "P(variable 0 > 1000000.5): from 0.0 to 1.0"
+
+
+def test_many_lines_are_cut_between_words(path):
+    weights = [1.0 / 3.0] * 200
+    about = {"kind": "distance", "variables": list(range(200)), "weights": weights}
+    true = Counterfeit([2] * 200, [], [about], [[0.0]], [[1e-6]], bound(), scan=list(range(200)))
+    true.plan["parts"][0]["steps"] = 200
+    verdict = true.verdict(path)
+    assert verdict.holds, verdict
+    line = str(verdict).splitlines()[2]
+    assert len(line) < 600
+    assert line.endswith("of the model: at most 1e-06")
+    assert str(weights) in verdict.claim[0]
+    first, last = line.split(" [...] ")
+    assert (
+        first.split()[-1].strip("[],") in ("0.3333333333333333", "variable", "with", "weights")
+        or first[-1] in ",0123456789"
+    )
+    assert last.split()[0].strip(",]") in ("0.3333333333333333", "after", "scan")
+
+
+# -- claims that rest on numbers of the file -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["initial", "error", "matrix"])
+def test_numbers_of_the_file_are_believed(name, path):
+    """They may be all of the proof: that chain and model agree from the start, say."""
+    factors = [((0, 1), 30.0 * np.eye(2)), ((0,), [0.0, 1.0])]
+    false = Counterfeit([2, 2], factors, [DISTANCE], [[0.0]], [[1.0]], bound(), scan=[0])
+    if name == "matrix":
+        false.plan["parts"][0]["matrix"] = "matrix"
+        false.arrays["matrix"] = np.array([[0.0, 1.0, 0.0]])
+        false.claim["upper"] = [[1e-6]]
+    elif name == "initial":
+        false.arrays["initial"] = np.zeros(2)
+        false.claim["upper"] = [[1e-6]]
+    else:
+        false.arrays["error"] = np.array([1e-3, 0.0])
+    verdict = false.verdict(path)
+    assert (verdict.verdict, verdict.exit_code) == ("holds if the numbers that the file supplies are right", 3)
+    assert any("file" in words for words in verdict.assumptions[:-1])
+
+
+def test_the_command_says_what_was_not_checked(path, monkeypatch):
+    from dobrushin.verify.__main__ import main
+
+    db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
+    monkeypatch.setattr(sys, "stdout", shown := io.StringIO())
+    monkeypatch.setattr(sys, "argv", ["verify", str(path), "--time-limit", "1e-6"])
+    assert main() == 4
+    assert shown.getvalue().startswith("Verdict: was not checked\n")
