@@ -80,11 +80,11 @@ def model_files(rng, folder, number):
         yield folder / name, db.read(folder / name)
     if number % 2 == 0 and family in ("ising", "potts"):
         file = folder / f"folder{number}"
-        write_folder(model, file, "write")
+        write_folder(model, file)
         yield file, db.open_model(file)
     file = folder / f"tables{number}"
     if number % 2 == 0:
-        write_folder(model.to_factor_graph(), file, "write")
+        write_folder(model.to_factor_graph(), file)
         yield file, db.open_model(file)
 
 
