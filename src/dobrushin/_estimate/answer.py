@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
 from dobrushin._estimate.origin import Asked, Origin
-from dobrushin._estimate.targets import Target, shown
+from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
-from dobrushin._shared.text import hint, percent, rounded_up
+from dobrushin._shared.text import hint, percent, printable, rounded_up, visible
 from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -195,23 +195,25 @@ class Estimate:
         1       0      1  0.881  0.881  0.881         0.0
         """
         frames = require("pandas", "formats")
-        columns: dict[str, Any] = {"target": [shown(t) for t in self.targets], "state": self.states, "mean": self.mean}
-        if any(state is None for state in self.states):  # as they are: no state becomes a float beside a statistic
-            columns["state"] = np.array([*self.states, None], dtype=object)[:-1]
-        columns |= {"lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
+        states = [visible(state) for state in self.states]
+        columns: dict[str, Any] = {"target": [visible(shown(t)) for t in self.targets], "state": states}
+        if any(state is None for state in states):  # as they are: no state becomes a float beside a statistic
+            columns["state"] = np.array([*states, None], dtype=object)[:-1]
+        columns |= {"mean": self.mean, "lower": self.lower, "upper": self.upper, "bias_bound": self.bias_bound}
         return frames.DataFrame(columns)
 
     def to_arviz(self) -> Any:
         """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""
         from dobrushin._sampling.samples import arviz_data
 
-        rows = [f"{shown(t)}" + ("" if s is None else f"={s}") for t, s in zip(self.targets, self.states, strict=True)]
+        names = zip(map(name_of, self.targets), self.states, strict=True)
+        rows = [name if state is None else f"{name}={printable(state)}" for name, state in names]
         constants = {name: getattr(self, name) for name in ("mean", "lower", "upper", "bias_bound")}
         coords, dims = {"row": rows}, {name: ["row"] for name in constants}
         groups: dict[str, dict[str, Any]] = {"constant_data": constants}
         if self.samples is not None and self.samples.states is not None:
             groups["posterior"] = {"x": self.samples._draws()}
-            coords["variable"] = [str(label) for label in self.samples.variables]
+            coords["variable"] = [printable(label) for label in self.samples.variables]
             dims["x"] = ["variable"]
         data = arviz_data(groups, coords, dims)
         texts = {name: _plain_attribute(value) for name, value in self._about().items()}
@@ -358,10 +360,10 @@ class Estimate:
         cells: list[tuple[str, ...]] = [("target", "state", "mean", "lower", "upper", "bias bound")]
         visible = visible_numbers(len(self))
         for k in visible:
-            state = "" if self.states[k] is None else str(self.states[k])
+            state = "" if self.states[k] is None else printable(self.states[k])
             bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"
             numbers = [f"{x[k]:.5g}" for x in (self.mean, self.lower, self.upper)]
-            cells.append((str(shown(self.targets[k])), state, *numbers, bias))
+            cells.append((name_of(self.targets[k]), state, *numbers, bias))
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
         if len(visible) < len(self):

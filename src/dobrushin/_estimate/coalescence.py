@@ -24,7 +24,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Curve, Method, Plan
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.runs import INDEPENDENT_BITS, Run, unchecked_weights
-from dobrushin._estimate.targets import shown, variables_of
+from dobrushin._estimate.targets import name_of, variables_of
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guiding_rows
@@ -122,7 +122,7 @@ class Coalescence(Method):
         raise self._too_wide(cast(Estimate, best), runs)
 
     def _too_wide(self, estimate: Estimate, runs: int) -> CertificateError:
-        names = [str(shown(target)) for target in estimate.targets]
+        names = [name_of(target) for target in estimate.targets]
         wide = estimate.half_width > self.query.tolerance
         targets = {name for name, is_wide in zip(names, wide, strict=True) if is_wide}
         share = 1.0 - len(targets) / len(set(names))

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._estimate.targets import Target, shown
+from dobrushin._estimate.targets import Target, name_of
 from dobrushin._shared.html import Bar, card
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import percent, printable, rounded_up
 
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
@@ -72,8 +72,8 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int) -> str:
     target, state = answer.targets[row], answer.states[row]
-    name = shown(target) if state is None or answer.plan.kind else f"{shown(target)} = {state}"
-    return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), str(name))
+    name = name_of(target) if state is None or answer.plan.kind else f"{name_of(target)} = {printable(state)}"
+    return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), name)
 
 
 def _value(answer: Estimate, row: int) -> str:
@@ -121,8 +121,10 @@ def given_words(evidence: Mapping[Any, Any]) -> str:
     """
     parts = []
     for label, state in islice(evidence.items(), MOST_ROWS):
-        soft = isinstance(state, Mapping)
-        parts.append(f"{label}: {' / '.join(f'{s} {x:g}' for s, x in state.items())}" if soft else f"{label} = {state}")
+        if isinstance(state, Mapping):
+            parts.append(f"{printable(label)}: {' / '.join(f'{printable(s)} {x:g}' for s, x in state.items())}")
+        else:
+            parts.append(f"{printable(label)} = {printable(state)}")
     return ", ".join(parts) + (", ..." if len(evidence) > MOST_ROWS else "")
 
 
@@ -135,8 +137,8 @@ def estimate_card(answer: Estimate, picture: str = "") -> str:
         numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
         is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
         bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
-        state = "" if answer.states[k] is None else str(answer.states[k])
-        rows.append([str(shown(answer.targets[k])), state, bar, *numbers, bias])
+        state = "" if answer.states[k] is None else printable(answer.states[k])
+        rows.append([name_of(answer.targets[k]), state, bar, *numbers, bias])
     if len(visible) < len(answer):
         rows.insert(MOST_ROWS // 2, [f"... {len(answer) - len(visible)} more rows ...", *[""] * 6])
     evidence = {} if answer.asked is None else answer.asked.evidence

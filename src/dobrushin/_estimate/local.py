@@ -16,7 +16,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
-from dobrushin._estimate.targets import shown
+from dobrushin._estimate.targets import name_of, shown
 from dobrushin._exact.region import Law
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
@@ -205,7 +205,7 @@ class Local(Method):
 
     def _too_wide(self, estimate: Estimate) -> CertificateError:
         worst = int(np.argmax(estimate.half_width))
-        names = [str(shown(target)) for target in estimate.targets]
+        names = [name_of(target) for target in estimate.targets]
         wide = {name for name, width in zip(names, estimate.half_width, strict=True) if width > self.query.tolerance}
         largest = max((g.best.size for group in self.growths for g in group if g.best is not None), default=0)
         reason = (

@@ -15,6 +15,7 @@ from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
+from dobrushin._shared.text import printable
 from dobrushin.errors import ArgumentError
 
 
@@ -96,7 +97,7 @@ class Joint(Target):
 
     @property
     def shown(self) -> str:
-        return ", ".join(map(str, self.labels))
+        return ", ".join(map(printable, self.labels))
 
     @property
     def plain(self) -> Any:
@@ -181,7 +182,7 @@ class Statistic(Target):
 
     @property
     def shown(self) -> str:
-        return self.name
+        return printable(self.name)
 
     @property
     def plain(self) -> Any:
@@ -362,6 +363,11 @@ class _Energy:
 def shown(target: Any) -> Any:
     """How tables call a target; labels are called by themselves."""
     return target.shown if isinstance(target, Target) else target
+
+
+def name_of(target: Any) -> str:
+    """Return the name of a target as it can stand in a line of text."""
+    return str(target.shown) if isinstance(target, Target) else printable(target)
 
 
 def variables_of(target: Any) -> list[Hashable]:

@@ -27,7 +27,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.html import card
 from dobrushin._shared.options import Backend
 from dobrushin._shared.running import BACKENDS
-from dobrushin._shared.text import rounded_up
+from dobrushin._shared.text import printable, rounded_up
 from dobrushin.errors import ArgumentError
 
 # Variables that a notebook shows.
@@ -56,7 +56,7 @@ class MostLikely:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        rows = [(str(label), str(state)) for label, state in islice(self.states.items(), _SHOWN)]
+        rows = [(printable(label), printable(state)) for label, state in islice(self.states.items(), _SHOWN)]
         more = len(self.states) - len(rows)
         note = f"{more:,} more variables." if more else ""
         facts = [("log-density", f"{self.log_density:.6g}, and none is larger by more than {rounded_up(self.error)}")]

@@ -9,6 +9,7 @@ from typing import Any
 from dobrushin._estimate.targets import Target, TargetReader
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
+from dobrushin._shared.text import printable
 from dobrushin.errors import ArgumentError
 
 
@@ -67,7 +68,7 @@ class Exceeds(Event):
 
     @property
     def shown(self) -> str:
-        return f"{self.label} > {self.threshold:g}"
+        return f"{printable(self.label)} > {self.threshold:g}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Between(Event):
 
     @property
     def shown(self) -> str:
-        return f"{self.low:g} <= {self.label} <= {self.high:g}"
+        return f"{self.low:g} <= {printable(self.label)} <= {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Quantile(OfOneVariable):
 
     @property
     def shown(self) -> str:
-        return f"{self.level:g} quantile of {self.label}"
+        return f"{self.level:g} quantile of {printable(self.label)}"
 
     def ask(self, reader: TargetReader) -> Any:
         return reader.read_quantile(self)

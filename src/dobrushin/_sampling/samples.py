@@ -22,7 +22,7 @@ from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
-from dobrushin._shared.text import counted
+from dobrushin._shared.text import counted, printable
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 
@@ -153,7 +153,7 @@ class Samples:
                       "library": "dobrushin"}  # fmt: skip
         if certificate is not None:
             attributes["certificate"] = repr(certificate)
-        coords = {"variable": [str(label) for label in self.variables]}
+        coords = {"variable": [printable(label) for label in self.variables]}
         data = arviz_data({"posterior": {"x": self._draws()}}, coords, {"x": ["variable"]})
         data["posterior"].attrs.update(attributes)
         return data
@@ -254,7 +254,7 @@ class Samples:
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self.start)]
         texts = [] if not self.chains else self._shares() if self.point is None else self._moments()
-        rows = [(str(label), text) for label, text in zip(self.variables, texts, strict=False)]
+        rows = [(printable(label), text) for label, text in zip(self.variables, texts, strict=False)]
         what = "Shares of the states" if self.point is None else "Means and deviations"
         note = f"{what}, without any bound on their error: see estimate."
         note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
@@ -267,7 +267,7 @@ class Samples:
         for k, row in enumerate(self.marginals()[:_SHOWN]):
             names = None if self.state_names is None else self.state_names.at(k)
             called = names or ((-1, 1) if self.spins else range(len(row)))
-            texts.append(", ".join(f"{name}: {share:.4g}" for name, share in zip(called, row, strict=False)))
+            texts.append(", ".join(f"{printable(name)}: {share:.4g}" for name, share in zip(called, row, strict=False)))
         return texts
 
     def _moments(self) -> list[str]:

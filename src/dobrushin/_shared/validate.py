@@ -112,8 +112,14 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether this is a real number; booleans are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """Return whether this is a real number that a double can hold, or inf or nan; booleans and 10**400 are not."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def is_several(value: object) -> TypeGuard[Iterable[Any]]:

@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.text import Text
 
 import dobrushin as db
-from dobrushin._estimate.targets import shown
+from dobrushin._estimate.targets import name_of, shown
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared.call import stage
+from dobrushin._shared.text import printable
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_question, read_targets
@@ -121,10 +122,10 @@ def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: 
 def _page(answer: db.Estimate) -> Group:
     rows = []
     for k in range(len(answer)):
-        state = "" if answer.states[k] is None else str(answer.states[k])
+        state = "" if answer.states[k] is None else printable(answer.states[k])
         bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else f"{answer.bias_bound[k]:.2g}"
         numbers = [f"{x[k]:.6g}" for x in (answer.mean, answer.lower, answer.upper)]
-        rows.append([str(shown(answer.targets[k])), state, *numbers, bias])
+        rows.append([name_of(answer.targets[k]), state, *numbers, bias])
     columns = ("target", "state", "mean", "lower", "upper", "bias bound")
     reasons = [f"- {assumption}" for assumption in answer.assumptions]
     heading = table(answer.headline, columns, rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 import dobrushin as db
 from dobrushin._shared.options import InfluenceMethod
+from dobrushin._shared.text import printable
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE
 from dobrushin.cli.output import Output, table
 from dobrushin.cli.source import Source, read_targets
@@ -70,7 +71,7 @@ def _scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -
 
 
 def _table(model: db.Model, results: Any, targets: Any) -> Any:
-    about = f"variables {', '.join(map(str, targets))}" if targets else f"all {model.n_variables} variables"
+    about = f"variables {', '.join(map(printable, targets))}" if targets else f"all {model.n_variables} variables"
     title = f"Certified bounds on the total variation of {about}\n{model!r}"
     if "paper" not in results:
         each = [[name, str(len(found.scan)), _bound_text(found)] for name, found in results["best"].items()]

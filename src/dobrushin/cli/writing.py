@@ -11,6 +11,7 @@ from typing import Any
 
 import dobrushin as db
 from dobrushin._shared.extras import require
+from dobrushin._shared.text import csv_cell
 from dobrushin.cli.guard import Unwritable, Usage
 from dobrushin.io.formats import FORMATS, extensions
 
@@ -86,8 +87,8 @@ def write_table(path: Path, columns: Sequence[Any], rows: Iterable[Sequence[Any]
     """Write a .csv file: a line of names, then a line for each row; what is unknown stays empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(["" if cell != cell else cell for cell in row] for row in rows)
+        writer.writerow(map(csv_cell, columns))
+        writer.writerows(["" if cell != cell else csv_cell(cell) for cell in row] for row in rows)
 
 
 def _check_parent(option: str, kind: str, path: Path) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._shared.extras import require
 from dobrushin._shared.progress import is_notebook
+from dobrushin._shared.text import visible
 from dobrushin.errors import ArgumentError
 
 # Okabe and Ito's colours, told apart by colour-blind readers too: those that stand out on white, and on black.
@@ -103,9 +104,7 @@ def as_result(axes: list[Any]) -> Any:
 
 def plain(name: Any, longest: int = 40) -> str:
     """A name as text that matplotlib shows as it is: no formulas, no line breaks, not too long."""
-    text = str(name)
-    if not text.isprintable():
-        text = repr(text)[1:-1]
+    text = visible(str(name))
     if len(text) > longest:
         text = text[: longest - 1] + "…"
     return text.replace("$", r"\$")

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import telling_state
-from dobrushin._estimate.targets import Joint, shown
+from dobrushin._estimate.targets import Joint, name_of
+from dobrushin._shared.text import printable
 from dobrushin.plots.style import plain
 
 
@@ -49,7 +50,7 @@ def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
     """What the state of all these rows is called, if it is the same and each variable has one row; else None."""
     states = {_state_name(estimate, k) for k in rows.tolist()}
     single = all(not isinstance(estimate.targets[k], Joint) for k in rows.tolist())
-    names = {str(shown(estimate.targets[k])) for k in rows.tolist()}
+    names = {name_of(estimate.targets[k]) for k in rows.tolist()}
     return states.pop() if len(states) == 1 and single and len(names) == len(rows) else None
 
 
@@ -62,10 +63,10 @@ def _state_name(estimate: Estimate, k: int) -> str:
 def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
     """How a row is called."""
     target, state = estimate.targets[k], estimate.states[k]
-    name = plain(shown(target), 24)
+    name = plain(name_of(target), 24)
     if state is None or not with_state:
         return name
-    text = ", ".join(map(str, state)) if isinstance(state, tuple) else state
+    text = ", ".join(map(printable, state)) if isinstance(state, tuple) else state
     return f"{name}: {plain(text, 16)}"
 
 

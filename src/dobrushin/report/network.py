@@ -17,6 +17,7 @@ from dobrushin._estimate.targets import Target
 from dobrushin._models import Model
 from dobrushin._models.directed import find_parents
 from dobrushin._shared.layout import layered, spread
+from dobrushin._shared.text import printable
 
 # Larger graphs are not drawn, and of more states the first ones are.
 _MOST_NODES, _MOST_STATES = 24, 6
@@ -70,11 +71,11 @@ def _arrows(model: Model) -> tuple[NDArray[np.int64], bool]:
 def _box(estimate: Estimate, label: Hashable, evidence: dict[Hashable, Any]) -> Box:
     if label in evidence:
         state = evidence[label]
-        text = "soft evidence" if isinstance(state, dict) else f"observed: {state}"
+        text = "soft evidence" if isinstance(state, dict) else f"observed: {printable(state)}"
         rows = _rows(estimate, label) if isinstance(state, dict) else []
-        return Box(str(label), rows, text, 0.0, 0.0)
+        return Box(printable(label), rows, text, 0.0, 0.0)
     rows = _rows(estimate, label)
-    return Box(str(label), rows[:_MOST_STATES], _more(len(rows)), 0.0, 0.0)
+    return Box(printable(label), rows[:_MOST_STATES], _more(len(rows)), 0.0, 0.0)
 
 
 def _more(count: int) -> str:
@@ -84,7 +85,7 @@ def _more(count: int) -> str:
 def _rows(estimate: Estimate, label: Hashable) -> list[tuple[str, float, float, float]]:
     own = [k for k, target in enumerate(estimate.targets) if not isinstance(target, Target) and target == label]
     return [
-        (str(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
+        (printable(estimate.states[k]), float(estimate.mean[k]), float(estimate.lower[k]), float(estimate.upper[k]))
         for k in own
     ]
 
