@@ -466,3 +466,41 @@ def test_ctrl_c_while_a_checkpoint_is_written_waits_until_it_is(tmp_path, monkey
         state.begin({"numbers": np.arange(3)})
     with np.load(file) as stored:
         assert stored["numbers"].tolist() == [0, 1, 2]
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+    """The name of a temporary file cannot be guessed, so that nobody can make it a link to another file."""
+    (tmp_path / "precious").write_text("kept")
+    for name in ("run.npz.part", "run.part"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    db.sample(
+        db.Ising.grid(3, 3, couplings=0.1), db.Scan.systematic(9, 9), chains=64, seed=1, checkpoint=tmp_path / "run.npz"
+    )
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "run.npz", "run.npz.part", "run.part"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_two_runs_do_not_share_a_checkpoint(tmp_path):
+    model, scan, file = db.Ising.grid(3, 3, couplings=0.1), db.Scan.systematic(9, 9), tmp_path / "run.npz"
+    other = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    assert other.read() is None
+    late = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    assert late.read() is None
+    other.begin({"numbers": np.arange(3)})
+    with pytest.raises(db.ArgumentError, match="a file that no other run is writing"):
+        late.begin({})
+    for _ in range(2):
+        with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* a file that no other run is writing"):
+            db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+        other.save({"numbers": np.arange(4)})
+    other.close()
+    with pytest.raises(db.ArgumentError, match="an earlier run wrote"):
+        db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+    file.unlink()
+    for _ in range(2):
+        db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+    with pytest.raises(db.ArgumentError, match="written by the same run"):
+        db.sample(model, scan, chains=64, seed=2, checkpoint=file)
+    db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from typing import Any, get_args
 
 import numpy as np
@@ -156,5 +157,5 @@ def fit(
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
         parts = (what, climb, options.about(), options.steps)
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options")
-    with bar(iterations, "fitting", "steps", deadline) as report:
+    with closing(saved) if saved else nullcontext(), bar(iterations, "fitting", "steps", deadline) as report:
         return ascent.run(iterations, saved, report, callback, deadline)

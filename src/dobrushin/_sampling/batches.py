@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import PicklingError
@@ -249,7 +250,7 @@ def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, run
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished)
     total = len(job.scan) * len(numbers)
-    with bar(total, what, deadline=running.deadline) as report:
+    with closing(saved) if saved else nullcontext(), bar(total, what, deadline=running.deadline) as report:
         trouble = _run_all(job, finished, running, saved, report)
     if trouble is not None:
         log.info(
@@ -361,6 +362,10 @@ class Checkpoint:
     def write(self, finished: Finished, under_way: dict[int, Progress]) -> None:
         """Replace the file."""
         self._file.save(_arrays(finished, under_way))
+
+    def close(self) -> None:
+        """Let other runs have the file."""
+        self._file.close()
 
 
 def _arrays(finished: Finished, under_way: dict[int, Progress]) -> dict[str, Any]:

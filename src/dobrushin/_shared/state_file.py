@@ -23,6 +23,11 @@ from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
 SECONDS = 5.0
 _ENDING = ".npy"
 # Words of a SeedSequence; to mix very many would take forever.
@@ -127,10 +132,41 @@ class StateFile:
         self._about = {"format": kind, "run": fingerprint(key, parts), "seed": json.dumps(key, default=int)}
         self._written = time.monotonic()
         self._fails = False
+        self._lock: _Lock | None = None
+
+    def close(self) -> None:
+        """Let other runs have the file."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _take(self) -> bool:
+        """Lock the file under the name; return whether there is one. Its owner may replace it meanwhile."""
+        while fcntl is not None:
+            try:
+                found = os.open(self.path, os.O_RDONLY)
+            except OSError:  # also one that may not be read: told where it is read
+                break
+            try:
+                self.close()
+                self._lock = _Lock(found)
+                if os.path.samestat(os.fstat(found), os.stat(self.path)):
+                    break
+            except BlockingIOError:
+                raise self._in_use() from None
+            except FileNotFoundError:
+                continue
+            finally:
+                os.close(found)
+        return self.path.exists()
+
+    def _in_use(self) -> ArgumentError:
+        requirement = "a file that no other run is writing"
+        return ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
 
     def read(self) -> dict[str, Any] | None:
-        """What was stored; None if there is no file."""
-        if not self.path.exists():
+        """Return what was stored, None if there is no file; no other run may use the file from now on."""
+        if not self._take():
             return None
         arrays: dict[str, Any] | None = None
         try:
@@ -141,10 +177,12 @@ class StateFile:
                     self._require_same(about)  # before the rest is read
                     arrays = self._read_rest(packed)
         except ArgumentError:
+            self.close()
             raise
         except (OSError, *UNREADABLE):
             arrays = None
         if arrays is None:
+            self.close()
             requirement = f"a file that an earlier {self._what} wrote, or none"
             raise ArgumentError("checkpoint", requirement, os.fspath(self.path))
         return arrays
@@ -171,6 +209,7 @@ class StateFile:
         try:
             self._write(arrays)
         except OSError as error:
+            self.close()
             requirement = f"a file that can be written ({error.strerror or error})"
             raise ArgumentError("checkpoint", requirement, os.fspath(self.path)) from None
 
@@ -191,18 +230,66 @@ class StateFile:
         arrays = {name: np.asarray(value) for name, value in arrays.items()}
         about = {name: np.array(value) for name, value in self._about.items()}
         whole = np.array(fingerprint(self._about, arrays))
-        temporary = self.path.with_name(self.path.name + ".part")
+        temporary = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.part")
         # Ctrl-C in the middle of a zip file would end in its complaint.
         with noted_interrupts() as presses:
             try:
-                with open(temporary, "wb") as file:
+                with open(temporary, "xb") as file:
                     np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(temporary, self.path)
+                    self._replace(temporary, file.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
                 raise
         self._written = time.monotonic()
         presses.look()
+
+    def _replace(self, temporary: Path, descriptor: int) -> None:
+        """Put an open file under the name, locked before others can see it."""
+        if fcntl is None:
+            os.replace(temporary, self.path)
+            return
+        own = _Lock(descriptor)
+        try:
+            if self._lock is None and not self.path.is_symlink():
+                self._put_first(temporary)
+            else:
+                os.replace(temporary, self.path)
+        except BaseException:
+            own.close()
+            raise
+        self.close()
+        self._lock = own
+
+    def _put_first(self, temporary: Path) -> None:
+        """Put a file under a name that no other run has taken since `read`."""
+        try:
+            os.link(temporary, self.path)
+            temporary.unlink()
+        except FileExistsError:
+            temporary.unlink()
+            raise self._in_use() from None
+        except OSError:  # a file system without links
+            os.replace(temporary, self.path)
+
+
+class _Lock:
+    """The right of one process to replace a file; fails with BlockingIOError where another one has it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise
+        except OSError:  # a file system without locks
+            pass
+
+    def close(self) -> None:
+        """Give the right back, also for processes that were forked meanwhile."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)

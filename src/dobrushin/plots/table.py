@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import telling_state
-from dobrushin._estimate.targets import Joint, name_of
+from dobrushin._estimate.targets import Joint, name_of, shown
 from dobrushin._shared.text import printable
 from dobrushin.plots.style import plain
 
@@ -63,7 +63,7 @@ def _state_name(estimate: Estimate, k: int) -> str:
 def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
     """How a row is called."""
     target, state = estimate.targets[k], estimate.states[k]
-    name = plain(name_of(target), 24)
+    name = plain(shown(target), 24)
     if state is None or not with_state:
         return name
     text = ", ".join(map(printable, state)) if isinstance(state, tuple) else state

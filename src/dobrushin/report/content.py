@@ -13,10 +13,10 @@ from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import given_words
 from dobrushin._estimate.method import Curve, method_of
-from dobrushin._estimate.targets import Statistic, name_of
+from dobrushin._estimate.targets import Statistic, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.text import percent, rounded_up
+from dobrushin._shared.text import percent, rounded_up, visible
 from dobrushin.errors import BudgetError
 from dobrushin.report import sentences
 from dobrushin.report.closing import picture
@@ -71,7 +71,7 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
-        "targets": short_names([name_of(target) for target in targets[:_MOST_NAMES]]),
+        "targets": short_names([visible(str(shown(target))) for target in targets[:_MOST_NAMES]]),
         "count": len(targets),
         "tolerance": f"plus or minus {estimate.plan.tolerance:g}",
         "confidence": percent(estimate.plan.confidence) + certain,

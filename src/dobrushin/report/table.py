@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate import Estimate
-from dobrushin._estimate.targets import Statistic, name_of
-from dobrushin._shared.text import printable
+from dobrushin._estimate.targets import Statistic, shown
+from dobrushin._shared.text import visible
 
 # Rows of a page, and characters that all their names may take.
 MOST_ROWS = 20_000
@@ -32,9 +32,9 @@ def rows_of(estimate: Estimate) -> dict[str, Any]:
     }
     return {
         "total": len(estimate),
-        "names": short_names([name_of(target) for target in targets]),
+        "names": short_names([visible(str(shown(target))) for target in targets]),
         "target": numbers,
-        "state": ["" if state is None else printable(state) for state in estimate.states[:count]],
+        "state": ["" if state is None else visible(str(state)) for state in estimate.states[:count]],
         **{name: [_round(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
         "bias": [_two_digits(x) for x in estimate.bias_bound[:count]],
         "decimals": decimals,
