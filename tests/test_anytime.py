@@ -483,9 +483,9 @@ def test_a_planted_link_is_not_followed(tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
 def test_two_runs_do_not_share_a_checkpoint(tmp_path):
     model, scan, file = db.Ising.grid(3, 3, couplings=0.1), db.Scan.systematic(9, 9), tmp_path / "run.npz"
-    other = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    other = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all")
     assert other.read() is None
-    late = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all", "sample")
+    late = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all")
     assert late.read() is None
     other.begin({"numbers": np.arange(3)})
     with pytest.raises(db.ArgumentError, match="a file that no other run is writing"):

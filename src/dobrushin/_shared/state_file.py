@@ -162,7 +162,7 @@ class StateFile:
 
     def _in_use(self) -> ArgumentError:
         requirement = "a file that no other run is writing"
-        return ArgumentError(self._function, "checkpoint", requirement, os.fspath(self.path))
+        return ArgumentError("checkpoint", requirement, os.fspath(self.path))
 
     def read(self) -> dict[str, Any] | None:
         """Return what was stored, None if there is no file; no other run may use the file from now on."""

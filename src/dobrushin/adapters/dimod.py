@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 import dobrushin
 from dobrushin._influence import row_source
 from dobrushin._models import Ising
-from dobrushin._models.couplings import symmetric
-from dobrushin._models.ising import SpinPairs
+from dobrushin._models.forms import rounding_of
 from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -281,19 +280,16 @@ def _model(bqm: Any, beta: float) -> Ising:
         Q, a = (np.asarray(biases, dtype=np.float64) for biases in (quadratic, linear))
     except (TypeError, ValueError):  # a model of objects can hold anything
         raise ArgumentError("bqm", "a model whose biases are real numbers", bqm) from None
+    # Numbers of other types were rounded when they became floats.
+    error = 0.0 if bqm.dtype in (np.float32, np.float64) else rounding_of(Q, 1.0) + rounding_of(a, 1.0)
     make = Energy if bqm.vartype is dimod.SPIN else Energy.of_bits
-    with np.errstate(over="ignore", invalid="ignore"):
-        energy = make(np.asarray(i), np.asarray(j), Q, a, 0.0, labels)
-        # Adding 0 makes -0 a 0.
-        couplings, fields = -beta * energy.J + 0.0, -beta * energy.h + 0.0
-    requirement = f"such that its biases over spins, times beta, are {check.FINITE}"
-    for values, ends in ((couplings, (i, j)), (fields, (range(len(labels)),))):
-        if (bad := ~(np.abs(values) <= check.LARGEST)).any():
-            k = int(np.argmax(bad))
-            names = ", ".join(repr(labels[end[k]]) for end in ends)
-            raise ArgumentError("bqm", requirement, -values[k], f"label{'s' * (len(ends) > 1)} {names}")
-    form = SpinPairs(symmetric(energy.i, energy.j, couplings, len(labels)), fields)
-    return form.to_model(labels)._name_states(energy.state_names)
+
+    def refuse(value: float, ends: tuple[int, ...]) -> Exception:
+        requirement = f"such that its biases over spins, times beta, are {check.FINITE}"
+        names = ", ".join(repr(labels[end]) for end in ends)
+        return ArgumentError("bqm", requirement, -value, f"label{'s' * (len(ends) > 1)} {names}")
+
+    return make(np.asarray(i), np.asarray(j), Q, a, 0.0, labels, error).model(beta, refuse)
 
 
 def _bounds(model: Ising, run: Samples, num_sweeps: int) -> dict[str, float | None]:

@@ -25,8 +25,8 @@ from dobrushin.adapters.pytensor import (
     Part,
     Scope,
     Table,
+    TermTables,
     add_table,
-    as_small_tables,
     compile_terms,
     is_forbidden,
     shapes_of,
@@ -45,7 +45,7 @@ _SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "DiscreteUniform": lambda low, high: (low, high),
     "Binomial": lambda n, _: (0, n),
     "BetaBinomial": lambda n, *_: (0, n),
-    "HyperGeometric": lambda good, bad, n: (_tensors().maximum(0, n - bad), _tensors().minimum(good, n)),
+    "HyperGeometric": lambda good, bad, n: (abs(n - bad) / 2 + (n - bad) / 2, (good + n) / 2 - abs(good - n) / 2),
 }
 # Largest table of one term, and most evaluations of one tensor of terms.
 _MOST_ENTRIES = 2**20
@@ -100,7 +100,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     variables = _Variables.of(model)
     with model:
         terms = [term for term in model.logp(sum=False) if term is not None]
-    factors = _factors(model, terms, variables)
+    factors, error = _factors(model, terms, variables)
     kept = np.flatnonzero(variables.sizes > 1)
     if not len(kept):
         raise ArgumentError("model", "a model with a free variable of two or more states", list(variables.names))
@@ -109,7 +109,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
         factors,
         [variables.labels[i] for i in kept],
         state_names=[tuple(range(variables.lowest[i], variables.lowest[i] + variables.sizes[i])) for i in kept],
-    )
+    )._off_by(error)
     _compare(graph, kept, model, terms, variables)
     return graph
 
@@ -226,8 +226,11 @@ def _first_line(error: Exception) -> str:
 # -- terms ---------------------------------------------------------------------------------------
 
 
-def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> list[tuple[Scope, Table]]:
-    """The log-probability as tables over the entries that have two or more values, numbered among themselves."""
+def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> tuple[list[tuple[Scope, Table]], float]:
+    """Return the log-probability as tables over the entries that have two or more values, and a bound on its rounding.
+
+    These entries are numbered among themselves.
+    """
     point = variables.point(np.zeros(len(variables.sizes), dtype=np.int64))
     names = [term.name for term in terms]
     values = [variables.values[name] for name in variables.names]
@@ -252,7 +255,7 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> list[tu
     except ChangingShape as change:
         requirement = "one whose terms have shapes that no variable changes"
         raise ArgumentError("model", requirement, got=f"the operation {change}") from None
-    tables: dict[Scope, Table] = {}
+    tables = TermTables()
     forbidden: dict[Scope, Table] = {}
     for (name, part), tensor in zip(parts, tensors, strict=True):
         scopes = [tuple(sorted(entry)) for entry in needs.of(tensor)]
@@ -269,16 +272,17 @@ def _factors(model: Any, terms: Sequence[Any], variables: _Variables) -> list[tu
                     got = f"{table[index]} for {name!r} at {state or 'every state'}"
                     raise ArgumentError("model", "one whose log-probabilities are numbers or -inf", got=got)
                 table = np.where(np.isnan(table) | np.isposinf(table), -np.inf, table)
-            add_table(tables, scope, table)
+            tables.add(scope, table)
     place = np.cumsum(variables.sizes > 1) - 1
     factors = []
-    for scope, table in as_small_tables(tables):
+    small, rounding = tables.small()
+    for scope, table in small:
         kept = [i for i in scope if variables.sizes[i] > 1]
         if kept:
             factors.append((tuple(int(place[i]) for i in kept), table.reshape(variables.sizes[kept])))
         elif np.isneginf(table).any():
             raise ArgumentError("model", "one with a state that is allowed", got="a term that is always -inf")
-    return factors
+    return factors, rounding
 
 
 def _tables(
@@ -392,7 +396,7 @@ class _Variables:
             shape[name], values[name] = np.shape(start[value.name]), value
             count = math.prod(shape[name])
             numbers[name] = np.arange(len(labels), len(labels) + count).reshape(shape[name])
-            labels += [_label(name, index) for index in np.ndindex(shape[name])]
+            labels += [f"{name}[{', '.join(map(str, index))}]" if index else name for index in np.ndindex(shape[name])]
             lowest += np.broadcast_to(low, shape[name]).ravel().astype(int).tolist()
             sizes += (np.broadcast_to(high - low, shape[name]).ravel().astype(int) + 1).tolist()
         if (array := np.array(sizes, dtype=np.int64)).min(initial=1) < 1:
@@ -452,10 +456,6 @@ class _Variables:
                 raise ArgumentError("answer", "about the variables of the model", label)
 
 
-def _label(name: str, index: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]" if index else name
-
-
 def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The least and the greatest value of each entry of a free variable."""
     node = variable.owner
@@ -471,10 +471,6 @@ def _support(variable: Any, model: Any) -> tuple[NDArray[np.int64], NDArray[np.i
     found = _SUPPORTS[name](*node.op.dist_params(node))
     low, high = (_constant(limit, variable, model) for limit in found)
     return low, high
-
-
-def _tensors() -> Any:
-    return require("pytensor.tensor", "pymc")
 
 
 def _constant(limit: Any, variable: Any, model: Any) -> NDArray[np.int64]:

@@ -6,6 +6,8 @@ here makes each entry of its result depend on all that goes in.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -14,10 +16,13 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._models.forms import rounding_of
 from dobrushin._shared.extras import require
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
+# What PyMC's own log-probability of a term may be off by, in units of 2^-53 of its size.
+_UNITS = 16.0
 # Interactions below this share of the largest entry are the rounding of sums, and are left out.
 _ROUNDING = 1e-13
 # Largest product of matrices that is written out entry by entry.
@@ -337,6 +342,27 @@ def compile_terms(inputs: list[Any], outputs: Any) -> Any:
 def add_table(tables: dict[Scope, Table], scope: Scope, table: Table) -> None:
     """Add a table to the one of the same scope."""
     tables[scope] = np.asarray(tables[scope] + table) if scope in tables else table
+
+
+class TermTables:
+    """Tables by scope, each the sum of those that were added."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Scope, Table] = {}
+        self._sizes: dict[Scope, list[float]] = {}
+
+    def add(self, scope: Scope, table: Table) -> None:
+        """Add a table to the one of the same scope."""
+        add_table(self._sums, scope, table)
+        self._sizes.setdefault(scope, []).append(float(np.abs(table[np.isfinite(table)]).max(initial=0.0)))
+
+    def small(self) -> tuple[list[tuple[Scope, Table]], float]:
+        """Return the same sum as small tables, and a bound on its rounding."""
+        small = as_small_tables(self._sums)
+        bound = math.fsum(rounding_of(np.array(own), _UNITS + len(own)) for own in self._sizes.values())
+        if {scope for scope, _ in small} - set(self._sums):  # some were taken apart
+            bound += 2.0 * _ROUNDING * math.fsum(itertools.chain(*self._sizes.values()))
+        return small, bound
 
 
 def as_small_tables(tables: Mapping[Scope, Table]) -> list[tuple[Scope, Table]]:

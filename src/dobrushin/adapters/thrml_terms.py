@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph, Model, SpinMRF
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.forms import rounding_of
 from dobrushin._models.ising import SpinPairs
 from dobrushin._shared.extras import require
 from dobrushin.errors import ArgumentError
@@ -87,10 +88,12 @@ class Terms:
         They must have been left out before: see `without_constants`.
         """
         terms = {key: total(tables) for key, tables in self.tables.items()}
+        sums = (tables for tables in self.tables.values() if len(tables) > 1)
+        error = sum(rounding_of(np.array([np.abs(table).max() for table in tables]), len(tables)) for tables in sums)
         if not self.nodes:
             raise ArgumentError("source", "one with a node of two or more states", got="none")
         if all(self.spins):
-            return self._spin_model({key[0]: float(table) for key, table in terms.items()})
+            return self._spin_model({key[0]: float(table) for key, table in terms.items()})._off_by(error)
         factors = []
         for (spins, categories), table in terms.items():
             product = np.ones([2] * len(spins))
@@ -99,7 +102,7 @@ class Terms:
             if np.any(table):
                 factors.append(((*spins, *categories), np.multiply.outer(product, table)))
         names = [(-1, 1) if is_spin else None for is_spin in self.spins]
-        return FactorGraph(self.sizes, factors, state_names=names if any(self.spins) else None)
+        return FactorGraph(self.sizes, factors, state_names=names if any(self.spins) else None)._off_by(error)
 
     def _spin_model(self, strengths: dict[tuple[Any, ...], float]) -> Model:
         fields = np.zeros(len(self.nodes))

@@ -81,7 +81,7 @@ def read(
     beta = _beta(beta, kind)
     source = load(path, limit)
     content = kind.read(source)
-    model: Model = content.model(source, beta) if kind.energies else content
+    model: Model = content.model_of_file(source, beta) if kind.energies else content
     return model
 
 
@@ -197,7 +197,7 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = N
         raise ArgumentError("path", f"a file of energies ({extensions(energies=True)})", name)
     source = load(path, limit)
     energy = kind.read(source)
-    energy.model(source, 1.0)  # fails where the offset is no number
+    energy.model_of_file(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)
 
 

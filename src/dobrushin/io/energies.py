@@ -17,9 +17,10 @@ Graphs of max-cut problems (G-set, rudy), ``.mc``, ``.gset``, ``.rud``, ``.txt``
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from scipy import sparse
 
 from dobrushin._models import Ising, Model
 from dobrushin._models.couplings import symmetric
+from dobrushin._models.forms import rounding_of
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.state_names import StateNames
 from dobrushin._shared import validate as check
@@ -50,6 +52,7 @@ class Energy:
     h: NDArray[np.float64]
     offset: float
     labels: Sequence[Hashable] | None
+    error: float = 0.0  # bounds the rounding of the energies, without the offset: of decimals and of sums
     bits: bool = False  # whether people call the states 0 and 1
 
     @classmethod
@@ -61,12 +64,20 @@ class Energy:
         a: NDArray[np.float64],
         offset: float,
         labels: Sequence[Hashable] | None,
+        error: float = 0.0,
     ) -> Energy:
-        """From E(x) = sum Q_ij x_i x_j + sum a_i x_i + offset over bits 0/1: x = (1 + s) / 2."""
+        """Convert E(x) = sum Q_ij x_i x_j + sum a_i x_i + offset over bits 0/1: x = (1 + s) / 2."""
         quarter, half, n = Q / 4, a / 2, len(a)
         with np.errstate(over="ignore", invalid="ignore"):
             h = half + np.bincount(i, quarter, minlength=n) + np.bincount(j, quarter, minlength=n)
-            return cls(i, j, quarter, h, float(offset + half.sum() + quarter.sum()), labels, True)
+            sizes = np.abs(half)
+            for ends in (i, j):
+                sizes += np.bincount(ends, np.abs(quarter), minlength=n)
+            terms = np.bincount(np.concatenate([i, j]), minlength=n)
+            error += rounding_of(terms.astype(np.float64) * sizes, 1.0) + rounding_of(
+                np.concatenate([quarter, half]), 0.0
+            )
+            return cls(i, j, quarter, h, float(offset + half.sum() + quarter.sum()), labels, error, True)
 
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
@@ -79,26 +90,39 @@ class Energy:
         i, j = upper.coords
         return cls(i, j, J, h, offset, None if isinstance(model.labels, range) else model.labels)
 
-    def model(self, source: Source, beta: float) -> Ising:
-        """The Ising model at this inverse temperature."""
+    def model(self, beta: float, refuse: Callable[[float, tuple[int, ...]], Exception]) -> Ising:
+        """Make the Ising model at this inverse temperature; `refuse` tells of a number at some variables."""
         with np.errstate(over="ignore", invalid="ignore"):
             # Adding 0 makes -0 a 0.
             couplings, fields = -beta * self.J + 0.0, -beta * self.h + 0.0
-        for values in (couplings, fields, np.array([self.offset])):
+            is_exact = math.frexp(beta)[0] == 0.5 and (couplings / -beta == self.J).all()
+            error = beta * self.error * (1.0 + 1e-12)
+            error += 0.0 if is_exact else rounding_of(couplings, 1.0) + rounding_of(fields, 1.0)
+        for values, ends in ((couplings, (self.i, self.j)), (fields, (np.arange(len(fields)),))):
             if (bad := ~(np.abs(values) <= check.LARGEST)).any():
-                value = f"{values[int(np.argmax(bad))]:.6g}"
-                raise source.error(f"energies that times beta are {check.FINITE}", value)
-        form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields)
-        return form.to_model(self.labels)._name_states(self.state_names)
+                k = int(np.argmax(bad))
+                raise refuse(float(values[k]), tuple(int(end[k]) for end in ends))
+        form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields).off_by(error)
+        return form.to_model(self.labels)._name_states(StateNames(common=(0, 1)) if self.bits else None)
 
-    @property
-    def state_names(self) -> StateNames | None:
-        """What the states are called: bits by their values."""
-        return StateNames(common=(0, 1)) if self.bits else None
+    def model_of_file(self, source: Source, beta: float) -> Ising:
+        """Make the model of a file at an inverse temperature."""
+
+        def refuse(value: float, _: tuple[int, ...] = ()) -> Exception:
+            return source.error(f"energies that times beta are {check.FINITE}", f"{value:.6g}")
+
+        if not abs(self.offset) <= check.LARGEST:
+            raise refuse(self.offset)
+        return self.model(beta, refuse)
+
+
+def _decimals(numbers: Numbers, which: NDArray[Any]) -> float:
+    """Bound the rounding of some numbers of a file that are added up: 0 for whole numbers."""
+    return 0.0 if numbers.are_whole(which).all() else rounding_of(numbers.values[which], 1.0)
 
 
 def _per_beta(theta: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
-    """What times -beta is theta."""
+    """Return the energies that are theta when they are multiplied by -beta."""
     return inverse(lambda energy: -beta * energy, theta, -theta / beta) + 0.0
 
 
@@ -272,8 +296,12 @@ def read_coo(source: Source) -> Energy:
     a: NDArray[Any] = np.bincount(i[linear], rows[linear, 2], minlength=n)
     pairs, place = np.unique((i * n + j)[~linear], return_inverse=True)
     Q: NDArray[Any] = np.bincount(place, rows[~linear, 2], minlength=len(pairs))
+    error = _decimals(numbers, 3 * np.arange(len(rows)) + 2)
+    for terms, own in ((i[linear], rows[linear, 2]), (place, rows[~linear, 2])):  # that are given twice are added up
+        counts = np.bincount(terms).astype(np.float64)
+        error += rounding_of(np.maximum(counts - 1.0, 0.0) * np.bincount(terms, np.abs(own)), 1.0)
     make = Energy if vartype == b"SPIN" else Energy.of_bits
-    return make(pairs // n, pairs % n, Q, a, offset, labels.tolist())
+    return make(pairs // n, pairs % n, Q, a, offset, labels.tolist(), error)
 
 
 def write_coo(model: Model, beta: float, offset: float) -> bytes:
@@ -344,7 +372,7 @@ def read_maxcut(source: Source) -> Energy:
     again = order[1:][(np.diff(i[order]) == 0) & (np.diff(j[order]) == 0)]
     if again.size:
         raise numbers.error("each edge once", 2 + 3 * int(again.min()))
-    return Energy(i, j, edges[:, 2], np.zeros(n), 0.0, range(1, n + 1))
+    return Energy(i, j, edges[:, 2], np.zeros(n), 0.0, range(1, n + 1), _decimals(numbers, 4 + 3 * np.arange(m)))
 
 
 def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
