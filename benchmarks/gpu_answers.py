@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dobrushin as db
-from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.query import read_settings
 from dobrushin._estimate.several import Content, _Wave
 from dobrushin._sampling.cuda.together import Chains, can_join, draw_together
 from dobrushin._shared.compile import compile_always

@@ -244,11 +244,11 @@ def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
 
 def test_queries_that_are_begun_when_no_time_is_left_say_so():
     from dobrushin._estimate.many import answer_piece
-    from dobrushin._estimate.settings import read_settings
+    from dobrushin._estimate.query import read_settings
     from dobrushin._estimate.several import Content
     from dobrushin._shared.executors import Within
 
-    settings = read_settings(None, 1e-3, 0.99, "dobrushin", None, None)
+    settings = read_settings(db.Ising({(0, 1): 0.1}), 1e-3, 0.99, "dobrushin", None, None)
     content = Content(SPINS, settings._replace(backend="cpu"), np.random.SeedSequence(1))
     for seconds in (0.0, -1.0):
         for outcome in answer_piece(content, {0: ([0], None)}, Within(1), seconds).values():

@@ -24,7 +24,7 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate import many, several
-from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.query import read_settings
 from dobrushin._sampling import batches
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume

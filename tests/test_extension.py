@@ -323,7 +323,7 @@ def test_a_method_that_is_no_faster_leaves_the_best_proposal(monkeypatch):
         name = "twin"
 
     some = {name: METHODS[name] for name in ("dobrushin", "exact")}
-    for module in ("method", "choice", "settings", "estimator", "nearby"):
+    for module in ("query", "method", "estimator", "nearby"):
         monkeypatch.setattr(f"dobrushin._estimate.{module}.METHODS", {**some, "twin": Twin})
     grid = db.Ising.grid(100, 100, couplings=0.2)
     assert db.plan(grid, [0], tolerance=0.05).method == "dobrushin"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 from dobrushin._fields.anchor import _is_supersolution, space_of
 from dobrushin._fields.certificate import float_drift, proxy
-from dobrushin._fields.questions import SHARES, Clip, most_drifted, ranks
+from dobrushin._fields.intervals import SHARES, Clip, most_drifted, ranks
 from dobrushin._kernels import field_draws
 from dobrushin._kernels.generator import streams
 from dobrushin._variation import Objective
@@ -585,7 +585,7 @@ def test_the_influence_of_a_field_alone_certifies_nothing():
 
 
 def test_many_means_of_a_large_gaussian_field_are_solved_at_once(monkeypatch):
-    monkeypatch.setattr("dobrushin._fields.estimator._WHOLE", 500)
+    monkeypatch.setattr("dobrushin._fields.anchor._WHOLE", 500)
     field = db.GaussianField.grid(30, 30, rho=0.8, linear=1.0)
     everywhere, some = db.estimate(field, "all"), db.estimate(field, list(range(5)))
     assert (everywhere.plan.method, some.plan.method) == ("exact", "local")

@@ -12,9 +12,8 @@ import reference
 from dobrushin._estimate import regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.local import Local
-from dobrushin._estimate.query import DERIVED, read_query
+from dobrushin._estimate.query import DERIVED, read_query, read_settings
 from dobrushin._estimate.regions import Region, Wanted
-from dobrushin._estimate.settings import read_settings
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.memory import Memory
@@ -22,7 +21,7 @@ from dobrushin._optimize.reach import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 
-SETTINGS = read_settings(None, 0.01, 0.99, "local", None, None)
+SETTINGS = read_settings(db.Ising({(0, 1): 0.1}), 0.01, 0.99, "local", None, None)
 
 
 def ball_of(model, inside):

@@ -7,7 +7,7 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
-from dobrushin._fields.estimator import FIELD_METHODS
+from dobrushin._fields import FIELD_METHODS
 from dobrushin._fields.kernel import FieldKernel
 from dobrushin._learning.structure import FAMILIES
 from dobrushin._sampling.kernel import KERNELS

@@ -10,11 +10,10 @@ import pytest
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._estimate.parts import _split
-from dobrushin._estimate.query import read_query
-from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.query import read_query, read_settings
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
-SETTINGS = read_settings(None, 0.05, 0.99, "auto", None, None)
+SETTINGS = read_settings(db.Ising({(0, 1): 0.1}), 0.05, 0.99, "auto", None, None)
 
 
 def shifted(model, first):

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import dobrushin as db
 import models
 from dobrushin._estimate import relevance
-from dobrushin._estimate.query import read_query
-from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.query import read_query, read_settings
 from dobrushin._models import barren
 from dobrushin._models.factors import FactorTables
 from dobrushin.cli.app import app
@@ -22,7 +21,7 @@ from dobrushin.errors import BudgetError
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="DOBRUSHIN_DATA, the folder of real files, is not set")
-SETTINGS = read_settings(None, 0.01, 0.99, "auto", None, None)
+SETTINGS = read_settings(db.Ising({(0, 1): 0.1}), 0.01, 0.99, "auto", None, None)
 
 
 def random_network(rng, n, zeros=False, density=0.4):

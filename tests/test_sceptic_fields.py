@@ -9,7 +9,7 @@ from scipy import stats
 import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._fields.influence import conditional_variances
-from dobrushin._fields.questions import FIXED, SHARES, FieldReader, Terms
+from dobrushin._fields.intervals import FIXED, SHARES, Terms
 from field_reference import KINDS, Grid, random_field
 
 
@@ -92,10 +92,10 @@ def test_draws_are_doubles_and_thresholds_are_bracketed():
     space = space_of(field)
     errors = space.errors(space.anchor)
     x = db.sample(field, db.Scan([0]), chains=50, seed=1).states[:, 0]
-    event = FieldReader(field).read_interval(db.Exceeds(0, float(x[7])))
+    event = space.reader(field, {}).read_interval(db.Exceeds(0, float(x[7])))
     above = int((x > x[7]).sum())
-    assert event.count(x, errors) == (above, above + 1)
-    assert event.count(x + 0.5 * errors.place[0], errors) == (above, above + 1)
+    assert event.count_inside(x, errors) == (above, above + 1)
+    assert event.count_inside(x + 0.5 * errors.place[0], errors) == (above, above + 1)
 
 
 def test_a_random_scan_may_miss_a_variable():
@@ -154,13 +154,14 @@ def test_many_intervals_share_the_error_probability():
 def test_quantiles_are_widened_by_the_bias():
     """The law of the chains may have the quantile at any level that is off by the bias."""
     field = db.GaussianField([[1.0]])
-    question, space = FieldReader(field).read_quantile(db.Quantile(0, 0.5)), space_of(field)
+    space = space_of(field)
+    question = space.reader(field, {}).read_quantile(db.Quantile(0, 0.5))
     x = np.sort(np.random.default_rng(1).normal(size=1000))
     widths = []
     for bias in (0.0, 0.1):
-        tally = question.tally(Terms(0.1, 0.05, space.errors(space.anchor), bias, None))
-        tally.add(x)
-        limits = tally.limits(False)
+        tally = question.tally_for(Terms(0.1, 0.05, space.errors(space.anchor), bias, None))
+        tally.take(x)
+        limits = tally.ends(False)
         assert limits.low < stats.norm.ppf(0.5 - bias)
         assert stats.norm.ppf(0.5 + bias) < limits.high
         widths.append(limits.high - limits.low)

@@ -160,7 +160,7 @@ class Estimate:
     @property
     def widest(self) -> float:
         """The largest half-width of all rows but quantiles, whose tolerance is a probability."""
-        rows = np.array([not self.plan.kind or noun(self, row) != "quantile" for row in range(len(self))])
+        rows = np.array([noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
     @public()

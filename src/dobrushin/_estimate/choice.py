@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dobrushin._estimate.method import METHODS, REMEDY, Choice, Method, carry_estimate
+from dobrushin._estimate.method import Choice, Method, carry_estimate
 from dobrushin._estimate.query import Query
 from dobrushin._shared.call import guarded
 from dobrushin._shared.deadline import current
@@ -21,9 +21,14 @@ def choose(query: Query) -> Method:
 
 
 def _choose(query: Query) -> Method:
-    method = _ask_all(query) if query.method == "auto" else METHODS[query.method].propose(query, Choice(by_name=True))
-    if method is None:
-        raise CertificateError({query.method: "it has no proposal."}, REMEDY)
+    if query.method == "auto":
+        method: Method | None = _ask_all(query)
+    else:
+        asked = query.space.methods[query.method]
+        method = asked.propose(query, Choice(by_name=True))
+        if method is None:
+            raise CertificateError({query.method: "it has no proposal."}, asked.remedy)
+    assert method is not None
     return within_limits(method, method.needed_updates())
 
 
@@ -53,19 +58,18 @@ def _refuse_long(method: Method, needed: int) -> None:
 
 def ask_at_once(query: Query) -> Method | None:
     """The first proposal that those before it could not be better than, if there is one."""
-    for method in METHODS.values():
-        if method.in_auto:
-            with current().part(method.share):
-                proposal = method.propose_at_once(query)
-            if proposal is not None:
-                return proposal
+    for method in query.space.candidates(query):
+        with current().part(method.share):
+            proposal: Method | None = method.propose_at_once(query)
+        if proposal is not None:
+            return proposal
     return None
 
 
 def _ask_all(query: Query) -> Method:
     """Each method sees the best proposal so far, and returns its own if that is better."""
     choice = Choice(best=ask_at_once(query))
-    asked = [method for method in METHODS.values() if method.in_auto]
+    asked: list[type[Method]] = query.space.candidates(query)
     if choice.best is not None:
         asked = asked[asked.index(type(choice.best)) + 1 :]  # those before it would not be better
     for method in asked:
@@ -82,5 +86,5 @@ def _ask_all(query: Query) -> Method:
     for name, reason in choice.refusals.items():
         log.info("method %s is out: %s", name, reason)
     if choice.best is None:
-        raise CertificateError(choice.refusals, REMEDY)
+        raise CertificateError(choice.refusals, asked[-1].remedy)
     return choice.best

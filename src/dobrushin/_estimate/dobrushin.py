@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Curve
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import Bias, ChainMethod
+from dobrushin._estimate.runs import Bias, StateChains
 from dobrushin._influence.rows import THEOREMS
 from dobrushin._models import Model
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import influence_around, radius_around
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
-from dobrushin._sampling import Samples
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
 from dobrushin._shared.deadline import Deadline, LateError, current
@@ -33,7 +32,7 @@ _SEARCH = 0.75
 _FEW_SWEEPS = 4
 
 
-class Dobrushin(ChainMethod):
+class Dobrushin(StateChains):
     """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
 
     name: ClassVar[str] = "dobrushin"
@@ -43,8 +42,7 @@ class Dobrushin(ChainMethod):
 
     @classmethod
     def find_scan(cls, query: Query) -> tuple[Scan, float | None]:
-        with current().part(_SEARCH):
-            scan = _cheapest_scan(query)
+        scan = cheapest_scan(query)
         if scan is None:
             raise cls.refuse(_why_not(query))
         return scan, _largest_bias(query, scan)
@@ -58,12 +56,13 @@ class Dobrushin(ChainMethod):
             raise cls.refuse(_why_not(query))
         return bias
 
-    def bound_bias(self, samples: Samples) -> Bias:
-        query = self.query
+    def bound_bias(self) -> Bias:
+        query, scan, n = self.query, self.scan, self.query.model.n_variables
+        error = _with_rounding(update_error(n, scan, self.kernel), query.space.rounding)
         with Deadline(math.inf):  # what was drawn is certified, however late it is
-            certificate = _evaluate(query, samples.scan, _with_rounding(samples.update_error, query.space.rounding))
+            certificate = _evaluate(query, scan, error)
         biases = query.biases(certificate.target_bounds)
-        theorems = np.unique(query.space.rows.rows(samples.scan.updates(query.model.n_variables)).theorem)
+        theorems = np.unique(query.space.rows.rows(scan.updates(n)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
         words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
         return Bias(biases, biases, words, certificate)
@@ -108,11 +107,17 @@ def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.fl
     return np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0) if rounding else error
 
 
-def _cheapest_scan(query: Query) -> Scan | None:
-    """The scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None if none is good enough."""
-    if query.is_about_most:
-        return _cheapest_sweeps(query)
-    search = BackwardGreedy(query.model, query.objective, ahead=True)
+def cheapest_scan(query: Query) -> Scan | None:
+    """Find the scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None: none is good enough.
+
+    Biases are those of exact updates, in the units of the space's rows.
+    """
+    with current().part(_SEARCH):
+        return _cheapest_sweeps(query) if query.is_about_most else _cheapest_greedy(query)
+
+
+def _cheapest_greedy(query: Query) -> Scan | None:
+    search = BackwardGreedy(query.space.rows, query.objective, ahead=True)
     length = _first_length(search, query)
     if length is None:
         return None
@@ -151,7 +156,7 @@ class _Trials:
         current().charge(len(scan) * _SECONDS_PER_STEP, f"the bias of {len(scan)} steps")
         known = search.ids[: search.size][search.has_row[: search.size]]
         if self._problem is None or len(self._problem.updated) < len(known):
-            self._problem = touched_by(query.space.rows, query.complete(known), 1.0, 0.0)
+            self._problem = touched_by(query.space.rows, query.complete(known), query.space.initial, 0.0)
         b = self._problem.start_values()
         self._problem.advance(scan, b)
         return max(float(part.max()) for part in query.biases(self._problem.at(b, query.objective.positions)))
@@ -161,7 +166,7 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
     """The same among systematic scans, where so much is asked that nothing is gained by a search."""
     n, tolerance = query.model.n_variables, query.tolerance
     sweep = Scan.systematic(n, n)
-    problem = touched_by(query.space.rows, sweep, 1.0, 0.0)
+    problem = touched_by(query.space.rows, sweep, query.space.initial, 0.0)
     b = problem.start_values()
     best, least, norms = None, math.inf, [math.inf]
     while len(norms) / tolerance**2 < least and n * len(norms) <= MOST_STEPS:

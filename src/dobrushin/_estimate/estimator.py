@@ -26,10 +26,9 @@ from dobrushin._estimate.method import (
 )
 from dobrushin._estimate.nearby import choose_at_once, choose_nearby
 from dobrushin._estimate.origin import Asked, Origin
-from dobrushin._estimate.query import Settings, read_evidence, read_query
+from dobrushin._estimate.query import Settings, read_evidence, read_query, read_settings
 from dobrushin._estimate.relevance import keep_relevant
 from dobrushin._estimate.runs import Run
-from dobrushin._estimate.settings import read_settings
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
@@ -38,7 +37,6 @@ from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._shared.call import public
 from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
-from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import Running, read_running
@@ -162,7 +160,6 @@ def estimate(
     settings = settings._replace(backend=backend, proof=proof is not None or verify)
     if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
-    require_proofs(model)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
     from_plan = seed_of_plan if seed is None and checkpoint is None else None
@@ -219,18 +216,11 @@ def plan(
     return plan_query(model, targets, evidence, settings)
 
 
-@by_family
 def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan`, once the settings are read."""
     model, evidence, _ = split_evidence(model, evidence)
     choice, part = _choose(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
-
-
-@by_family
-def require_proofs(model: Any) -> None:
-    """Refuse models whose answers have no proofs."""
-    del model
 
 
 def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
@@ -246,20 +236,19 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
     return choice.plan
 
 
-@by_family
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
     """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
     prepared = prepare_query(model, targets, evidence, settings, running)
-    if from_plan is not None:
+    if from_plan is not None and prepared.method.query.space.is_replayed:
         sequence = from_plan(Origin(prepared.method, None, prepared.asked))
     return prepared.answer(sequence)
 
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
-    """Choose a method for a query about a discrete model."""
+    """Choose a method for a query."""
     asked_model, (model, evidence, soft) = model, split_evidence(model, evidence)
     method, part = _choose(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
@@ -365,7 +354,7 @@ def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> 
     so would finding the neighbours of all variables where the form does not have them.
     """
     if not model.is_whole:
-        return True
+        return model.has_parts
     is_indexed = model._form.is_indexed
     if isinstance(targets, str) or model.n_variables < (_LARGE if is_indexed else _LARGE_TABLES):
         return False
@@ -378,7 +367,7 @@ def _is_medium(model: Model, targets: Any, method: str) -> bool:
     """Whether sums near the targets are tried before evidence makes a new model: where no evidence is impossible."""
     if method != "auto" or isinstance(targets, str) or model.n_variables < _MEDIUM or not _are_few(targets):
         return False
-    return model._form.is_indexed and not model._form.has_zeros and model.has_parts
+    return model.has_parts and model._form.is_indexed and not model._form.has_zeros
 
 
 def _are_few(targets: Any) -> bool:

@@ -28,7 +28,7 @@ def weigh_evidence(
 
     The evidence is by label, with states as the model counts them.
     """
-    if estimate.plan.method != Exact.name or not observed or not model.is_whole:
+    if estimate.plan.made_by is not Exact or not observed or not model.is_whole:
         return estimate
     allowed = max(_QUICK, _SHARE * estimate.plan.seconds)
     whole = workspace(model)

@@ -72,7 +72,11 @@ def _single_row(answer: Estimate) -> int | None:
 
 def _name(answer: Estimate, row: int) -> str:
     target, state = answer.targets[row], answer.states[row]
-    name = name_of(target) if state is None or answer.plan.kind else f"{name_of(target)} = {printable(state)}"
+    name = (
+        name_of(target)
+        if state is None or answer.plan.noun != "probability"
+        else f"{name_of(target)} = {printable(state)}"
+    )
     return {"probability": f"P({name})", "mean": f"E({name})"}.get(noun(answer, row), name)
 
 
@@ -98,11 +102,9 @@ def _count(answer: Estimate) -> str:
 
 
 def noun(answer: Estimate, row: int) -> str:
-    """What a row is: a probability, a mean, a quantile; labels of fields ask for means."""
+    """Return what a row is: a probability, a mean, a quantile; labels of fields ask for means."""
     target = answer.targets[row]
-    if isinstance(target, Target):
-        return target.noun
-    return "mean" if answer.plan.kind else "probability"
+    return target.noun if isinstance(target, Target) else answer.plan.noun
 
 
 def visible_numbers(count: int) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.headline import given_words, visible_numbers
-from dobrushin._estimate.settings import read_settings
+from dobrushin._estimate.query import read_settings
 from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model

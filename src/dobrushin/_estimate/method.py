@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.origin import Origin
-from dobrushin._estimate.query import Query
+from dobrushin._estimate.query import METHODS, Query
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
@@ -108,7 +108,8 @@ class Plan:
     is_certified: bool = True
     is_certain: bool = False
     relevance: str = ""
-    kind: str = ""  # of model, where methods have words of their own for it
+    noun: str = "probability"  # what a label by itself was taken to ask for
+    made_by: type[Method] | None = field(default=None, repr=False)
 
     @property
     def updates(self) -> int:
@@ -211,6 +212,8 @@ class Method(ABC):
         How many times as far as others it looks around the targets.
     outcomes : str
         What is counted: "chains", or what takes their place.
+    remedy : str
+        What may help where there is no certificate.
     bias_is_proven : bool
         Whether a bound on the bias holds for certain, and not at a confidence.
     share : float
@@ -224,6 +227,7 @@ class Method(ABC):
     works_nearby: ClassVar[bool] = False
     reach: ClassVar[int] = 1
     outcomes: ClassVar[str] = "chains"
+    remedy: ClassVar[str] = REMEDY
     bias_is_proven: ClassVar[bool] = True
     share: ClassVar[float] = 0.5
 
@@ -284,21 +288,21 @@ class Method(ABC):
     @classmethod
     def draft(cls, query: Query, reason: str, bias: float | None, **parts: Any) -> Plan:
         """A plan of this method, with what every plan says."""
-        counted = any(question.is_counted for question in query.questions)
         averaged = not all(question.is_counted for question in query.questions)
-        names = ["Clopper-Pearson"] * counted + ["empirical Bernstein (stops when narrow enough)"] * averaged
+        counted_first = sorted(query.questions, key=lambda question: not question.is_counted)
+        names = dict.fromkeys(question.interval for question in counted_first)
         interval = "none needed" if cls.is_certain else " and ".join(names)
         return Plan(
             cls.name, reason, query.tolerance, query.confidence, bias, interval, query.intervals,
             stops_early=averaged and not cls.is_certain, is_certified=cls.is_certified, is_certain=cls.is_certain,
-            relevance=query.relevance,
+            relevance=query.relevance, noun=query.space.noun, made_by=cls,
             **parts,
         )  # fmt: skip
 
     @classmethod
     def refuse(cls, reason: str) -> CertificateError:
         """What to raise where there is no proposal."""
-        return CertificateError({cls.name: reason}, REMEDY)
+        return CertificateError({cls.name: reason}, cls.remedy)
 
     def updated(self) -> NDArray[np.int64]:
         """Positions of the variables whose neighbours the answer relies on; none where it relies on all of them."""
@@ -346,7 +350,7 @@ def nothing_known(query: Query) -> Estimate:
 
 def method_of(plan: Plan) -> type[Method]:
     """The method that made a plan."""
-    return VERSIONS.get((plan.kind, plan.method)) or METHODS.get(plan.method, Nothing)
+    return plan.made_by or Nothing
 
 
 @contextmanager
@@ -361,12 +365,6 @@ def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) 
     except BudgetError as error:
         plan = error.plan if part is None or error.plan is None else error.plan.lift(part)
         raise error.carrying(plan, error.estimate and adapt(error.estimate)) from None
-
-
-# By name, in the order in which "auto" asks them.
-METHODS: dict[str, type[Method]] = {}
-# Those for other kinds of models than discrete ones: by kind and name.
-VERSIONS: dict[tuple[str, str], type[Method]] = {}
 
 
 def register(method: type[Method]) -> type[Method]:

@@ -1,13 +1,14 @@
-"""A question to the library, read and checked; and what calls on the same model share."""
+"""Queries, read and checked; and what an estimate asks of a kind of model (`Space`)."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, singledispatch
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,23 @@ from dobrushin._exact.engine import SumPlan
 from dobrushin._exact.partition import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
+from dobrushin._influence.rows import RowSource
 from dobrushin._models import Model
 from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering
-from dobrushin._models.state_names import read_evidence as read_states
 from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
+from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError
 
+if TYPE_CHECKING:
+    from dobrushin._estimate.method import Method
+
+# Smaller error probabilities get lost in the rounding of what they are made of.
+_LEAST_ERROR = 1e-12
 # Cells of a joint marginal: more would need as many intervals.
 _MOST_CELLS = 2**16
 # Targets that a search for a scan would take long for.
@@ -49,11 +56,27 @@ class Settings(NamedTuple):
     proof: bool = False  # whether a proof of the answer is wanted
 
 
+def read_settings(
+    model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any,
+    memory_limit: Any = None,
+) -> Settings:  # fmt: skip
+    """Check the settings of a call, which do not depend on the targets."""
+    space = workspace(model)
+    tolerance = space.read_tolerance(tolerance)
+    confidence = check.fraction(confidence, "confidence")
+    if 1.0 - confidence < _LEAST_ERROR:
+        raise ArgumentError("confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
+    check.choice(method, ("auto", *space.methods), "method")
+    most = None if budget is None else check.positive(budget, "budget")
+    memory = None if memory_limit is None else read_memory(memory_limit)
+    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
+
+
 @dataclass(frozen=True)
 class Query:
     """A call of `plan` or `estimate`, read and checked."""
 
-    space: Workspace
+    space: Any  # a `Space`; methods that know one kind of model use what only that kind has
     questions: list[Question]
     tolerance: float
     confidence: float
@@ -62,13 +85,15 @@ class Query:
     time: float | None = None
     memory_limit: float | None = None
     backend: str = "auto"
+    proof: bool = False
     is_part: bool = False  # the model is a part of a larger one
     relevance: str = ""  # how many variables matter to the targets, where the others were dropped
 
     @property
     def model(self) -> Model:
         """The model given the evidence."""
-        return self.space.model
+        model: Model = self.space.model
+        return model
 
     @cached_property
     def intervals(self) -> int:
@@ -81,29 +106,33 @@ class Query:
         return (1.0 - self.confidence) / self.intervals
 
     @cached_property
-    def objective(self) -> Objective:
-        """The variables that any question looks at, each with its largest weight."""
+    def positions(self) -> NDArray[np.int64]:
+        """The variables that any question looks at, increasing."""
         named = np.concatenate([question.positions for question in self.questions])
-        positions = distinct(named, self.model.n_variables)
-        weights = np.zeros(len(positions))
+        return distinct(named, self.model.n_variables)
+
+    @cached_property
+    def objective(self) -> Objective:
+        """These variables, each with its largest weight."""
+        weights = np.zeros(len(self.positions))
         for question in self.questions:
-            np.maximum.at(weights, np.searchsorted(positions, question.positions), question.weights)
-        return Objective(positions, weights, False)
+            np.maximum.at(weights, self.columns(question), question.weights)
+        return Objective(self.positions, weights, False)
 
     @cached_property
     def labels(self) -> list[Hashable]:
         """Labels of these variables."""
-        return self.model._labels_at(self.objective.positions)
+        return self.model._labels_at(self.positions)
 
     @property
     def is_about_most(self) -> bool:
         """Whether so many variables are asked for that scans need not be searched for: sweeps do as well."""
-        asked, n = len(self.objective.positions), self.model.n_variables
+        asked, n = len(self.positions), self.model.n_variables
         return asked >= _VERY_MANY and 4 * asked >= n
 
     def columns(self, question: Question) -> NDArray[np.int64]:
-        """Places of a question's variables among those of the objective."""
-        return np.searchsorted(self.objective.positions, question.positions)
+        """Places of a question's variables among all that are asked for."""
+        return np.searchsorted(self.positions, question.positions)
 
     def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Bounds on the bias of each row of each question, from bounds on the variables of the objective."""
@@ -113,7 +142,7 @@ class Query:
         """A scan; variables that count for so little that it leaves them out are updated once, at the beginning."""
         updated = np.zeros(self.model.n_variables, dtype=np.bool_)
         updated[order] = True
-        missing = self.objective.positions[~updated[self.objective.positions]]
+        missing = self.positions[~updated[self.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
@@ -127,52 +156,50 @@ class Query:
 
 
 def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) -> Query:
-    """The query of a call on a model that is there as a whole."""
+    """Read the query of a call."""
     return make_query(model, targets, read_evidence(model, evidence), settings)
 
 
 def make_query(
-    model: Model, targets: Any, given: dict[Hashable, int], settings: Settings, is_part: bool = False
+    model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings, is_part: bool = False
 ) -> Query:
-    """The query, once the evidence is read."""
+    """Make the query, once the evidence is read."""
     space = workspace(model).given(given)
-    questions = read_targets(model, targets, given, space.model)
-    return Query(space, questions, *settings[:7], is_part=is_part)
+    space = space.provable() if settings.proof else space
+    questions = read_targets(model, targets, space.reader(model, given))
+    return Query(space, questions, *settings, is_part=is_part)
 
 
-def read_evidence(model: Model, evidence: Any) -> dict[Hashable, int]:
-    """Labels as the model has them, states as whole numbers; so that equal evidence is recognised."""
+def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
+    """Labels as the model has them, states as whole numbers: so that equal evidence is recognised."""
     if evidence is None:
         return {}
-    return {model.labels[i]: state for i, state in read_states(model, evidence).items()}
+    return {model.labels[i]: state for i, state in model._read_evidence(evidence).items()}
 
 
-def read_targets(model: Model, targets: Any, evidence: dict[Hashable, int], rest: Model) -> list[Question]:
-    """The questions behind `targets`; positions are those in `rest`, the model given the evidence."""
-    if isinstance(targets, str) and targets == "all" and not _is_label(model, targets):
-        return [_Reader(model, evidence, rest).read_all()]
-    items = _read_items(model, targets)
+def read_targets(model: Model, targets: Any, reader: TargetReader) -> list[Question]:
+    """The questions behind targets."""
+    if check.is_text(targets, "all") and not _is_label(model, targets):
+        return reader.read_all()
+    items = _read_items(model, targets, reader)
     plain = [item for item in items if not isinstance(item, Target)]
     if plain:
         check.positions(plain, model.labels, model._lookup, "targets")  # known and distinct
-    reader = _Reader(model, evidence, rest)
     questions: list[Question] = []
     for compound, group in groupby(items, lambda item: isinstance(item, Target)):
-        if compound:
-            questions += [target.ask(reader) for target in group]
-        else:
-            questions.append(reader.read_labels(list(group)))
+        some = list(group)
+        questions += [target.ask(reader) for target in some] if compound else reader.read_labels(some)
     return questions
 
 
-def _read_items(model: Model, targets: Any) -> list[Any]:
+def _read_items(model: Model, targets: Any, reader: TargetReader) -> list[Any]:
     if isinstance(targets, np.ndarray) and targets.ndim == 0:
         targets = targets.item()
     if isinstance(targets, Target) or _is_label(model, targets):
         return [targets]
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         known = check.expected_labels(model.labels, targets)
-        raise ArgumentError("targets", f"'all', Joint, Statistic or {known}", targets)
+        raise ArgumentError("targets", f"'all', {reader.kinds} or {known}", targets)
     items = list(targets)
     if not items:
         raise ArgumentError("targets", "at least one target", items)
@@ -184,28 +211,40 @@ def _is_label(model: Model, value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Reader(TargetReader):
-    """Questions about a model given evidence."""
+class GivenReader(TargetReader):
+    """A reader of targets about a model given evidence: `rest` is the model of the variables that are not observed."""
 
     model: Model
-    evidence: dict[Hashable, int]
+    evidence: dict[Hashable, Any]
     rest: Model
 
-    def read_all(self) -> Marginals:
-        """The question behind all variables that are not observed."""
-        positions = np.arange(self.rest.n_variables)
-        return Marginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))
+    def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+        """Positions in the rest of variables that are known and not observed."""
+        labels = list(labels)
+        for label in labels:
+            if label in self.evidence:
+                raise ArgumentError("targets", "variables that are not in the evidence", label)
+        return self._look_up(labels, self.rest)
 
-    def read_labels(self, labels: list[Any]) -> Marginals:
-        """The question behind some labels."""
-        self._refuse_observed(labels)
-        positions = self._positions(labels, self.rest)
-        return Marginals(positions, self.rest._labels_at(positions), self._states(positions), self._names(positions))
+    def _look_up(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
+        return check.positions(labels, model.labels, model._lookup, "targets")
+
+
+class _StateReader(GivenReader):
+    """Questions about variables with states."""
+
+    def read_all(self) -> list[Question]:
+        positions = np.arange(self.rest.n_variables)
+        return [Marginals(positions, list(self.rest.labels), self._states(positions), self._names(positions))]
+
+    def read_labels(self, labels: list[Any]) -> list[Question]:
+        positions = self.positions(labels)
+        labels = self.rest._labels_at(positions)
+        return [Marginals(positions, labels, self._states(positions), self._names(positions))]
 
     def read_joint(self, joint: Joint) -> JointMarginal:
-        self._positions(list(joint.labels), self.model)
-        self._refuse_observed(joint.labels)
-        positions = self._positions(list(joint.labels), self.rest)
+        self._look_up(list(joint.labels), self.model)
+        positions = self.positions(joint.labels)
         question = JointMarginal(positions, joint, self._states(positions), self._names(positions))
         if (cells := math.prod(question.shape)) > _MOST_CELLS:
             requirement = f"joint marginals of at most {_MOST_CELLS} states"
@@ -216,7 +255,7 @@ class _Reader(TargetReader):
         if not statistic.is_bounded:
             raise ArgumentError("targets", "statistics with finite bounds", statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
-        order = np.argsort(self._positions(list(weights), self.model))
+        order = np.argsort(self._look_up(list(weights), self.model))
         labels = [list(weights)[k] for k in order]
         template = np.array([int(self.evidence.get(label, 0)) for label in labels], dtype=np.int64)
         are_digits = self.model._state_names is not None and self.model._state_names.of_spins
@@ -225,12 +264,9 @@ class _Reader(TargetReader):
         if not len(moving):
             raise ArgumentError("targets", "statistics of variables outside the evidence", statistic.name)
         free = [labels[k] for k in moving]
-        positions = self._positions(free, self.rest)
+        positions = self._look_up(free, self.rest)
         own_weights = np.array([weights[label] for label in free])
         return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
-
-    def _positions(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
-        return check.positions(labels, model.labels, model._lookup, "targets")
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
         # Variables with as many states have the same ones: a model has spins or labels.
@@ -242,10 +278,77 @@ class _Reader(TargetReader):
         """What people call the states, where that is not their numbers."""
         return None if self.rest._state_names is None else [self.rest._called(i) for i in positions.tolist()]
 
-    def _refuse_observed(self, labels: Iterable[Hashable]) -> None:
-        for label in labels:
-            if label in self.evidence:
-                raise ArgumentError("targets", "variables that are not in the evidence", label)
+
+class Space(ABC):
+    """A model, perhaps given evidence, with what planning asks of its kind of variables.
+
+    A kind of variables is a subclass with its reader of targets, its methods, rows of influence and the start of
+    chains; a kernel (`make_runner`) draws them. Everything else is the same for all kinds: reading a call, choosing a
+    scan and a method, running chains, intervals, checkpoints, many queries.
+
+    Attributes
+    ----------
+    model : Model
+    noun : str
+        What a label by itself asks for: "probability" or "mean".
+    place : Numbering or None
+        Where its variables are in the model that it was made from.
+    can_shrink : bool
+        Whether variables that do not matter to the targets are dropped.
+    is_replayed : bool
+        Whether proofs hold the seed, so that the checker draws the same chains.
+    initial : float or array
+        Bounds on the disagreement at the start, in the units of `rows`.
+    start : object
+        The `initial` of `sample` for chains.
+    """
+
+    model: Model
+    noun: ClassVar[str] = "probability"
+    place: Numbering | None
+    can_shrink: ClassVar[bool] = False
+    is_replayed: ClassVar[bool] = False
+    initial: Any = 1.0
+    start: Any = "uniform"
+
+    @property
+    @abstractmethod
+    def rows(self) -> RowSource:
+        """Rows of the influence, in units in which no disagreement exceeds 1."""
+
+    @property
+    @abstractmethod
+    def methods(self) -> Mapping[str, type[Method]]:
+        """The methods by name."""
+
+    def candidates(self, query: Query) -> list[type[Method]]:
+        """The methods that "auto" asks about a query, in this order."""
+        del query
+        return [method for method in self.methods.values() if method.in_auto]
+
+    @abstractmethod
+    def read_tolerance(self, value: Any) -> float:
+        """Check a tolerance."""
+
+    @abstractmethod
+    def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
+        """The reader of targets about a model, for which this is the space given the evidence."""
+
+    @abstractmethod
+    def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
+        """The space of the model given some evidence."""
+
+    def given(self, evidence: Mapping[Hashable, Any]) -> Space:
+        """The space of the model given some evidence: labels of the model, and states or values."""
+        return self.derive(frozenset(evidence.items()), lambda: self.condition(evidence)) if evidence else self
+
+    def derive(self, key: Hashable, make: Callable[[], Space]) -> Any:
+        """The space of a model that is made from this one; the last ones are kept."""
+        return self.model.memory.get(DERIVED, make, key)
+
+    def provable(self) -> Space:
+        """The space in which all bounds are such that a proof can state them."""
+        return self
 
 
 class PlanSearch(NamedTuple):
@@ -256,9 +359,13 @@ class PlanSearch(NamedTuple):
     refusal: BudgetError | None = None
 
 
+# The methods for variables with states, by name, in the order in which "auto" asks them.
+METHODS: dict[str, type[Method]] = {}
+
+
 @dataclass(eq=False)
-class Workspace:
-    """A model, perhaps given evidence, with what is known about it. It lives as long as its model.
+class Workspace(Space):
+    """The space of a model of variables with states. It lives as long as its model.
 
     Attributes
     ----------
@@ -281,6 +388,19 @@ class Workspace:
     sums: Sums | None = None
     log_partition: LogPartition | None = None
     log_evidence: LogPartition | None = None
+
+    can_shrink: ClassVar[bool] = True
+    is_replayed: ClassVar[bool] = True
+
+    @property
+    def methods(self) -> Mapping[str, type[Method]]:
+        return METHODS
+
+    def read_tolerance(self, value: Any) -> float:
+        return check.fraction(value, "tolerance")
+
+    def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
+        return _StateReader(model, evidence, self.model)
 
     @property
     def rounding(self) -> float:
@@ -316,33 +436,27 @@ class Workspace:
             return ArgumentError("evidence", "possible under the model", got="evidence of probability zero")
         return ArgumentError("model", "one that allows some joint state", self.model)
 
-    def given(self, evidence: Mapping[Hashable, int]) -> Workspace:
-        """The workspace of the model given some evidence: labels of the model, and states as whole numbers."""
-        if not evidence:
-            return self
-        key = frozenset(evidence.items())
-
-        def condition() -> Workspace:
-            given = {self.model.index(label): state for label, state in evidence.items()}
-            rest, known = self.model._fix(given), np.array(list(given))
-            kept = np.delete(np.arange(self.model.n_variables), known)
-            known_influence(rest, self.rows, kept)
-            return Workspace(rest, is_given=True)
-
-        return self.derive(key, condition)
-
-    def derive(self, key: Hashable, make: Callable[[], Workspace]) -> Workspace:
-        """The workspace of a model that is made from this one; the last ones are kept."""
-        return self.model.memory.get(DERIVED, make, key)
+    def condition(self, evidence: Mapping[Hashable, Any]) -> Workspace:
+        given = {self.model.index(label): state for label, state in evidence.items()}
+        rest, known = self.model._fix(given), np.array(list(given))
+        kept = np.delete(np.arange(self.model.n_variables), known)
+        known_influence(rest, self.rows, kept)
+        return Workspace(rest, is_given=True)
 
 
-def workspace(model: Model) -> Workspace:
-    """The workspace of a model: the same one every time."""
-    return model.memory.get(_WORKSPACE, lambda: Workspace(model))
+@singledispatch
+def make_space(model: Model) -> Space:
+    """Make the space of a model: that of variables with states, unless its family registers another one."""
+    return Workspace(model)
 
 
-_WORKSPACE: Slot[Workspace] = Slot("workspace")
-# Workspaces of models that evidence or targets make of a model.
-DERIVED: Slot[Workspace] = Slot(
-    "derived workspaces", max_values=16, max_bytes=2**27, bytes_of=lambda space: space.model._form.nbytes
+def workspace(model: Model) -> Any:
+    """The space of a model: the same one every time."""
+    return model.memory.get(_SPACE, lambda: make_space(model))
+
+
+_SPACE: Slot[Space] = Slot("space")
+# Spaces of models that evidence or targets make of a model.
+DERIVED: Slot[Space] = Slot(
+    "derived spaces", max_values=16, max_bytes=2**27, bytes_of=lambda space: space.model._form.nbytes
 )

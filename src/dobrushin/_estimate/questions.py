@@ -42,6 +42,7 @@ class Question(ABC):
     positions: NDArray[np.int64]  # of the variables that it looks at
     is_counted: bool = True  # outcomes are counted, not averaged
     is_counted_by_kernels: bool = False  # from counts of single variables
+    interval: str = "Clopper-Pearson"  # the kind of its intervals
     bounds: tuple[float, float] = (0.0, 1.0)  # of every row
     name: str | None = None  # of a statistic whose weights were given by the user
 
@@ -84,9 +85,9 @@ class Question(ABC):
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bound on the bias of each row, given bounds on the disagreement of the variables at `positions`."""
 
-    @abstractmethod
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         """How many outcomes are in each row's state; states are (outcomes, variables), the first has number `first`."""
+        raise NotImplementedError("only outcomes with states are counted")
 
     def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same from counts (variables, states), without the states that a variable does not have."""
@@ -106,9 +107,9 @@ class Question(ABC):
         """For each row, among how many states an open outcome is shared."""
         return np.full(len(self), max(2, len(self)))
 
-    @abstractmethod
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
         """Value and error bound of each row, from probabilities that are off by at most so much, relatively."""
+        raise NotImplementedError("only variables with states have finitely many probabilities")
 
     def least_chains(self, half_width: float, error: float) -> int:
         """How many chains must be drawn, whatever they show."""
@@ -254,6 +255,10 @@ class Mean(Question):
     @property
     def is_counted(self) -> bool:  # type: ignore[override]
         return self.statistic.is_event
+
+    @property
+    def interval(self) -> str:  # type: ignore[override]
+        return "Clopper-Pearson" if self.is_counted else "empirical Bernstein (stops when narrow enough)"
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]

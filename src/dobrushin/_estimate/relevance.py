@@ -28,6 +28,8 @@ _LARGE = 20_000
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
     """The query on what matters to its targets, and where its variables are in the whole; None for all of it."""
     model = query.model
+    if not query.space.can_shrink:
+        return query, query.space.place
     is_large = model.n_variables >= _LARGE and model.has_parts and model._form.is_indexed
     return (query, None) if is_large else restrict_query(query)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
+from dobrushin._estimate.questions import Tally
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
@@ -30,9 +31,8 @@ from dobrushin._shared.text import rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
 
-# States are drawn up to so many at a time, and kept in the result up to this many.
-_STATES_AT_ONCE = 2**25
-_KEPT_STATES = 2**25
+# States that are drawn at a time, and that are kept in the result: at most so many, of so many bytes together.
+_MOST_STATES, _MOST_BYTES = 2**25, 2**27
 _FIRST_BLOCK = 1024
 # What ends a run early, in words that fit after "stopped by".
 _STOPPED_BY = {KeyboardInterrupt: "Ctrl-C", TimeUp: "the time limit", Lost: "the loss of the executor"}
@@ -71,9 +71,13 @@ class Run(ABC):
         self.method, self.query, self.plan = method, method.query, method.plan
         self.error, self.sequence, self.running = error, sequence, running
         self.scan = cast(Scan, method.plan.scan)
-        self.tallies = [question.tally(error, aim, sets) for question in self.query.questions]
+        self.tallies: list[Tally] = self.make_tallies(aim, sets)
         self.done = 0
         self.trouble: Trouble | None = None  # what ended it early
+
+    def make_tallies(self, aim: float, sets: bool) -> list[Tally]:
+        """Make the tally of each question."""
+        return [question.tally(self.error, aim, sets) for question in self.query.questions]
 
     @abstractmethod
     def draw(self) -> None:
@@ -118,7 +122,12 @@ class Run(ABC):
     @property
     def room(self) -> int:
         """How many outcomes are drawn at a time at most."""
-        return max(64, _STATES_AT_ONCE // len(self.query.labels) // 64 * 64)
+        return max(64, self.most_states // len(self.query.labels) // 64 * 64)
+
+    @property
+    def most_states(self) -> int:
+        """How many states are drawn at a time, and kept, at most."""
+        return _MOST_STATES
 
     def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[Rows]:
         """The rows of each question, their intervals widened on both sides."""
@@ -146,11 +155,41 @@ class Bias(NamedTuple):
 
 
 class ChainMethod(Method):
-    """Chains of one scan, from anywhere; what is known of their bias is for the method that draws them."""
+    """Chains of one scan; what is known of their bias is for the method that draws them."""
 
     def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
         super().__init__(query, plan)
         self.kernel = kernel
+
+    @property
+    def scan(self) -> Scan:
+        """The scan of each chain."""
+        return cast(Scan, self.plan.scan)
+
+    def make_tallies(self, aim: float) -> list[Tally]:
+        """Make the tally of each question; `aim` is the half-width that is wanted."""
+        return [question.tally(self.query.error, aim, sets=False) for question in self.query.questions]
+
+    def counted_chains(self, aim: float) -> int:
+        """How many chains are counted: 0 where all questions are means."""
+        counted = any(question.is_counted for question in self.query.questions)
+        return self.query.least_chains(aim) if counted else 0
+
+    @abstractmethod
+    def bound_bias(self) -> Bias:
+        """What is known of the bias of the chains."""
+
+    def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun:
+        return ChainRun(self, sequence, running)
+
+    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
+        run = self.begin(sequence, running)
+        run.draw()
+        return run.close(run.estimate())
+
+
+class StateChains(ChainMethod):
+    """Chains of states, from anywhere."""
 
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method:
@@ -183,18 +222,6 @@ class ChainMethod(Method):
     def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float | None:
         """The largest bias of the scan as the kernel draws it."""
 
-    @abstractmethod
-    def bound_bias(self, samples: Samples) -> Bias:
-        """What is known of the bias of chains that were drawn."""
-
-    def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun:
-        return ChainRun(self, sequence, running)
-
-    def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        run = self.begin(sequence, running)
-        run.draw()
-        return run.close(run.estimate())
-
 
 class ChainRun(Run):
     """Chains of states."""
@@ -204,9 +231,16 @@ class ChainRun(Run):
     def __init__(self, method: ChainMethod, sequence: np.random.SeedSequence, running: Running) -> None:
         query, aim = method.query, method.plan.monte_carlo
         super().__init__(method, query.error, aim, sequence, running, sets=False)
-        counted = any(question.is_counted for question in query.questions)
-        self.trials = query.least_chains(aim) if counted else 0  # chains that are counted
+        self.trials = method.counted_chains(aim)
         self.blocks: list[Samples] = []
+
+    def make_tallies(self, aim: float, sets: bool) -> list[Tally]:
+        del sets
+        return self.method.make_tallies(aim)
+
+    @property
+    def most_states(self) -> int:
+        return min(_MOST_STATES, _MOST_BYTES // np.dtype(self.method.kernel.dtype).itemsize)
 
     def draw(self) -> None:
         if all(question.is_counted_by_kernels for question in self.query.questions):
@@ -219,7 +253,7 @@ class ChainRun(Run):
 
     def _draw_counts(self) -> None:
         """All chains at once: the kernel counts, and states are kept only where there are few."""
-        kept = self.trials * len(self.query.labels) <= _KEPT_STATES
+        kept = self.trials * len(self.query.labels) <= self.most_states
         self._take_counts(self._chains(range(self.trials), Record(self.query.labels, states=kept, counts=True)))
 
     def _take_counts(self, block: Samples) -> None:
@@ -288,37 +322,37 @@ class ChainRun(Run):
         """Count and average a block of chains."""
         states = cast(NDArray[Any], block.states)
         for question, tally in zip(self.query.questions, self.tallies, strict=True):
-            if self.done < self.trials if question.is_counted else not tally.is_narrow:
+            if len(states) and (self.done < self.trials if question.is_counted else not tally.is_narrow):
                 tally.add(states[:, self.query.columns(question)], None, self.done)
         kept = sum(known.states.size for known in self.blocks if known.states is not None)
-        self.blocks.append(block if kept + states.size <= _KEPT_STATES else replace(block, states=None))
+        self.blocks.append(block if kept + states.size <= self.most_states else replace(block, states=None))
         self.done += len(states)
 
     def _outcomes(self, is_counted: bool) -> int:
         return min(self.trials, self.done) if is_counted else self.done
 
-    def samples(self) -> Samples:
-        """All that was drawn; without the states where there were too many."""
-        if len(self.blocks) == 1:
-            return self.blocks[0]
+    def samples(self) -> Samples | None:
+        """All that was drawn, without the states where there were too many; None where nothing was."""
+        if len(self.blocks) <= 1:
+            return self.blocks[0] if self.blocks else None
         states = [block.states for block in self.blocks if block.states is not None]
         joined = np.concatenate(states) if len(states) == len(self.blocks) else None
         return replace(self.blocks[0], states=joined, chains=sum(block.chains for block in self.blocks))
 
     def estimate(self) -> Estimate:
         samples = self.samples()
-        bias = self.method.bound_bias(samples)
-        rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words, samples)
+        bias = self.method.bound_bias()
+        rows, words = self.rows(bias.bounds, bias.widenings), self._assumptions(bias.words)
         estimate = self.method.assemble(
             rows, self.query.confidence, words, samples=samples, certificate=bias.certificate, seed=self.sequence,
             run=self,
         )  # fmt: skip
         return replace(estimate, stopped_by=self.stopped_by)
 
-    def _assumptions(self, about_bias: str, samples: Samples) -> tuple[str, ...]:
+    def _assumptions(self, about_bias: str) -> tuple[str, ...]:
         """What the intervals rest on, in words."""
-        plan, form = self.plan, self.query.model._form
-        error = float(samples.update_error.max(initial=0.0))
+        plan, form, kernel = self.plan, self.query.model._form, self.method.kernel
+        error = float(kernel.errors_in(self.scan).max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
         several = "s" if plan.intervals > 1 else ""
         zeros = ["the model forbids some states: chains start in an allowed one"] if form.has_zeros else []
@@ -326,8 +360,8 @@ class ChainRun(Run):
             zeros.append("single moves may not reach all that is allowed from there: see diagnose")
         return (
             about_bias,
-            f"an update as it is drawn (kernel {samples.kernel}) errs by at most {rounded_up(error, 2)} in total "
-            f"variation ({included})",
+            f"an update as it is drawn (kernel {kernel.name}) errs by at most {rounded_up(error, 2)} in "
+            f"{kernel.measure} ({included})",
             INDEPENDENT_BITS,
             f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {plan.confidence:g}",
             *zeros,

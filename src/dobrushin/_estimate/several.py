@@ -53,9 +53,8 @@ class Content(NamedTuple):
     @property
     def may_use_device(self) -> bool:
         """Whether there may be a GPU to draw on."""
-        if not self.model.is_discrete or self.settings.backend == "cpu":
-            return False
-        return self.settings.backend == "cuda" or may_be_available()
+        backend = self.settings.backend
+        return backend == "cuda" or (backend == "auto" and may_be_available())
 
 
 def answer_some(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,16 @@ class Target(ABC):
 
 class TargetReader(ABC):
     """Turns targets into questions."""
+
+    kinds: ClassVar[str] = "Joint, Statistic"  # targets besides labels, in messages
+
+    @abstractmethod
+    def read_all(self) -> list[Any]:
+        """The questions behind all variables that are not observed."""
+
+    @abstractmethod
+    def read_labels(self, labels: list[Any]) -> list[Any]:
+        """The questions behind labels, which are known and distinct."""
 
     @abstractmethod
     def read_joint(self, joint: Joint) -> Any:

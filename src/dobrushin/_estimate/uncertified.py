@@ -8,8 +8,7 @@ import numpy as np
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.runs import Bias, ChainMethod
-from dobrushin._sampling import Samples
+from dobrushin._estimate.runs import Bias, StateChains
 from dobrushin._sampling.kernel import Kernel
 from dobrushin._scan import Scan
 
@@ -17,7 +16,7 @@ from dobrushin._scan import Scan
 _SWEEPS, _FEWEST_SWEEPS, _UPDATES = 1000, 10, 10**10
 
 
-class Uncertified(ChainMethod):
+class Uncertified(StateChains):
     """Sweeps over everything, from everywhere; how far that is from the truth is not known."""
 
     name: ClassVar[str] = "uncertified"
@@ -38,8 +37,7 @@ class Uncertified(ChainMethod):
     def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> None:
         del query, scan, kernel
 
-    def bound_bias(self, samples: Samples) -> Bias:
-        del samples
+    def bound_bias(self) -> Bias:
         sizes = [len(question) for question in self.query.questions]
         words = "NOT CERTIFIED: the bias of the scan is unknown, and is not in the intervals"
         return Bias([np.full(size, np.nan) for size in sizes], [np.zeros(size) for size in sizes], words)

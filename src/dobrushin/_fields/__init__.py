@@ -1,14 +1,18 @@
-"""Fields: continuous variables in Wasserstein distance, from the model to the estimate.
+"""Continuous variables, with bounds in Wasserstein distance: the family, its theorems, its kernel and its questions.
 
-Importing the room makes its versions of the public functions known.
+Importing the package registers what it has for each stage.
 """
 
-from dobrushin._fields import certificate, diagnosis, estimator, influence, lazy, proof, sampler, scans
+from dobrushin._fields import certificate, diagnosis, influence, kernel, lazy, proof, scans
+from dobrushin._fields.anchor import FIELD_METHODS
+from dobrushin._fields.chains import FieldChains
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.targets import Between, Exceeds, Quantile
+from dobrushin._fields.questions import Between, Exceeds, Quantile
+from dobrushin._fields.solve import FieldExact, FieldLocal
 from dobrushin._fields.terms import FieldTerms
 
 __all__ = [
+    "FIELD_METHODS",
     "Between",
     "Exceeds",
     "FieldTerms",
@@ -16,10 +20,12 @@ __all__ = [
     "Quantile",
     "certificate",
     "diagnosis",
-    "estimator",
     "influence",
+    "kernel",
     "lazy",
     "proof",
-    "sampler",
     "scans",
 ]
+
+# The methods, in the order in which "auto" asks them.
+FIELD_METHODS |= {method.name: method for method in (FieldExact, FieldLocal, FieldChains)}

@@ -7,15 +7,18 @@ variable, and for the others any vector a >= C a + r, which bounds how far the f
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 from scipy.sparse import linalg
 
+from dobrushin._estimate.query import Query, Space, make_space, workspace
+from dobrushin._estimate.targets import TargetReader
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.reading import require_all
@@ -23,11 +26,19 @@ from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes
-from dobrushin._models.memory import Slot
+from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, CertificateError
 
+if TYPE_CHECKING:
+    from dobrushin._estimate.method import Method
+
+# The methods for fields, by name, in the order in which "auto" asks them.
+FIELD_METHODS: dict[str, type[Method]] = {}
+# Above this size a region around each target is tried before the whole field is factorised, unless so many targets are
+# means, all of which one factorisation gives, that it is cheaper: one or more for so many variables.
+_WHOLE, _MANY_MEANS = 20_000, 100
 # Systems up to this size are solved directly; larger ones are bounded by their largest row.
 _DIRECT = 60_000
 _SWEEPS, _STILL = 400, 0.01
@@ -61,14 +72,73 @@ class Anchor:
     initial: NDArray[np.float64]
 
 
-class FieldSpace:
-    """A field with what is known about it; it lives as long as the field."""
+class FieldSpace(Space):
+    """A field with what is known about it; it lives as long as the field.
 
-    def __init__(self, field: GaussianField) -> None:
-        self.form, self.labels = field._form, field.labels
-        self.rows: KnownInfluence = known_influence(field)
+    Attributes
+    ----------
+    known : KnownInfluence
+        Rows of the influence, as distances; `rows` are those in the units of the usual start.
+    """
+
+    noun: ClassVar[str] = "mean"
+
+    def __init__(self, field: GaussianField, place: Numbering | None = None) -> None:
+        self.model, self.form, self.labels, self.place = field, field._form, field.labels, place
         self._given: dict[bytes, Anchor] = {}
         self._errors: dict[int, tuple[Anchor, DrawErrors]] = {}
+
+    @cached_property
+    def known(self) -> KnownInfluence:
+        return known_influence(self.model)
+
+    @cached_property
+    def rows(self) -> ScaledRows:
+        return ScaledRows(self, self.anchor)
+
+    @property
+    def initial(self) -> NDArray[np.float64]:
+        return self.anchor.initial
+
+    @property
+    def methods(self) -> Mapping[str, type[Method]]:
+        return FIELD_METHODS
+
+    def candidates(self, query: Query) -> list[type[Method]]:
+        exact, local, chains = FIELD_METHODS.values()
+        n, counted = self.form.n_variables, any(question.is_counted for question in query.questions)
+        if n > _WHOLE and (counted or n > _MANY_MEANS * len(query.questions)):
+            return [local, exact, chains]
+        return [exact, local, chains]
+
+    def read_tolerance(self, value: Any) -> float:
+        return read_distance(value)
+
+    def reader(self, model: Any, evidence: dict[Hashable, Any]) -> TargetReader:
+        from dobrushin._fields.questions import FieldReader
+
+        return FieldReader(model, evidence, self.model, self)
+
+    def condition(self, evidence: Mapping[Hashable, Any]) -> FieldSpace:
+        given = {self.model.index(label): value for label, value in evidence.items()}
+        rest: Any = self.model._fix(given)
+        n = self.model.n_variables
+        return FieldSpace(rest, Numbering(n, np.setdiff1d(np.arange(n), list(given))))
+
+    def provable(self) -> FieldSpace:
+        def make() -> FieldSpace:
+            return FieldSpace(self.form.to_plain().to_model(self.labels), self.place)
+
+        space: FieldSpace = self.derive("provable", make)
+        return space
+
+    def bounds_at(self, i: int) -> tuple[float, float]:
+        """The ends of the interval of a variable."""
+        return float(self.form.lower[i]), float(self.form.upper[i])
+
+    def is_finite_at(self, i: int) -> bool:
+        """Whether a variable is on a finite set of numbers, so that its values carry no rounding."""
+        return bool(self.form.is_finite[i])
 
     @cached_property
     def variances(self) -> NDArray[np.float64]:
@@ -78,7 +148,7 @@ class FieldSpace:
     @cached_property
     def matrix(self) -> Any:
         """C as a sparse matrix."""
-        return self.rows.whole.matrix
+        return self.known.whole.matrix
 
     @cached_property
     def largest_row(self) -> float:
@@ -103,6 +173,11 @@ class FieldSpace:
         kappa = np.where(form.is_finite, kappa, np.minimum(kappa, smooth)) * (1.0 + 16 * UNIT)
         with np.errstate(divide="ignore", over="ignore"):
             return frozen(np.maximum(kappa / s, 1.0 / form.width) * (1.0 + 16 * UNIT))
+
+    def slips(self, anchor: Anchor) -> NDArray[np.float64]:
+        """Bound the total variation between the law of a draw and a law whose distance is bounded."""
+        errors = self.errors(anchor)
+        return errors.chance + self.tilt * self.variances * errors.field
 
     @cached_property
     def anchor(self) -> Anchor:
@@ -241,8 +316,8 @@ class ScaledRows:
     _error = 0.0  # draws have errors of their own
 
     def __init__(self, space: FieldSpace, anchor: Anchor) -> None:
-        self._rows, self._unit = space.rows, anchor.unit
-        self.n_variables, self.labels, self._lookup = space.rows.n_variables, space.rows.labels, space.rows._lookup
+        self._rows, self._unit = space.known, anchor.unit
+        self.n_variables, self.labels, self._lookup = space.known.n_variables, space.known.labels, space.known._lookup
 
     def rows(self, positions: NDArray[np.int64]) -> Rows:
         """The rows at increasing positions."""
@@ -252,12 +327,23 @@ class ScaledRows:
         return Rows(rows.start, rows.columns, frozen(values), rows.theorem, frozen(np.ones(len(positions))))
 
 
-_SPACE: Slot[FieldSpace] = Slot("field workspace")
+@make_space.register
+def _(model: GaussianField) -> FieldSpace:
+    return FieldSpace(model)
 
 
 def space_of(field: GaussianField) -> FieldSpace:
-    """What is known about a field: the same object every time."""
-    return field.memory.get(_SPACE, lambda: FieldSpace(field))
+    """The space of a field: the same object every time."""
+    space: FieldSpace = workspace(field)
+    return space
+
+
+def read_distance(value: Any) -> float:
+    """Check a tolerance that is a distance: its square has to be a number."""
+    tolerance = check.positive(value, "tolerance")
+    if not 1.0 / check.LARGEST <= tolerance <= check.LARGEST:
+        raise ArgumentError("tolerance", f"a number from {1.0 / check.LARGEST:g} to {check.LARGEST:g}", value)
+    return tolerance
 
 
 def supersolve(matrix: Any, fixed: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -355,8 +441,7 @@ def read_point(field: GaussianField, initial: Any) -> NDArray[np.float64] | None
     return point.copy()
 
 
-def uncertified_start(field: GaussianField, initial: Any) -> Anchor:
-    """A start of which nothing is known, for fields without a certificate."""
-    given = read_point(field, initial)
+def uncertified_start(field: GaussianField, given: NDArray[np.float64] | None) -> Anchor:
+    """Return a start of which nothing is known, for fields without a certificate."""
     point = find_start(field._form) if given is None else given
     return Anchor(frozen(point), np.full(len(point), np.inf), np.ones(len(point)))

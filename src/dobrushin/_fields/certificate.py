@@ -84,9 +84,13 @@ class FieldVariation(Variation):
         """For each variable, a bound on the total variation of its law; 1 where it was not updated."""
         return np.minimum(1.0, (self.per_variable * self._tilt + self._missed) * (1.0 + 4 * UNIT))
 
+    def bounds_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Bounds on the distances of some variables, in the units of the start."""
+        return self._problem.at(self._bounds, positions)
+
     def per_variable_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """`per_variable` at some positions."""
-        return self._problem.at(self._bounds, positions) * self._unit[positions] * (1.0 + 4 * UNIT)
+        return self.bounds_at(positions) * self._unit[positions] * (1.0 + 4 * UNIT)
 
     def tv_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """`tv_per_variable` at some positions."""
@@ -155,7 +159,7 @@ def field_variation(
     if np.ndim(update_error) or update_error != 0.0:
         raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
     space, scan = space_of(influence), as_scan(scan)
-    objective = read_objective(space.rows, targets, weights)
+    objective = read_objective(space.known, targets, weights)
     result = certify(space, scan, objective, read_start(influence, initial))
     if result.is_vacuous:
         warn_vacuous(result)
@@ -179,7 +183,7 @@ def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor)
     distance = plain.target_bounds * unit[objective.positions]
     # The law that the last draw is near to: its linear term is rounded, and it is missed with some chance.
     tilt = space.tilt
-    slips = errors.chance + tilt * space.variances * errors.field
+    slips = space.slips(anchor)
     loose = (distance * tilt[objective.positions] + (missed + slips)[objective.positions]) * (1.0 + 16 * UNIT)
     total = min(1.0, float(np.minimum(loose, 1.0).sum()) * inflation(len(loose)))
     value = total if objective.is_set else plain.value
@@ -211,7 +215,7 @@ def proxy(space: FieldSpace, order: NDArray[np.int64], objective: Objective) -> 
     on the others (theory page, "Intervals for fields").
     """
     form = space.form
-    problem: Problem = touched_by(space.rows, Scan(order), 1.0, 0.0)
+    problem: Problem = touched_by(space.known, Scan(order), 1.0, 0.0)
     part = problem.numbering
     g = np.minimum(1.0 / form.curvature, 0.25 * form.width**2)
     g = np.where(form.is_finite, 0.25 * form.width**2, g)[part.positions] * (1.0 + 8 * UNIT)

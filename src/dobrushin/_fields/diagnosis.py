@@ -54,7 +54,7 @@ class FieldDiagnosis(Diagnosis):
 def diagnose_field(model: GaussianField) -> FieldDiagnosis:
     """`diagnose` of a field."""
     space, form = space_of(model), model._form
-    bound = space.rows.whole
+    bound = space.known.whole
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     advice = []

@@ -1,4 +1,4 @@
-"""Chains of fields: the draws of `_kernels/field_draws`, run like those of any other model."""
+"""The kernel of fields: chains from one point, and how far their draws are off."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._fields.anchor import Anchor, FieldSpace, find_start, read_point, space_of, uncertified_start
+from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import FieldTerms
 from dobrushin._kernels.field_draws import field_steps
 from dobrushin._models.forms import Form
-from dobrushin._models.near import Region
+from dobrushin._models.near import Region, region_of
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders
-from dobrushin._sampling.kernel import IN_CACHE, Batches, Work
+from dobrushin._sampling.kernel import IN_CACHE, Batches, FixedStart, Work
+from dobrushin._sampling.sampler import make_runner
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
+from dobrushin.errors import ArgumentError, CertificateError
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,14 @@ class FieldKernel(ArrayKernel):
     sites: tuple[NDArray[np.float64], ...]
     values: tuple[NDArray[Any], ...]
     couplings: NDArray[np.float64]
-    point: NDArray[np.float64]  # where every chain starts
+    point: NDArray[np.float64]  # where every chain starts, by own number
     error: NDArray[np.float64]
     work_of_sites: NDArray[np.float64]
     orders: Orders = field(default_factory=dict, compare=False)
+    fixed_start: FixedStart | None = field(default=None, compare=False)
     name: ClassVar[str] = "density"
+    measure: ClassVar[str] = "Wasserstein distance"
+    counts_states: ClassVar[bool] = False
     rate: ClassVar[float] = 2.5e8
     by_levels: ClassVar[bool] = False
     batch: ClassVar[int] = 256
@@ -42,28 +49,31 @@ class FieldKernel(ArrayKernel):
 
     @classmethod
     def make(cls, form: Any, region: Region) -> FieldKernel:
-        from dobrushin._fields.anchor import find_start
-
-        return cls.start_at(form, region, find_start(form), np.zeros(form.n_variables))
+        return cls.start_at(form, region, FixedStart(find_start(form), ""), np.zeros(form.n_variables))
 
     @classmethod
-    def start_at(
-        cls, form: FieldTerms, region: Region, point: NDArray[np.float64], error: NDArray[np.float64]
-    ) -> FieldKernel:
-        """The arrays of a region, for chains that start at a point; `error` bounds how far one draw is off."""
-        place = region.place
+    def start_at(cls, form: FieldTerms, region: Region, start: FixedStart, error: NDArray[np.float64]) -> FieldKernel:
+        """Make the kernel of a region for chains with this start; `error` bounds the error of a draw of each site."""
+        place, point = region.place, start.point
         names = ("diagonal", "linear", "lower", "upper", "exposure", "trials")
         sites = tuple(frozen(getattr(form, name)[place]) for name in names)
         sizes = np.diff(form.value_start)[place]
-        start = np.concatenate([[0], np.cumsum(sizes)])
+        value_start = np.concatenate([[0], np.cumsum(sizes)])
         sets = [form.values_of(int(i)) for i in place[sizes > 0]]
-        values = (frozen(start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
+        values = (frozen(value_start.astype(np.int64)), frozen(np.concatenate([np.empty(0), *sets])))
         likelihood = (form.exposure[place] > 0) * 60.0 + (form.trials[place] > 0) * 65.0
         work = 1.0 + likelihood + 4.0 * sizes
         return cls(
             region, sites, values, frozen(form.couplings.data[region.entry]), frozen(point[place]),
-            frozen(error[place]), frozen(work),
+            frozen(error[place]), frozen(work), fixed_start=start,
         )  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "fixed_start": None}  # only the process that asked has to know all of it
+
+    def errors_in(self, scan: Scan) -> NDArray[np.float64]:
+        del scan
+        return self.error[self.region.updated]
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -103,3 +113,25 @@ class FieldKernel(ArrayKernel):
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         raise NotImplementedError("states of fields are not counted")
+
+
+@make_runner.register
+def _(model: GaussianField, scan: Scan, chains: int, kernel: str | None, initial: Any) -> FieldKernel:
+    del chains
+    if kernel not in (None, FieldKernel.name):
+        raise ArgumentError("kernel", f"None or {FieldKernel.name!r} for a field", kernel)
+    space, point = space_of(model), read_point(model, initial)
+    try:
+        anchor = space.anchor if point is None else space.anchor_at(point)
+    except CertificateError:  # chains can be run all the same
+        anchor = uncertified_start(model, point)
+    return make_kernel(space, anchor, scan, "near the modes" if point is None else "given")
+
+
+def make_kernel(space: FieldSpace, anchor: Anchor, scan: Scan, start: str = "near the modes") -> FieldKernel:
+    """Make the kernel of a scan, for chains that start at the anchor."""
+    form = space.form
+    certified = bool(np.isfinite(anchor.unit).all())
+    error = space.errors(anchor).distance if certified else np.full(form.n_variables, np.inf)
+    region = region_of(form, scan.updates(form.n_variables))
+    return FieldKernel.start_at(form, region, FixedStart(anchor.point, start), error)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NoReturn
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._estimate import method as methods
-from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Method, Plan
-from dobrushin._estimate.origin import Asked
-from dobrushin._estimate.query import Settings
-from dobrushin._estimate.settings import check_settings
-from dobrushin._estimate.targets import Target
-from dobrushin._fields.query import FieldQuery
-from dobrushin._fields.questions import FieldEvent, FieldMean, FieldQuantile, FieldReader
-from dobrushin._fields.solve import Local, System, beyond
+from dobrushin._estimate.method import Choice, Method
+from dobrushin._estimate.query import Query, Space, make_space
+from dobrushin._estimate.targets import TargetReader
+from dobrushin._fields.questions import FieldReader
+from dobrushin._fields.solve import FieldLocal, Surroundings, System, beyond
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.families import version_of
-from dobrushin._shared.running import Running
 from dobrushin.errors import ArgumentError
 
 
@@ -59,6 +51,14 @@ class LazyGrid(Model):
     @property
     def _form(self) -> NoReturn:
         raise ArgumentError("model", "made as a whole here: by a function only estimate and plan", self)
+
+    def _local(self) -> None:
+        return None
+
+    def _read_evidence(self, evidence: Any) -> dict[int, Any]:
+        if evidence:
+            raise ArgumentError("evidence", "None for a field by a function", evidence)
+        return {}
 
     def region(self, centres: NDArray[np.int64], radius: int) -> System:
         """The sites within so many edges of one, factorised; their neighbours are seen from outside."""
@@ -106,71 +106,67 @@ class LazyGrid(Model):
         return f"LazyGrid(n_variables={self.n_variables}, rho={self.strength:g})"
 
 
+class LazyLocal(FieldLocal):
+    """A region around each target, made by the function."""
+
+    @classmethod
+    def surroundings(cls, query: Query, choice: Choice) -> Surroundings:
+        del choice
+        grid: Any = query.model
+        return grid
+
+
+class LazySpace(Space):
+    """The space of a grid by a function: regions around targets are solved, and nothing else is done."""
+
+    noun: ClassVar[str] = "mean"
+
+    def __init__(self, model: LazyGrid) -> None:
+        self.model, self.place = model, None
+
+    @property
+    def rows(self) -> NoReturn:
+        raise NotImplementedError("nothing is sampled")
+
+    @property
+    def methods(self) -> Mapping[str, type[Method]]:
+        return {LazyLocal.name: LazyLocal}
+
+    def read_tolerance(self, value: Any) -> float:
+        return check.positive(value, "tolerance")
+
+    def reader(self, model: Any, evidence: dict[Hashable, Any]) -> TargetReader:
+        return _LazyReader(model, evidence, model, self)
+
+    def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
+        raise ArgumentError("evidence", "None for a field by a function", evidence)
+
+    def provable(self) -> Space:
+        requirement = "one that is made as a whole for a proof: a file cannot hold a function"
+        raise ArgumentError("model", requirement, self.model)
+
+    def bounds_at(self, i: int) -> tuple[float, float]:
+        """The ends of the interval of a variable."""
+        del i
+        return -np.inf, np.inf
+
+    def is_finite_at(self, i: int) -> bool:
+        """Whether a variable is on a finite set of numbers."""
+        del i
+        return False
+
+
+@make_space.register
+def _(model: LazyGrid) -> LazySpace:
+    return LazySpace(model)
+
+
 class _LazyReader(FieldReader):
     """Questions about a grid of which no form is made."""
 
-    model: Any
+    def read_all(self) -> list[Any]:
+        raise ArgumentError("targets", "some sites of a field by a function, not all of them", "all")
 
-    def read_label(self, i: int) -> FieldMean:
-        return FieldMean(np.array([i]), np.ones(1), i, "mean", _unused, (-np.inf, np.inf))
-
-    def read_interval(self, event: Any) -> FieldEvent:
-        return FieldEvent(self._positions([event.label]), event, False, np.ones(1))
-
-    def read_quantile(self, quantile: Any) -> FieldQuantile:
-        return FieldQuantile(self._positions([quantile.label]), quantile, np.ones(1), (-np.inf, np.inf))
-
-    def read_statistic(self, statistic: Any) -> FieldMean:
-        raise ArgumentError("targets", "means, Exceeds, Between or Quantile of a grid by a function", statistic.name)
-
-
-def _unused(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-    raise NotImplementedError("grids by a function are not sampled")
-
-
-@version_of("read_settings", LazyGrid)
-def read_lazy_settings(model: LazyGrid, *settings: Any) -> Settings:
-    """`read_settings` of a grid by a function: only regions are solved."""
-    del model
-    return check_settings({Local.name: Local}, check.positive, *settings)
-
-
-@version_of("require_proofs", LazyGrid)
-def refuse_proofs(model: LazyGrid) -> None:
-    """`require_proofs` of a grid by a function."""
-    requirement = "one that is made as a whole for a proof: a file cannot hold a function"
-    raise ArgumentError("model", requirement, model)
-
-
-@version_of("answer_query", LazyGrid)
-def answer_lazy_query(
-    model: LazyGrid, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence,
-    running: Running, from_plan: Any = None,
-) -> Estimate:  # fmt: skip
-    """`answer_query` of a grid by a function: a region around each target is solved."""
-    del from_plan
-    answer = methods.answer(_choose(model, targets, evidence, settings), sequence, running)
-    return replace(answer, asked=Asked(model, {}))
-
-
-@version_of("plan_query", LazyGrid)
-def plan_lazy_query(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Plan:
-    """`plan_query` of a grid by a function."""
-    return _choose(model, targets, evidence, settings).plan
-
-
-def _choose(model: LazyGrid, targets: Any, evidence: Any, settings: Settings) -> Method:
-    if evidence:
-        raise ArgumentError("evidence", "None for a field by a function", evidence)
-    if check.is_text(targets, "all"):
-        raise ArgumentError("targets", "some sites of a field by a function, not all of them", targets)
-    reader = _LazyReader(model)  # type: ignore[arg-type]
-    items = list(targets) if check.is_several(targets) else [targets]
-    plain = [item for item in items if not isinstance(item, Target)]
-    positions = iter(())
-    if plain:
-        positions = iter(check.positions(plain, model.labels, None, "targets").tolist())
-    asked = [item.ask(reader) if isinstance(item, Target) else reader.read_label(next(positions)) for item in items]
-    query = FieldQuery.make(model, asked, settings)
-    with methods.carry_estimate(query):  # type: ignore[arg-type]
-        return Local.propose_around(query, model)
+    def read_statistic(self, statistic: Any) -> NoReturn:
+        requirement = "means, Exceeds, Between or Quantile of a grid by a function"
+        raise ArgumentError("targets", requirement, statistic.name)

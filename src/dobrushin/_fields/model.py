@@ -329,22 +329,22 @@ class GaussianField(Model):
         >>> db.GaussianField([[2.0, -1.0], [-1.0, 2.0]]).condition({0: 3.0}).linear
         array([3.])
         """
-        return self._condition(evidence)
+        rest: Any = self._fix(self._read_evidence(evidence))
+        return rest
 
-    def _condition(self, evidence: Mapping[Any, float]) -> GaussianField:
-        """`condition` for the function `where`."""
+    def _read_evidence(self, evidence: Any) -> dict[int, Any]:
         check.evidence(evidence)
         if not evidence:
-            return self
-        known = check.positions(list(evidence), self._labels, self._lookup, "evidence")
-        if len(known) == self.n_variables:
-            raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
-        state, fixed = np.zeros(self.n_variables), np.zeros(self.n_variables, dtype=np.bool_)
-        fixed[known] = True
-        for (label, value), i in zip(evidence.items(), known.tolist(), strict=True):
+            return {}
+        known = check.positions(list(evidence), self._labels, self._lookup, "evidence").tolist()
+        for (label, value), i in zip(evidence.items(), known, strict=True):
             self._require_value(i, value, "evidence", f"label {label!r}")
-            state[i] = float(value)
-        return self._form.condition(fixed, state).to_model(self._labels_at(np.flatnonzero(~fixed)))
+        values = [value.item() if isinstance(value, np.ndarray) else value for value in evidence.values()]
+        return dict(zip(known, values, strict=True))
+
+    def _shown_state(self, i: int, state: Any) -> Any:
+        del i
+        return state
 
     def _require_value(self, i: int, value: Any, argument: str, where: str) -> None:
         """A value that variable `i` can have."""

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._fields.anchor import Anchor, space_of
+from dobrushin._estimate.questions import Question
+from dobrushin._fields.anchor import Anchor, FieldSpace, space_of
 from dobrushin._fields.certificate import FieldVariation, certify
+from dobrushin._fields.chains import FieldChains
+from dobrushin._fields.intervals import EventTally, PlannedMean, QuantileTally, ranks
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.query import KIND
-from dobrushin._fields.questions import EventTally, FieldQuestion, PlannedMean, QuantileTally, ranks
-from dobrushin._fields.sampling import Sampling
-from dobrushin._fields.targets import Exceeds
+from dobrushin._fields.questions import Exceeds
 from dobrushin._models.near import Numbering
-from dobrushin._proof.answers import KINDS
+from dobrushin._proof.answers import write_claim
 from dobrushin._proof.archive import Arrays, text_of, write_archive
 from dobrushin._proof.chains import cycle_of
 from dobrushin._scan import Scan
@@ -140,11 +140,11 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
     part.write(path, scan, [question], {"chains": 1, "slip": 0.0, "confidence": 1.0}, [[]], ends)
 
 
-def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
-    """See `Estimate.write_proof`."""
+@write_claim.register
+def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> None:
     origin: Any = estimate._origin
     method, run = origin.method, origin.run
-    if not isinstance(method, Sampling) or not method.query.proof:
+    if not isinstance(method, FieldChains) or not method.query.proof:
         requirement = (
             "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
             "with bounds that the checker can make again"
@@ -154,7 +154,7 @@ def write_field_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None
         raise ArgumentError("estimate", "one that ran to its end", estimate.headline)
     query, scan, drift = method.query, method.design.scan, method.drift
     model: Any = origin.asked.model
-    part = PartOfField(model, origin.asked.evidence, scan, query.positions, query.anchor, drift.each)
+    part = PartOfField(model, origin.asked.evidence, scan, query.positions, space.anchor, drift.each)
     questions = [_describe(question, part) for question in query.questions]
     numbers = [_numbers(tally) for tally in run.tallies]
     ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]
@@ -167,13 +167,13 @@ def _describe(question: Any, part: PartOfField) -> dict[str, Any]:
     if question.interval == "order statistics":
         return {"kind": "quantile", "variables": variables, "level": float(question.target.level)}
     if question.is_counted:
-        event = question.event
+        event = question.target
         if isinstance(event, Exceeds):
             return {"kind": "above", "variables": variables, "threshold": float(event.threshold)}
         return {"kind": "between", "variables": variables, "low": float(event.low), "high": float(event.high)}
     if question.name is None:
         return {"kind": "mean", "variables": variables}
-    weights = [float(weight) for weight in question.weights]
+    weights = [float(slope) for slope in question.slopes]
     return {"kind": "statistic", "variables": variables, "name": question.name, "weights": weights}
 
 
@@ -185,15 +185,15 @@ def _numbers(tally: Any) -> list[float]:
         return [float(tally.surely), float(tally.perhaps)]
     assert isinstance(tally, QuantileTally)
     x = np.sort(np.concatenate(tally.blocks))
-    level, bias = tally.question.target.level, tally.terms.bias
+    level, bias = tally.level, tally.terms.bias
     low, high = ranks(len(x), level - bias, level + bias, tally.terms.error, False)
     low, high = max(low, 1), min(high, len(x))
     return [float(low), float(high), float(x[low - 1]), float(x[high - 1])]
 
 
-def _ends(tally: Any, question: FieldQuestion) -> tuple[list[float], list[float]]:
+def _ends(tally: Any, question: Question) -> tuple[list[float], list[float]]:
     """The interval, rounded outwards."""
-    value, low, high = tally.limits(False)
+    value, low, high = tally.ends(False)
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError("estimate", "one whose intervals are all finite", (low, high))
     size = max(abs(low), abs(high), abs(value))
@@ -202,6 +202,3 @@ def _ends(tally: Any, question: FieldQuestion) -> tuple[list[float], list[float]
     room = 2e-12 * size
     below, above = (math.floor((low - room) / unit) - 1) * unit, (math.ceil((high + room) / unit) + 1) * unit
     return [max(below, least)], [min(above, most)]
-
-
-KINDS[KIND] = write_field_answer

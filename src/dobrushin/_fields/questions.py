@@ -1,154 +1,271 @@
-"""The questions of an estimate about a field: what is averaged or counted, and how a distance moves it. [trusted]"""
+"""What can be asked of a field, and how a distance moves the answer. [trusted]"""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.targets import Statistic, TargetReader
-from dobrushin._fields.anchor import DrawErrors
-from dobrushin._fields.model import GaussianField
-from dobrushin._fields.targets import Between, Exceeds, Quantile
-from dobrushin._fields.terms import FieldTerms
+from dobrushin._estimate.query import GivenReader
+from dobrushin._estimate.questions import Question
+from dobrushin._estimate.targets import Statistic, Target, TargetReader
+from dobrushin._fields.anchor import DrawErrors, FieldSpace
+from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, Terms
+from dobrushin._fields.terms import UNIT
 from dobrushin._shared import validate as check
-from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
-from dobrushin._variation import Objective
+from dobrushin._shared.text import printable
+from dobrushin._variation import weighted_sum
 from dobrushin.errors import ArgumentError
 
-# Values are clipped at so many proxies from where their mean can be; what that changes is then below 3e-15 of one.
-_CLIP = 8.0
-# Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
-# planned; the second pair where stopping early is not expected to pay.
-SHARES = ((0.75, 0.25), (0.01, 0.99))
-# The same where a proof is wanted: it states one mean of a number of chains that was fixed.
-FIXED = (0.0, 1.0)
-# Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
-_SPARED = 1e-3
+# -- targets -----------------------------------------------------------------------------------
 
 
-class Limits(NamedTuple):
-    """Value and both limits of a row."""
+class OfOneVariable(Target):
+    """A target about one variable of a field."""
 
-    value: float
+    label: Hashable
+
+    @property
+    def plain(self) -> Any:
+        return self.shown
+
+    @property
+    def variables(self) -> list[Hashable]:
+        return [self.label]
+
+    def is_called(self, name: object) -> bool:
+        return name == self or name == self.shown
+
+
+class Event(OfOneVariable):
+    """An interval that one variable of a field may be in."""
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_interval(self)
+
+
+@dataclass(frozen=True)
+class Exceeds(Event):
+    """The probability that a variable of a field is above a threshold, as a target of `estimate`.
+
+    Parameters
+    ----------
+    label : label
+    threshold : float
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Exceeds(0, 1.0)).mean.round(3)
+    array([0.342])
+    """
+
+    label: Hashable
+    threshold: float
+
+    def __post_init__(self) -> None:
+        check.finite_number(self.threshold, "threshold")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Least and largest value that do not make it true: above the first, up to the second."""
+        return float(self.threshold), float("inf")
+
+    @property
+    def shown(self) -> str:
+        return f"{printable(self.label)} > {self.threshold:g}"
+
+
+@dataclass(frozen=True)
+class Between(Event):
+    """The probability that a variable of a field is in an interval, ends included, as a target of `estimate`.
+
+    Parameters
+    ----------
+    label : label
+    low, high : float
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Between(0, 0.0, 1.0)).mean.round(3)
+    array([0.451])
+    """
+
+    label: Hashable
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        check.finite_number(self.low, "low")
+        check.finite_number(self.high, "high")
+        if not self.low < self.high:
+            raise ArgumentError("high", "above 'low'", self.high)
 
-class FieldQuestion(ABC):
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends."""
+        return float(self.low), float(self.high)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.low:g} <= {printable(self.label)} <= {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Quantile(OfOneVariable):
+    """A quantile of a variable of a field, as a target of `estimate`: the least q with P(x <= q) >= level.
+
+    The tolerance is a probability here, not a distance: as many chains are drawn as would give P(x <= q) within it. The
+    ends of the interval are then sample quantiles whose levels are at most twice the tolerance from `level`.
+
+    Parameters
+    ----------
+    label : label
+    level : float
+        Between 0 and 1.
+
+    Notes
+    -----
+    Quantiles of increasing functions are functions of quantiles, so those of a relative risk e^x, which is not
+    Lipschitz, are e^q.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> field = db.GaussianField([[2.0, -1.0], [-1.0, 2.0]], linear=[1.0, 0.0])
+    >>> db.estimate(field, db.Quantile(0, 0.95)).mean.round(3)
+    array([2.01])
+    """
+
+    label: Hashable
+    level: float
+
+    def __post_init__(self) -> None:
+        check.fraction(self.level, "level")
+
+    @property
+    def noun(self) -> str:
+        return "quantile"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.level:g} quantile of {printable(self.label)}"
+
+    def ask(self, reader: TargetReader) -> Any:
+        return reader.read_quantile(self)
+
+
+# -- questions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FieldQuestion(Question):
     """One row of the answer.
 
     Attributes
     ----------
     positions : array
         Of the variables that it looks at.
-    weights : array
+    slopes : array
         Lipschitz constants of what is averaged, 1 for events.
-    is_counted : bool
-        Whether chains are counted, and not averaged.
-    interval : str
-        What its interval is called.
-    bounds : pair of floats
-        Of the answer.
+    space : FieldSpace
+    target : label or Target
+    state : str or None
     """
 
     positions: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    is_counted: ClassVar[bool]
-    interval: ClassVar[str]
-    bounds: tuple[float, float] = (-math.inf, math.inf)
-    name: str | None = None
-    targets: list[Any]
-    states: list[Any]
+    slopes: NDArray[np.float64]
+    space: Any
+    target: Any
+    state: str | None
 
-    def __len__(self) -> int:
+    @property
+    def intervals(self) -> int:
         return 1
 
     @property
-    def objective(self) -> Objective:
-        """Its variables with their weights."""
-        return Objective(self.positions, self.weights, False)
+    def targets(self) -> list[Any]:
+        return [self.target]
 
-    @abstractmethod
+    @property
+    def states(self) -> list[Any]:
+        return [self.state]
+
+    @property
+    def norm(self) -> int:
+        return 1
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        scale = self.space.tilt[self.positions] if self.is_counted else self.slopes
+        weights: NDArray[np.float64] = scale * self.space.anchor.unit[self.positions]
+        return weights
+
+    def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bound the bias after a scan that updates all of its variables."""
+        space: FieldSpace = self.space
+        distances = disagreement * space.anchor.unit[self.positions] * (1.0 + 4 * UNIT)
+        if not self.is_counted:
+            return np.array([min(self.span, weighted_sum(self.slopes, distances, 4))])
+        slips = np.minimum(space.slips(space.anchor)[self.positions], 1.0)
+        return np.minimum(1.0, (distances * space.tilt[self.positions] + slips) * (1.0 + 4 * UNIT))
+
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
         """What is averaged, from states of shape (chains, positions); the first chain has number `first`."""
+        del first
+        return states[:, 0]
 
     @abstractmethod
-    def tally(self, terms: Terms) -> FieldTally:
-        """What takes the chains into account."""
+    def tally_for(self, terms: Terms) -> FieldTally:
+        """Make the tally of chains."""
 
 
 @dataclass(frozen=True)
 class FieldMean(FieldQuestion):
     """The mean of a variable, or of a statistic."""
 
-    positions: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    target: Any
-    state: str | None
-    function: Callable[[NDArray[np.float64], int], NDArray[np.float64]]
     bounds: tuple[float, float]
-    name: str | None = None
-    is_counted: ClassVar[bool] = False
-    interval: ClassVar[str] = "empirical Bernstein or sub-Gaussian"
+    statistic: Statistic | None = None
+    is_counted = False
+    interval = "empirical Bernstein or sub-Gaussian"
 
     @property
-    def targets(self) -> list[Any]:  # type: ignore[override]
-        return [self.target]
-
-    @property
-    def states(self) -> list[Any]:  # type: ignore[override]
-        return [self.state]
+    def name(self) -> str | None:  # type: ignore[override]
+        return None if self.statistic is None else self.statistic.name
 
     def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        return self.function(states, first)
+        return states[:, 0] if self.statistic is None else self.statistic.values(states, first)
 
-    def tally(self, terms: Terms) -> FieldTally:
+    def tally_for(self, terms: Terms) -> FieldTally:
         assert terms.clip is not None
-        return MeanTally(self, terms.clip, terms) if terms.clip.shares[0] else PlannedMean(self, terms.clip, terms)
+        return ClippedMean(self, terms.clip, terms) if terms.clip.shares[0] else PlannedMean(self, terms.clip, terms)
 
 
 @dataclass(frozen=True)
 class FieldEvent(FieldQuestion):
     """The probability that one variable is in an interval."""
 
-    positions: NDArray[np.int64]
-    event: Exceeds | Between
     is_exact: bool  # whether its values carry no rounding: finite sets
-    weights: NDArray[np.float64]
-    bounds: tuple[float, float] = (0.0, 1.0)
-    is_counted: ClassVar[bool] = True
-    interval: ClassVar[str] = "Clopper-Pearson"
 
-    @property
-    def targets(self) -> list[Any]:  # type: ignore[override]
-        return [self.event]
-
-    @property
-    def states(self) -> list[Any]:  # type: ignore[override]
-        return ["probability"]
-
-    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        del first
-        return states[:, 0]
-
-    def tally(self, terms: Terms) -> FieldTally:
+    def tally_for(self, terms: Terms) -> FieldTally:
         return EventTally(self, terms)
 
-    def count(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
+    def count_inside(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
         """How many chains are surely in the interval, and how many may be: a draw is off by less than its error."""
-        low, high = self.event.ends
+        low, high = self.target.ends
         if self.is_exact:
             inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
             return int(inside.sum()), int(inside.sum())
-        error = float(errors.place[self.positions[0]]) + 2.0**-50 * (
-            abs(low) + (0.0 if math.isinf(high) else abs(high))
-        )
+        rounding = 2.0**-50 * (abs(low) + (0.0 if math.isinf(high) else abs(high)))
+        error = float(errors.place[self.positions[0]]) + rounding
         surely = (x > low + error) & (x < high - error)
         perhaps = (x >= low - error) & (x <= high + error)
         return int(surely.sum()), int(perhaps.sum())
@@ -158,311 +275,55 @@ class FieldEvent(FieldQuestion):
 class FieldQuantile(FieldQuestion):
     """A quantile of one variable."""
 
-    positions: NDArray[np.int64]
-    target: Quantile
-    weights: NDArray[np.float64]
     bounds: tuple[float, float]
-    is_counted: ClassVar[bool] = True
-    interval: ClassVar[str] = "order statistics"
+    interval = "order statistics"
 
-    @property
-    def targets(self) -> list[Any]:  # type: ignore[override]
-        return [self.target]
-
-    @property
-    def states(self) -> list[Any]:  # type: ignore[override]
-        return ["quantile"]
-
-    def values(self, states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-        del first
-        return states[:, 0]
-
-    def tally(self, terms: Terms) -> FieldTally:
+    def tally_for(self, terms: Terms) -> FieldTally:
         return QuantileTally(self, terms)
 
 
-class Clip(NamedTuple):
-    """How a mean is averaged: clipped to [low, low + span]; what is known of its random error.
-
-    Attributes
-    ----------
-    low, span : float
-    proxy : float
-        Variance proxy of the clipped values: sub-Gaussian, or a quarter of the squared span.
-    slack : float
-        What clipping, and drawing in floating point, can move the mean.
-    chance : float
-        Of a chain that is farther from an exact one than the slack.
-    shares : pair of floats
-        Of the error probability: for stopping early, and for all chains that were planned.
-    """
-
-    low: float
-    span: float
-    proxy: float
-    slack: float
-    chance: float
-    shares: tuple[float, float]
-
-    def most_chains(self, aim: float, error: float) -> int:
-        """The number of chains after which the interval is surely narrow; 0 where none is."""
-        left, moved, chains = self.shares[1] * error, 0.0, 0
-        for _ in range(200):  # what is left for the interval falls with their number
-            if left <= 0 or aim <= 0:
-                return 0
-            more = 2.0 * chains
-            if aim > moved:
-                more = max(2.0 * self.proxy * math.log(2.0 / left) / (aim - moved) ** 2 * (1.0 + 1e-8), chains + 1.0)
-            if not more < 2.0**52:
-                return 0
-            chains = math.ceil(more)
-            if self.half_width(chains, error) <= aim:
-                return chains
-            left, moved = self._terms(chains, error)
-        return 0
-
-    def half_width(self, chains: int, error: float) -> float:
-        """Half the width of the interval from so many chains, a number that was fixed."""
-        left, moved = self._terms(chains, error)
-        if left <= 0:
-            return math.inf
-        return (math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) + moved) * (1.0 + 1e-9)
-
-    def _terms(self, chains: int, error: float) -> tuple[float, float]:
-        """What is left of the error probability, and how far the chains that drift can move the mean.
-
-        All but k of the chains are near exact ones, but for a probability that is taken away. One that is not moves the
-        mean by span / chains; where values are not clipped there must be none.
-        """
-        left, drifted = self.shares[1] * error, chains * self.chance
-        if math.isinf(self.span) or drifted <= _SPARED * left:
-            return left - drifted, 0.0
-        k = most_drifted(drifted, _SPARED * left)
-        return (1.0 - _SPARED) * left, k * self.span / chains
-
-
-def most_drifted(expected: float, error: float) -> float:
-    """So many or fewer of independent events happen, but for a probability of `error`; `expected` bounds their mean.
-
-    k + 1 given ones all happen with a probability whose sum over all choices is at most expected^(k+1) / (k+1)!.
-    """
-    for k in range(1000):
-        if (k + 1) * math.log(expected) - math.lgamma(k + 2) <= math.log(error) - 1e-6:
-            return k
-    return math.inf
-
-
-def make_clip(question: FieldMean, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any) -> Clip:
-    """How the values of a mean are averaged.
-
-    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the proxy.
-    """
-    least, most = question.bounds
-    sigma = math.sqrt(sigma2)
-    if not math.isfinite(drift.distance):
-        if not math.isfinite(most - least):
-            return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
-        return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
-    centre = float(question.values(states[None, :], 0)[0])
-    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never nothing
-    low, high = max(least, centre - reach), min(most, centre + reach)
-    span = (high - low) * (1.0 + 1e-15)
-    clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
-    slack = clipped + drift.distance + span * drift.chance + 2.0**-48 * (abs(low) + span)
-    if 0.25 * span**2 <= sigma2:
-        return Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])
-    return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
-
-
-class Terms(NamedTuple):
-    """What an interval has to keep to: error probability, half-width to reach, errors of draws, bias, and clipping."""
-
-    error: float
-    aim: float
-    errors: DrawErrors
-    bias: float
-    clip: Clip | None
-
-
-class FieldTally(ABC):
-    """What the chains so far say about one question; its limits are widened by the bias."""
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether more chains than those that have to be counted are not needed."""
-        return True
-
-    @abstractmethod
-    def add(self, values: NDArray[np.float64]) -> None:
-        """Take more chains into account."""
-
-    @abstractmethod
-    def limits(self, early: bool) -> Limits:
-        """The interval; `early` says that something else than the plan ended the run."""
-
-
-class EventTally(FieldTally):
-    """Counts chains in an interval, from below and from above."""
-
-    def __init__(self, question: FieldEvent, terms: Terms) -> None:
-        self.question, self.error, self.errors, self.bias = question, terms.error, terms.errors, terms.bias
-        self.surely = self.perhaps = self.chains = 0
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        surely, perhaps = self.question.count(values, self.errors)
-        self.surely, self.perhaps, self.chains = self.surely + surely, self.perhaps + perhaps, self.chains + len(values)
-
-    def limits(self, early: bool) -> Limits:
-        if not self.chains:
-            return Limits(0.5, 0.0, 1.0)
-        low = float(lower_end(self.surely, self.chains, self.error / 2, early))
-        high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
-        value = 0.5 * (self.surely + self.perhaps) / self.chains
-        return Limits(value, max(low - self.bias, 0.0), min(high + self.bias, 1.0))
-
-
-class QuantileTally(FieldTally):
-    """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
-
-    def __init__(self, question: FieldQuantile, terms: Terms) -> None:
-        self.question, self.terms = question, terms
-        self.blocks: list[NDArray[np.float64]] = []
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        self.blocks.append(values)
-
-    def limits(self, early: bool) -> Limits:
-        least, most = self.question.bounds
-        x = np.sort(np.concatenate([[], *self.blocks]))
-        level, bias = self.question.target.level, self.terms.bias
-        if not len(x):
-            return Limits(math.nan, least, most)
-        low, high = ranks(len(x), level - bias, level + bias, self.terms.error, early)
-        off = float(self.terms.errors.place[self.question.positions[0]])
-        lower = max(float(x[low - 1]) - off, least) if low else least
-        upper = min(float(x[high - 1]) + off, most) if high <= len(x) else most
-        return Limits(float(x[math.ceil(level * len(x)) - 1]), lower, upper)
-
-
-def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
-    """Ranks r and s: of outcomes with a chance of `least` or more there are r or more; with `most` or less, below s.
-
-    Both at once but for a probability of `error`: numbers of outcomes whose limits do not reach the chance are ruled
-    out.
-    """
-
-    def first(fits: Callable[[int], bool]) -> int:
-        low, high = -1, chains + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return high
-
-    r = first(lambda k: float(upper_end(k, chains, error / 2, early)) >= least)
-    s = first(lambda k: float(lower_end(k, chains, error / 2, early)) > most)
-    return r, s
-
-
-class MeanTally(FieldTally):
-    """Averages clipped values: a confidence sequence while it goes on, and an interval for the planned number."""
-
-    def __init__(self, question: FieldMean, clip: Clip, terms: Terms) -> None:
-        self.question, self.clip, self.error, self.aim, self.bias = question, clip, terms.error, terms.aim, terms.bias
-        self.sequence = BernsteinMean(clip.shares[0] * self.error, self.aim / clip.span)
-
-    @property
-    def is_narrow(self) -> bool:
-        return self.sequence.half_width * self.clip.span <= self.aim
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        unit = (values - self.clip.low) / self.clip.span
-        self.sequence.add(np.clip(unit, 0.0, 1.0))
-
-    def limits(self, early: bool) -> Limits:
-        least, span, count = self.clip.low, self.clip.span, self.sequence.count
-        if not count:
-            return Limits(least + 0.5 * span, *self.question.bounds)
-        low, high = self.sequence.interval()
-        mean = self.sequence.total / count
-        if not early and not self.is_narrow:
-            reach = self.clip.half_width(count, self.error) / span
-            low, high = max(low, mean - reach), min(high, mean + reach)
-        slack = self.clip.slack + self.bias
-        ends = least + span * low - slack, least + span * high + slack
-        bounds = self.question.bounds
-        return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
-
-
-class PlannedMean(FieldTally):
-    """Averages values as they are, over the number of chains that was planned."""
-
-    def __init__(self, question: FieldMean, clip: Clip, terms: Terms) -> None:
-        self.question, self.clip, self.error, self.bias = question, clip, terms.error, terms.bias
-        self.total, self.chains = 0.0, 0
-
-    @property
-    def is_narrow(self) -> bool:
-        return False
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        self.total, self.chains = self.total + math.fsum(values), self.chains + len(values)
-
-    @property
-    def mean(self) -> float:
-        """The mean so far."""
-        return self.total / self.chains
-
-    def limits(self, early: bool) -> Limits:
-        least, most = self.question.bounds
-        if early or not self.chains:  # the interval is for the planned number
-            return Limits(self.mean if self.chains else math.nan, least, most)
-        reach = self.clip.half_width(self.chains, self.error) + self.clip.slack + self.bias
-        return Limits(self.mean, max(self.mean - reach, least), min(self.mean + reach, most))
-
-
-@dataclass(frozen=True)
-class FieldReader(TargetReader):
+class FieldReader(GivenReader):
     """Turns targets into questions about a field."""
 
-    model: GaussianField
+    kinds: ClassVar[str] = "Exceeds, Between, Quantile, Statistic"
+    space: Any
 
-    @property
-    def form(self) -> FieldTerms:
-        """The field without names."""
-        return self.model._form
+    def __init__(self, model: Any, evidence: dict[Hashable, Any], rest: Any, space: Any) -> None:
+        super().__init__(model, evidence, rest)
+        object.__setattr__(self, "space", space)
 
-    def read_label(self, i: int) -> FieldMean:
-        """The mean of the variable at position i."""
-        bounds = (float(self.form.lower[i]), float(self.form.upper[i]))
-        return FieldMean(np.array([i]), np.ones(1), self.model.labels[i], "mean", _first_column, bounds)
+    def read_all(self) -> list[Any]:
+        return [self._mean(i) for i in range(self.rest.n_variables)]
+
+    def read_labels(self, labels: list[Any]) -> list[Any]:
+        return [self._mean(i) for i in self.positions(labels).tolist()]
+
+    def _mean(self, i: int) -> FieldMean:
+        label, bounds = self.rest.labels[i], self.space.bounds_at(i)
+        return FieldMean(np.array([i]), np.ones(1), self.space, label, "mean", bounds)
 
     def read_joint(self, joint: Any) -> Any:
         raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", joint)
 
     def read_interval(self, event: Any) -> FieldEvent:
-        position = self._positions([event.label])
-        return FieldEvent(position, event, bool(self.form.is_finite[position[0]]), np.ones(1))
+        position = self.positions([event.label])
+        is_exact = self.space.is_finite_at(int(position[0]))
+        return FieldEvent(position, np.ones(1), self.space, event, "probability", is_exact)
 
     def read_quantile(self, quantile: Any) -> FieldQuantile:
-        position = self._positions([quantile.label])
-        bounds = (float(self.form.lower[position[0]]), float(self.form.upper[position[0]]))
-        return FieldQuantile(position, quantile, np.ones(1), bounds)
+        position = self.positions([quantile.label])
+        bounds = self.space.bounds_at(int(position[0]))
+        return FieldQuantile(position, np.ones(1), self.space, quantile, "quantile", bounds)
 
     def read_statistic(self, statistic: Statistic) -> FieldMean:
         if statistic.is_event:
             requirement = "Exceeds or Between for events of a field: indicators have no Lipschitz constant"
             raise ArgumentError("targets", requirement, statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
-        positions = self._positions(list(weights))
+        positions = self.positions(weights)
         order = np.argsort(positions)
         own = np.array(list(weights.values()))[order]
-        bounds = (float(statistic.bounds[0]), float(statistic.bounds[1]))
-        return FieldMean(positions[order], own, statistic, None, statistic.values, bounds, statistic.name)
-
-    def _positions(self, labels: list[Hashable]) -> NDArray[np.int64]:
-        return check.positions(labels, self.model.labels, self.model._lookup, "targets")
-
-
-def _first_column(states: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-    del first
-    return states[:, 0]
+        # Bounds of a statistic are given, and no proof can state them.
+        given = (-math.inf, math.inf) if self.space.form.is_plain else statistic.bounds
+        bounds = (float(given[0]), float(given[1]))
+        return FieldMean(positions[order], own, self.space, statistic, None, bounds, statistic)

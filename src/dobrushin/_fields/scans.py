@@ -65,7 +65,7 @@ class _Search:
     def __init__(self, field: GaussianField, targets: Any, weights: Any) -> None:
         self.space: FieldSpace = space_of(field)
         self.anchor: Anchor = self.space.anchor
-        self.objective = read_objective(self.space.rows, targets, weights)
+        self.objective = read_objective(self.space.known, targets, weights)
         own = self.objective.weights
         positions = self.objective.positions
         if self.objective.is_set:

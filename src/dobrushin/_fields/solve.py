@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,17 @@ from scipy.sparse import linalg
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
-from dobrushin._fields.anchor import supersolve
-from dobrushin._fields.query import FieldMethod, FieldQuery
-from dobrushin._fields.questions import FieldEvent, FieldQuantile, FieldQuestion
+from dobrushin._estimate.query import Query
+from dobrushin._estimate.questions import Question
+from dobrushin._fields.anchor import REMEDY, FieldSpace, supersolve
+from dobrushin._fields.questions import FieldEvent, FieldQuantile
 from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.near import Numbering
 from dobrushin._shared.arrays import distinct, row_entries
 from dobrushin._shared.call import bar
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import rounded_up
+from dobrushin.errors import ArgumentError
 
 # Fields up to this size are factorised as a whole, and regions up to it.
 _LARGEST = 200_000
@@ -117,13 +119,13 @@ class Solved(NamedTuple):
     off: float
 
 
-def answer_question(system: System, question: FieldQuestion, outside: Outside) -> Solved | None:
+def answer_question(system: System, question: Question, outside: Outside) -> Solved | None:
     """The row of a question; None where Dobrushin's condition fails."""
     solution = _solve_for(system, int(question.positions[0]), outside, question.is_counted)
     if solution is None:
         return None
     if isinstance(question, FieldEvent):
-        return _solved(*_probability(question.event.ends, solution))
+        return _solved(*_probability(question.target.ends, solution))
     if isinstance(question, FieldQuantile):
         return _quantile(question.target.level, solution)
     pad = solution.mean_error * (1.0 + 4 * UNIT) + abs(solution.mean) * 4 * UNIT
@@ -184,18 +186,23 @@ def _quantile(level: float, solution: Solution) -> Solved:
     return Solved(solution.mean + z * deviations[1], low, high, min(1.0, 0.5 * (high - low) * density))
 
 
-class Solving(FieldMethod):
+class Solving(Method):
     """What both methods share: Gaussian fields, and limits that leave nothing to chance."""
 
     is_certain: ClassVar[bool] = True
+    remedy: ClassVar[str] = REMEDY
 
-    def __init__(self, query: FieldQuery, plan: Plan, limits: list[Solved]) -> None:
-        super().__init__(query, plan)  # type: ignore[arg-type]
+    def __init__(self, query: Query, plan: Plan, limits: list[Solved]) -> None:
+        super().__init__(query, plan)
         self.limits = limits
 
     @classmethod
-    def require_gaussian(cls, query: FieldQuery) -> None:
-        """Refuse what is not Gaussian, and statistics, whose means are not linear."""
+    def require_gaussian(cls, query: Query, choice: Choice) -> None:
+        """Refuse what is not Gaussian, statistics, whose means are not linear, and proofs."""
+        if query.proof and choice.by_name:
+            raise ArgumentError("method", "'dobrushin' for a proof about a field", query.method)
+        if query.proof:
+            raise cls.refuse("proofs about fields are about chains.")
         if not query.space.form.is_gaussian:
             raise cls.refuse("the field is truncated, or has a likelihood that is not normal.")
         if any(question.name is not None for question in query.questions):
@@ -223,17 +230,17 @@ class Solving(FieldMethod):
         ]
 
 
-class Exact(Solving):
+class FieldExact(Solving):
     """The whole field, factorised."""
 
     name: ClassVar[str] = "exact"
 
     @classmethod
-    def propose(cls, query: Any, choice: Choice) -> Method | None:
-        cls.require_gaussian(query)
-        n = query.model.n_variables
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
         if choice.best is not None:
             return choice.best
+        cls.require_gaussian(query, choice)
+        n = query.model.n_variables
         if n > _LARGEST:
             raise cls.refuse(f"{n} variables are too many to factorise (at most {_LARGEST}).")
         system = System(query.space.form, np.arange(n))
@@ -249,7 +256,7 @@ class Exact(Solving):
                 if report:
                     report(len(limits))
         reason = "Gaussian and untruncated: a sparse factorisation, its residual bounded by Dobrushin's condition"
-        return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
+        return cls(query, cls.draft(query, reason, 0.0), limits)
 
 
 class Surroundings(Protocol):
@@ -265,9 +272,9 @@ class Surroundings(Protocol):
 class Around:
     """Regions of a field that is there as a whole."""
 
-    def __init__(self, query: FieldQuery) -> None:
-        self.form, self.rho = query.space.form, query.space.largest_row
-        self.largest_mean = beyond(query.space.largest_pull, self.rho)
+    def __init__(self, space: FieldSpace) -> None:
+        self.form, self.rho = space.form, space.largest_row
+        self.largest_mean = beyond(space.largest_pull, self.rho)
 
     def region(self, centres: NDArray[np.int64], radius: int) -> System:
         """The variables within so many edges of some, factorised."""
@@ -279,20 +286,22 @@ def beyond(size: float, rho: float) -> float:
     return size / (1.0 - rho) * (1.0 + 32 * UNIT) if rho < 1.0 else math.inf
 
 
-class Local(Solving):
+class FieldLocal(Solving):
     """A region around each target, factorised; what is outside is bounded."""
 
     name: ClassVar[str] = "local"
 
     @classmethod
-    def propose(cls, query: Any, choice: Choice) -> Method | None:
-        del choice
-        cls.require_gaussian(query)
-        return cls.propose_around(query, Around(query))
+    def surroundings(cls, query: Query, choice: Choice) -> Surroundings:
+        """Return what regions are taken from."""
+        cls.require_gaussian(query, choice)
+        return Around(query.space)
 
     @classmethod
-    def propose_around(cls, query: Any, surroundings: Surroundings) -> Method:
-        """The proposal for a field that need not be there as a whole."""
+    def propose(cls, query: Query, choice: Choice) -> Method | None:
+        if choice.best is not None:
+            return choice.best
+        surroundings = cls.surroundings(query, choice)
         if surroundings.rho >= 1.0:
             raise cls.refuse(f"the largest row of the influence is {surroundings.rho:.3g}, not below 1.")
         limits, largest = [], 0
@@ -305,10 +314,10 @@ class Local(Solving):
                     report(len(limits))
         what = f"a region of {largest} variables around each target"
         reason = f"Gaussian: {what}, the rest bounded by Dobrushin's condition"
-        return cls(query, cls.draft_field(query, reason, 0.0, "none needed"), limits)
+        return cls(query, cls.draft(query, reason, 0.0), limits)
 
     @classmethod
-    def _grow(cls, query: FieldQuery, question: FieldQuestion, surroundings: Surroundings) -> tuple[Solved, int]:
+    def _grow(cls, query: Query, question: Question, surroundings: Surroundings) -> tuple[Solved, int]:
         radius, size = _FIRST_RADIUS, 0
         outside = Outside(surroundings.largest_mean, beyond(1.0, surroundings.rho))
         while True:

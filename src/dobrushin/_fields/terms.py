@@ -39,7 +39,7 @@ class FieldTerms(Form):
         The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
     """
 
-    is_discrete = False
+    state_type = np.float64
     stored_as = "GaussianField"
     stored_arrays: ClassVar = {
         "i": WHOLE, "j": WHOLE, "couplings": FLOAT, "diagonal": FLOAT, "linear": FLOAT, "lower": FLOAT, "upper": FLOAT,

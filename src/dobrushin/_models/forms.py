@@ -43,7 +43,7 @@ class Form(ABC):
 
     spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
     is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
-    is_discrete: ClassVar[bool] = True  # whether states are counted, and the paper's bounds are about them
+    state_type: ClassVar[type] = np.int64  # of arrays of states
 
     # Bounds how far the log-density is from the one that was meant, up to a constant: the rounding of potentials that
     # were computed, by taking logarithms, by scaling energies or by adding up terms.

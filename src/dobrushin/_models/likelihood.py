@@ -35,7 +35,8 @@ class SplitEvidence(NamedTuple):
 
 def split_evidence(model: Model, evidence: Any) -> SplitEvidence:
     """Put likelihoods into the model; states of variables stay evidence."""
-    if not isinstance(evidence, Mapping) or not any(isinstance(value, Mapping) for value in evidence.values()):
+    is_soft = isinstance(evidence, Mapping) and any(isinstance(value, Mapping) for value in evidence.values())
+    if not is_soft or not model.is_discrete:  # values of a field have no likelihoods: it says so when it reads them
         return SplitEvidence(model, evidence, {})
     hard: dict[Hashable, Any] = {}
     soft: dict[Hashable, dict[Any, float]] = {}

@@ -247,12 +247,20 @@ class Model:
         """
         f"{type(self).__name__}.condition"
         model, hard, soft = split_evidence(self, evidence)
-        rest = model._fix(read_evidence(model, hard))
+        rest = model._fix(model._read_evidence(hard))
         if soft and rest._state_names is not None:  # a FactorGraph like any other: its states are 0, 1
             rest._name_states(rest._state_names._replace(of_spins=False))
         return rest
 
-    def _fix(self, given: Mapping[int, int]) -> Model:
+    def _read_evidence(self, evidence: Any) -> dict[int, Any]:
+        """Read the states, or values, of observed variables: by position."""
+        return read_evidence(self, evidence)
+
+    def _shown_state(self, i: int, state: Any) -> Any:
+        """Return what people call a state of the variable at position `i`."""
+        return self._called(i)[self._states_at(i).index(state)]
+
+    def _fix(self, given: Mapping[int, Any]) -> Model:
         """The model of the remaining variables, given the states of some by position."""
         if not given:
             return self
@@ -261,7 +269,7 @@ class Model:
             raise ArgumentError("evidence", "on fewer than all variables", got=f"{len(known)} values")
         fixed = np.zeros(self.n_variables, dtype=bool)
         fixed[known] = True
-        state = np.zeros(self.n_variables, dtype=np.int64)
+        state: NDArray[Any] = np.zeros(self.n_variables, dtype=self._form.state_type)
         state[known] = list(given.values())
         try:
             rest = self._form.condition(fixed, state)

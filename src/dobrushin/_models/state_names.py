@@ -145,8 +145,8 @@ def read_evidence(model: Model, evidence: Any) -> dict[int, int]:
 
 def shown_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
     """Evidence as people read it: labels of the model, and names of states where there are some."""
-    given = read_evidence(model, evidence) if evidence else {}
-    return {model.labels[i]: model._called(i)[model._states_at(i).index(state)] for i, state in given.items()}
+    given = model._read_evidence(evidence) if evidence else {}
+    return {model.labels[i]: model._shown_state(i, state) for i, state in given.items()}
 
 
 def read_state(model: Model, i: int, value: Any, argument: str) -> int:

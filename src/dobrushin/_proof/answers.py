@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +73,6 @@ Written = tuple[dict[str, Any], dict[str, Any]]  # the plan of a part, and its o
 Inside = Callable[[Method], NDArray[np.int64]]
 Writer = Callable[[Draft, Piece, list[int]], list[Written]]
 WRITERS: dict[str, tuple[Inside, Writer]] = {}
-# By the kind of a plan: what writes answers about models of another kind than discrete ones.
-KINDS: dict[str, Callable[[Estimate, str | os.PathLike[str]], None]] = {}
 
 
 def register(name: str, writer: tuple[Inside, Writer]) -> None:
@@ -94,9 +93,14 @@ def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     origin = estimate._origin
     if origin is None or origin.asked is None:
         raise ArgumentError("estimate", "one that was made in this process", estimate.headline)
-    if estimate.plan.kind in KINDS:
-        KINDS[estimate.plan.kind](estimate, path)
-        return
+    write_claim(origin.method.query.space, estimate, path)
+
+
+@singledispatch
+def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) -> None:
+    """Write the proof of an answer about a model with this space."""
+    del space
+    origin: Any = estimate._origin
     plan, outcomes, draft = _compose(origin)
     text = text_of(plan)
     outcomes["seed"] = seed_entry(estimate.seed, plan, text, draft.arrays)
@@ -116,8 +120,8 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
             if verdict.exit_code not in (0, 3):
                 reason = f"its proof {verdict.verdict}: {verdict.reason}"
                 raise CertificateError({estimate.plan.method: reason}, "", estimate)
-            about_field = estimate.plan.kind in KINDS
-            words = "verified" if verdict.holds else f"{'bounds' if about_field else 'some blocks'} verified"
+            about_chances = estimate.plan.noun == "probability"
+            words = "verified" if verdict.holds else f"{'some blocks' if about_chances else 'bounds'} verified"
     if path is not None:
         words += f" (dobrushin verify {os.fspath(path)})"
     return replace(estimate, proof=words)

@@ -90,6 +90,14 @@ class Batches:
         return (self[k] for k in range(len(self)))
 
 
+@dataclass(frozen=True)
+class FixedStart:
+    """The one state of the whole model in which a runner lets all chains start, and how `Samples.start` calls it."""
+
+    point: NDArray[np.float64]
+    words: str
+
+
 # Seconds that a call takes besides its updates; and what the start of a variable costs, in ordinary updates.
 _OVERHEAD, _START = 0.005, 0.25
 
@@ -109,8 +117,16 @@ class Runner(ABC):
     is_one_launch: ClassVar[bool] = (
         True  # whether steps of a cycle are one launch there: then those of many runs can be
     )
+    measure: ClassVar[str] = "total variation"  # the distance in which `error` is
+    counts_states: ClassVar[bool] = True  # whether states are digits, which can be counted
+    fixed_start: FixedStart | None = None  # None where chains start uniformly or as the caller says
     region: Region
-    error: NDArray[np.float64]  # bound on the total-variation error of one update, by own number
+    error: NDArray[np.float64]  # bound on the error of one update, by own number
+
+    def errors_in(self, scan: Scan) -> NDArray[np.float64]:
+        """Bound the error of an update of each updated variable, with that of a random choice of variables."""
+        updated = self.region.updated
+        return np.minimum(self.error[updated] + choice_error(scan, self.region.positions[updated]), 1.0)
 
     @property
     def costs(self) -> NDArray[np.float64]:
@@ -277,15 +293,8 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
     if len(region.updated) == n and not scan.is_random:
         return runner.error
     error = np.zeros(n)
-    error[region.positions[region.updated]] = region_error(scan, runner)
+    error[region.positions[region.updated]] = runner.errors_in(scan)
     return error
-
-
-def region_error(scan: Scan, runner: Runner) -> NDArray[np.float64]:
-    """The same for the updated variables of the runner's region alone."""
-    region = runner.region
-    updated = region.positions[region.updated]
-    return np.minimum(runner.error[region.updated] + choice_error(scan, updated), 1.0)
 
 
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Hashable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dobrushin._models import Model
 from dobrushin._models.near import Region
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.batches import Job, Outcome, run_batches
-from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, region_error, update_error
+from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, update_error
 from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
@@ -24,7 +25,6 @@ from dobrushin._shared.arrays import is_increasing
 from dobrushin._shared.call import public
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.executors import TimeUp, Trouble
-from dobrushin._shared.families import by_family
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.options import Backend, KernelName
@@ -210,16 +210,18 @@ def sample(
     raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
 
 
-@by_family
+@singledispatch
 def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
-    """The kernel of `sample`: the one that was asked for, or the fastest that fits."""
+    """Make the kernel of `sample`: the one that was asked for, or the fastest that fits.
+
+    A family whose states are not digits registers a function of its own.
+    """
     del initial
     if kernel is not None:
         check.choice(kernel, list(KERNELS), "kernel")
     return choose_kernel(model, scan, chains, kernel)
 
 
-@by_family
 def run_chains(
     model: Model,
     kernel: Runner,
@@ -233,9 +235,11 @@ def run_chains(
 ) -> tuple[Samples, Trouble | None]:
     """The chains with these numbers (the first one a multiple of 64) by a kernel that was made for the model and scan.
 
-    `start` is the `initial` of `sample`. Of a run that something ends before its time, the first chains, and what it
-    was.
+    `start` is the `initial` of `sample`; a kernel with a start of its own does not look at it. Of a run that something
+    ends before its time, the first chains, and what it was.
     """
+    if record.counts and not kernel.counts_states:
+        raise ArgumentError("record", "states: those of a field are not counted", got="counts")
     runner = on_backend(kernel, scan, len(numbers), running.backend)
     job = make_job(model, runner, scan, len(numbers), sequence, start, record)
     if record.states and running.deadline is NO_DEADLINE:  # with one, only what is finished in time is kept
@@ -252,14 +256,14 @@ def make_job(
     """What a batch of so many chains needs to know."""
     region = runner.region
     form, rows = model._form_of(region), record._rows(model, region)
-    is_uniform = check.is_text(start, "uniform")
+    is_uniform = runner.fixed_start is not None or check.is_text(start, "uniform")
     return Job(
         runner,
         scan,
         master_key(sequence),
         rows,
         record._stops(len(scan)),
-        _largest(model, region, rows),
+        _largest(model, region, rows) if runner.counts_states else 0,
         record.states,
         record.counts,
         None if is_uniform else read_start(model, form, region, start, chains),
@@ -268,7 +272,7 @@ def make_job(
 
 
 def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
-    """Most states of some variables of a region."""
+    """The largest number of states of some variables of a region."""
     if model._spins:
         return 2
     sizes = model.cardinalities
@@ -310,13 +314,15 @@ def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: 
     if job.counts:
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
-    error = update_error(n, job.scan, runner) if model.is_whole else np.array(region_error(job.scan, runner).max())
+    error = update_error(n, job.scan, runner) if model.is_whole else np.array(runner.errors_in(job.scan).max())
     is_all = len(job.rows) == n and is_increasing(job.rows)
     kept = runner.region.positions if is_all else runner.region.positions[job.rows]
     labels = model.labels if is_all else model._labels_at(kept)
     has_refuge = job.guard is not None and job.guard.refuge is not None
-    start = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform"
+    start, point = "given" if job.start is not None else "uniform where allowed" if has_refuge else "uniform", None
+    if runner.fixed_start is not None:
+        start, point = runner.fixed_start.words, runner.fixed_start.point
     return Samples(
         states, counts, labels, outcome.chains, job.scan, kept_seed(sequence), runner.name, error, model._spins,
-        job.largest, start, model._names_of(kept),
+        job.largest, start, model._names_of(kept), point,
     )  # fmt: skip

@@ -1,0 +1,280 @@
+"""How chains of a field give intervals: means that are clipped, counts, and order statistics. [trusted]"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.questions import Tally
+from dobrushin._fields.anchor import DrawErrors
+from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
+
+# Values are clipped at so many proxies from where their mean can be; what that changes is then below 3e-15 of one.
+_CLIP = 8.0
+# Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
+# planned; the second pair where stopping early is not expected to pay.
+SHARES = ((0.75, 0.25), (0.01, 0.99))
+# The same where a proof is wanted: it states one mean of a number of chains that was fixed.
+FIXED = (0.0, 1.0)
+# Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
+_SPARED = 1e-3
+
+
+class Limits(NamedTuple):
+    """Value and both limits of a row."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Clip(NamedTuple):
+    """How a mean is averaged: clipped to [low, low + span]; what is known of its random error.
+
+    Attributes
+    ----------
+    low, span : float
+    proxy : float
+        Variance proxy of the clipped values: sub-Gaussian, or a quarter of the squared span.
+    slack : float
+        What clipping, and drawing in floating point, can move the mean.
+    chance : float
+        Of a chain that is farther from an exact one than the slack.
+    shares : pair of floats
+        Of the error probability: for stopping early, and for all chains that were planned.
+    """
+
+    low: float
+    span: float
+    proxy: float
+    slack: float
+    chance: float
+    shares: tuple[float, float]
+
+    def most_chains(self, aim: float, error: float) -> int:
+        """The number of chains after which the interval is surely narrow; 0 where none is."""
+        left, moved, chains = self.shares[1] * error, 0.0, 0
+        for _ in range(200):  # what is left for the interval falls with their number
+            if left <= 0 or aim <= 0:
+                return 0
+            more = 2.0 * chains
+            if aim > moved:
+                more = max(2.0 * self.proxy * math.log(2.0 / left) / (aim - moved) ** 2 * (1.0 + 1e-8), chains + 1.0)
+            if not more < 2.0**52:
+                return 0
+            chains = math.ceil(more)
+            if self.half_width(chains, error) <= aim:
+                return chains
+            left, moved = self._terms(chains, error)
+        return 0
+
+    def half_width(self, chains: int, error: float) -> float:
+        """Half the width of the interval from so many chains, a number that was fixed."""
+        left, moved = self._terms(chains, error)
+        if left <= 0:
+            return math.inf
+        return (math.sqrt(2.0 * self.proxy * math.log(2.0 / left) / chains) + moved) * (1.0 + 1e-9)
+
+    def _terms(self, chains: int, error: float) -> tuple[float, float]:
+        """What is left of the error probability, and how far the chains that drift can move the mean.
+
+        All but k of the chains are near exact ones, but for a probability that is taken away. One that is not moves the
+        mean by span / chains; where values are not clipped there must be none.
+        """
+        left, drifted = self.shares[1] * error, chains * self.chance
+        if math.isinf(self.span) or drifted <= _SPARED * left:
+            return left - drifted, 0.0
+        k = most_drifted(drifted, _SPARED * left)
+        return (1.0 - _SPARED) * left, k * self.span / chains
+
+
+def most_drifted(expected: float, error: float) -> float:
+    """So many or fewer of independent events happen, but for a probability of `error`; `expected` bounds their mean.
+
+    k + 1 given ones all happen with a probability whose sum over all choices is at most expected^(k+1) / (k+1)!.
+    """
+    for k in range(1000):
+        if (k + 1) * math.log(expected) - math.lgamma(k + 2) <= math.log(error) - 1e-6:
+            return k
+    return math.inf
+
+
+def make_clip(question: Any, states: NDArray[np.float64], distance: float, sigma2: float, drift: Any) -> Clip:
+    """How the values of a mean are averaged.
+
+    `states` is the start at the question's positions, `distance` bounds |E f(X_T) - f(x0)|, sigma2 is the proxy.
+    """
+    least, most = question.bounds
+    sigma = math.sqrt(sigma2)
+    if not math.isfinite(drift.distance):
+        if not math.isfinite(most - least):
+            return Clip(0.0, math.inf, math.inf, 0.0, 1.0, SHARES[0])
+        return Clip(least, most - least, 0.25 * (most - least) ** 2, 0.0, 0.0, SHARES[0])
+    centre = float(question.values(states[None, :], 0)[0])
+    reach = (_CLIP * sigma + distance) * (1.0 + 1e-9) + 2.0**-50 * abs(centre) + 1e-300  # never nothing
+    low, high = max(least, centre - reach), min(most, centre + reach)
+    span = (high - low) * (1.0 + 1e-15)
+    clipped = 0.0 if (low, high) == question.bounds else 2.0 * sigma / _CLIP * math.exp(-0.5 * _CLIP**2) * 1.01
+    slack = clipped + drift.distance + span * drift.chance + 2.0**-48 * (abs(low) + span)
+    if 0.25 * span**2 <= sigma2:
+        return Clip(low, span, 0.25 * span**2, slack, 0.0, SHARES[0])
+    return Clip(low, span, sigma2, slack, drift.chance, SHARES[0])
+
+
+class Terms(NamedTuple):
+    """What an interval has to keep to: error probability, half-width to reach, errors of draws, bias, and clipping."""
+
+    error: float
+    aim: float
+    errors: DrawErrors
+    bias: float
+    clip: Clip | None
+
+
+class FieldTally(Tally):
+    """What the chains so far say about one question; its limits are widened by the bias."""
+
+    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+        del settled
+        question: Any = self.question
+        self.take(question.values(states, first))
+
+    def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
+        del outcomes, error, wrong  # it knows its own
+        return tuple(np.array([number]) for number in self.ends(early))
+
+    @abstractmethod
+    def take(self, values: NDArray[np.float64]) -> None:
+        """Take the values of more chains into account."""
+
+    @abstractmethod
+    def ends(self, early: bool) -> Limits:
+        """The interval; `early` says that something else than the plan ended the run."""
+
+
+class EventTally(FieldTally):
+    """Counts chains in an interval, from below and from above."""
+
+    def __init__(self, question: Any, terms: Terms) -> None:
+        super().__init__(question)
+        self.event, self.error, self.errors, self.bias = question, terms.error, terms.errors, terms.bias
+        self.surely = self.perhaps = self.chains = 0
+
+    def take(self, values: NDArray[np.float64]) -> None:
+        surely, perhaps = self.event.count_inside(values, self.errors)
+        self.surely, self.perhaps, self.chains = self.surely + surely, self.perhaps + perhaps, self.chains + len(values)
+
+    def ends(self, early: bool) -> Limits:
+        if not self.chains:
+            return Limits(0.5, 0.0, 1.0)
+        low = float(lower_end(self.surely, self.chains, self.error / 2, early))
+        high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
+        value = 0.5 * (self.surely + self.perhaps) / self.chains
+        return Limits(value, max(low - self.bias, 0.0), min(high + self.bias, 1.0))
+
+
+class QuantileTally(FieldTally):
+    """Sorts chains: the ranks between which a quantile is, as numbers of chains up to it (theory page, "Quantiles")."""
+
+    def __init__(self, question: Any, terms: Terms) -> None:
+        super().__init__(question)
+        self.level, self.terms = question.target.level, terms
+        self.blocks: list[NDArray[np.float64]] = []
+
+    def take(self, values: NDArray[np.float64]) -> None:
+        self.blocks.append(values)
+
+    def ends(self, early: bool) -> Limits:
+        least, most = self.question.bounds
+        x = np.sort(np.concatenate([[], *self.blocks]))
+        level, bias = self.level, self.terms.bias
+        if not len(x):
+            return Limits(math.nan, least, most)
+        low, high = ranks(len(x), level - bias, level + bias, self.terms.error, early)
+        off = float(self.terms.errors.place[self.question.positions[0]])
+        lower = max(float(x[low - 1]) - off, least) if low else least
+        upper = min(float(x[high - 1]) + off, most) if high <= len(x) else most
+        return Limits(float(x[math.ceil(level * len(x)) - 1]), lower, upper)
+
+
+def ranks(chains: int, least: float, most: float, error: float, early: bool) -> tuple[int, int]:
+    """Ranks r and s: of outcomes with a chance of `least` or more there are r or more; with `most` or less, below s.
+
+    Both at once but for a probability of `error`: numbers of outcomes whose limits do not reach the chance are ruled
+    out.
+    """
+
+    def first(fits: Callable[[int], bool]) -> int:
+        low, high = -1, chains + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return high
+
+    r = first(lambda k: float(upper_end(k, chains, error / 2, early)) >= least)
+    s = first(lambda k: float(lower_end(k, chains, error / 2, early)) > most)
+    return r, s
+
+
+class ClippedMean(FieldTally):
+    """Averages clipped values: a confidence sequence while it goes on, and an interval for the planned number."""
+
+    def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
+        super().__init__(question)
+        self.clip, self.error, self.aim, self.bias = clip, terms.error, terms.aim, terms.bias
+        self.sequence = BernsteinMean(clip.shares[0] * self.error, self.aim / clip.span)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.sequence.half_width * self.clip.span <= self.aim
+
+    def take(self, values: NDArray[np.float64]) -> None:
+        unit = (values - self.clip.low) / self.clip.span
+        self.sequence.add(np.clip(unit, 0.0, 1.0))
+
+    def ends(self, early: bool) -> Limits:
+        least, span, count = self.clip.low, self.clip.span, self.sequence.count
+        if not count:
+            return Limits(least + 0.5 * span, *self.question.bounds)
+        low, high = self.sequence.interval()
+        mean = self.sequence.total / count
+        if not early and not self.is_narrow:
+            reach = self.clip.half_width(count, self.error) / span
+            low, high = max(low, mean - reach), min(high, mean + reach)
+        slack = self.clip.slack + self.bias
+        ends = least + span * low - slack, least + span * high + slack
+        bounds = self.question.bounds
+        return Limits(least + span * mean, max(ends[0], bounds[0]), min(ends[1], bounds[1]))
+
+
+class PlannedMean(FieldTally):
+    """Averages values as they are, over the number of chains that was planned."""
+
+    def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
+        super().__init__(question)
+        self.clip, self.error, self.bias = clip, terms.error, terms.bias
+        self.total, self.chains = 0.0, 0
+
+    @property
+    def is_narrow(self) -> bool:
+        return False
+
+    def take(self, values: NDArray[np.float64]) -> None:
+        self.total, self.chains = self.total + math.fsum(values), self.chains + len(values)
+
+    @property
+    def mean(self) -> float:
+        """The mean so far."""
+        return self.total / self.chains
+
+    def ends(self, early: bool) -> Limits:
+        least, most = self.question.bounds
+        if early or not self.chains:  # the interval is for the planned number
+            return Limits(self.mean if self.chains else math.nan, least, most)
+        reach = self.clip.half_width(self.chains, self.error) + self.clip.slack + self.bias
+        return Limits(self.mean, max(self.mean - reach, least), min(self.mean + reach, most))
