@@ -175,7 +175,7 @@ def test_sets_are_those_of_the_cpu(gpu, degree):
     scan = scan_of(n, 5 * n + 7, rng)
     made = choose_sets(model, scan)
     assert made.name == "set bits"
-    cpu, moved = both(made, scan, range(10_000 if gpu[1] else 200), "coalescence")
+    cpu, moved = both(made, scan, range(10_000 if gpu[1] else 200))
     assert cpu.dtype == moved.dtype
     assert (cpu == moved).all()
     assert 0 < (cpu < 0).mean() < 1
@@ -190,7 +190,7 @@ def test_sets_of_labels_are_those_of_the_cpu(gpu, states):
     scan = scan_of(20, 67, rng)
     made = choose_sets(model, scan)
     assert made.name == "set labels"
-    cpu = states_of_both(gpu, made, scan, "coalescence")
+    cpu = states_of_both(gpu, made, scan)
     assert 0 < (cpu < 0).mean() < 1 or states == 33  # so many labels all settle
 
 
@@ -207,7 +207,7 @@ def test_races_of_factors_are_those_of_the_cpu(gpu, states):
     scan = scan_of(8, 61, rng)
     made = choose_sets(model, scan)
     assert made.name == "set race"
-    cpu = states_of_both(gpu, made, scan, "coalescence")
+    cpu = states_of_both(gpu, made, scan)
     assert 0 < (cpu < 0).mean() < 1
 
 

@@ -121,7 +121,7 @@ def test_pages_say_what_matters():
     assert "without any bound" in read_html(VALUES["samples"])
     assert f"yes {EVIL}: 0." in read_html(VALUES["samples"])
     assert "tolerance" in read_html(VALUES["plan"])
-    assert "not settled" in read_html(VALUES["coalescence"])
+    assert "not coalesced" in read_html(VALUES["coalescence"])
     assert f"yes {EVIL}: 0." in read_html(VALUES["exact draws"])
     assert f"c = yes {EVIL}" in read_html(VALUES["queries"])
     assert "12 more queries" in read_html(VALUES["queries"])

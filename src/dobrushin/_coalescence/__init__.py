@@ -1,4 +1,4 @@
-"""Certificates by simulation, where Dobrushin's bound says nothing: sets of states, and exact draws."""
+"""Certificates by simulation, for models beyond Dobrushin's condition: sets of states, and exact draws."""
 
 from dobrushin._coalescence.certificate import Coalescence, coalescence
 from dobrushin._coalescence.exact_draws import ExactSamples, exact_sample

@@ -1,4 +1,4 @@
-"""A certificate by simulation: how often the targets have forgotten where they began. [trusted]"""
+"""Certificates by simulation: how often the targets no longer depend on their start. [trusted]"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Coalescence:
         How many runs there were: fewer than were asked for if `stopped_early`. Then the limits are wider, so that they
         hold whatever ended the runs.
     failures : int
-        Runs in which some target was not settled.
+        Runs in which some target had not coalesced.
     variables : sequence of labels
         The targets.
     update_error : float
@@ -88,12 +88,12 @@ class Coalescence:
 
     @property
     def is_vacuous(self) -> bool:
-        """Whether the limit says nothing."""
+        """Whether the limit is vacuous: 1."""
         return self.value >= 1.0
 
     @public()
     def curve(self, every: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The limit after 0, `every`, 2 `every`, ... steps and after the last, from the same runs.
+        """Return the limit after 0, `every`, 2 `every`, ... steps and after the last, from the same runs.
 
         All points hold at once with the stated confidence, so each is a little above what it would be alone.
 
@@ -152,12 +152,12 @@ class Coalescence:
         return self.value
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
-        nothing = ", which says nothing" if self.is_vacuous else ""
+        """Return HTML for notebooks."""
+        vacuous = ", which is vacuous" if self.is_vacuous else ""
         facts = [
-            ("total variation", f"at most {rounded_up(self.value)}{nothing}"),
+            ("total variation", f"at most {rounded_up(self.value)}{vacuous}"),
             ("confidence", percent(self.confidence)),
-            ("runs", f"{self.runs:,}, of which {self.failures:,} were not settled"),
+            ("runs", f"{self.runs:,}, of which {self.failures:,} had not coalesced"),
             ("steps", f"{self.steps:,}"),
             ("kernel", self.kernel),
             ("seed", str(self.seed)),
@@ -220,9 +220,9 @@ def coalescence(
         the same.
     executor : concurrent.futures.Executor, optional
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
     checkpoint : path, optional
-        Write the state of the runs here every few seconds, and go on from it if it exists. (Very many runs are made
+        Write the state of the runs here every few seconds, and resume from it if it exists. (Very many runs are made
         in parts, each of which has a file of its own.)
     time : number, optional
         Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
@@ -273,7 +273,7 @@ def coalescence(
     refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
     updated = np.isin(positions, scan.updates(model.n_variables))
     labels, seed = model._labels_at(positions), kept_seed(sequence)
-    if not updated.any():  # a target that is never updated never settles
+    if not updated.any():  # a target that is never updated never coalesces
         ones = np.ones(len(positions))
         return Coalescence(1.0, ones, confidence, runs, runs, labels, scan, "none", 0.0, seed, model)
     wanted = model._labels_at(positions[updated])
@@ -285,19 +285,29 @@ def coalescence(
     failures = int(tally.failures[-1]) if updated.all() else tally.runs
     value = min(1.0, float(upper_end(failures, tally.runs, error, early)) + tally.error)
     certificate = Coalescence(
-        value, per_variable, confidence, tally.runs, failures, labels, scan, tally.kernel, tally.error, seed, model,
+        value,
+        per_variable,
+        confidence,
+        runs=tally.runs,
+        failures=failures,
+        variables=labels,
+        scan=scan,
+        kernel=tally.kernel,
+        update_error=tally.error,
+        seed=seed,
+        _model=model,
         stopped_early=early,
-    )  # fmt: skip
+    )
     return _close(certificate, tally.trouble, runs, running)
 
 
 def _close(certificate: Coalescence, trouble: Trouble | None, wanted: int, running: Running) -> Coalescence:
-    """The certificate, or the error that carries it where something else than time has ended the runs."""
+    """Return the certificate, or raise the error that carries it where the runs ended early, but not by time."""
     match trouble:
         case KeyboardInterrupt():
             raise CoalescenceInterrupted(certificate, wanted)
         case Lost():
             saved = running.checkpoint is not None
-            hint = f"What they show is the attribute 'certificate' of this error. {how_to_go_on(saved)}"
+            hint = f"Their certificate is the attribute 'certificate' of this error. {how_to_go_on(saved)}"
             raise WorkerError(str(trouble), certificate.runs, wanted, "runs", hint, certificate=certificate)
     return certificate

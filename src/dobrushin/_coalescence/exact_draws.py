@@ -70,11 +70,11 @@ class ExactSamples:
     state_names: Sequence[Names | None] = ()
 
     def called(self, k: int) -> NDArray[Any]:
-        """The states of the variable number `k` in all draws, by their names where they have some."""
+        """Return the states of the variable number `k` in all draws, by name where they have names."""
         return call_states(self.states[:, k], self.state_names[k] if self.state_names else None, self.spins)
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """As a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
+        """Return a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
 
         Examples
         --------
@@ -88,7 +88,7 @@ class ExactSamples:
         return pandas.DataFrame({label: self.called(k) for k, label in enumerate(self.variables)})
 
     def _repr_html_(self) -> str:
-        """For notebooks: shares of the states."""
+        """Return HTML for notebooks: shares of the states."""
         facts = [("draws", f"{len(self.states):,}"), ("steps", f"{self.steps:,}, of the slowest draw")]
         facts += [("error", f"at most {rounded_up(self.error)} of the draws, by rounding"), ("seed", str(self.seed))]
         rows = []
@@ -132,7 +132,7 @@ def exact_sample(
     max_steps : int
         Give up when some draw needs to go further back than this.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
@@ -145,13 +145,13 @@ def exact_sample(
     CertificateError
         When potentials are so large that rounding could touch the draws.
     CoalescenceError
-        When some draw did not settle in time. The others are not returned: draws that settle soon are not like those
-        that do not, so leaving out the slow ones would bias the rest.
+        When some draw did not coalesce in time. The others are not returned either: leaving out slow draws would bias
+        the rest.
 
     Notes
     -----
-    The scan is run from time -T to 0 on sets of states (see `coalescence`), with T doubled until every target is
-    settled. The variable and the random bits of the step at time -k are the same for all T > k, and the map of a step
+    The scan is run from time -T to 0 on sets of states (see `coalescence`), with T doubled until every target has
+    coalesced. The variable and the random bits of the step at time -k are the same for all T > k, and the map of a step
     does not depend on the sets; so the value at time 0 is that of a trajectory that began in the infinite past.
 
     Examples
@@ -201,7 +201,7 @@ def exact_sample(
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:
-    """An array for what is drawn; `BudgetError` where it would be too large, or memory is short."""
+    """Return an array for the draws; raise `BudgetError` where it would be too large, or memory is short."""
     remedy = "Draw in several calls, each with a seed of its own."
     if draws * variables > _MAX_STATES:
         raise BudgetError("This call", draws * variables, _MAX_STATES, "states in memory", remedy)
@@ -216,8 +216,8 @@ def _draw_from_past(
     order: NDArray[np.int64],
     blocks: list[range],
 ) -> tuple[list[NDArray[np.int64]], float]:
-    """Return the state that each target of each draw is settled in, or -1, by block; and the error of a draw."""
-    if not np.isin(positions, order).all():  # a target that is never updated is not settled
+    """Return the coalesced state of each target of each draw, or -1, by block; and the error of a draw."""
+    if not np.isin(positions, order).all():  # a target that is never updated never coalesces
         return [np.full((len(block), len(positions)), -1) for block in blocks], 0.0
     scan = Scan(order)
     kernel = choose_sets(model, scan)
@@ -251,7 +251,7 @@ class _GreedyPast:
         self.search.extend(0.0, len(positions))
 
     def order(self, steps: int) -> NDArray[np.int64]:
-        """The last `steps` steps; fewer if the targets depend on nothing more."""
+        """Return the last `steps` steps; fewer if the targets depend on no further variables."""
         self.search.extend(0.0, steps)
         return self.search.order(min(steps, self.search.steps))
 
@@ -271,5 +271,5 @@ class _RepeatedPast:
         self.period = len(self.cycle)
 
     def order(self, steps: int) -> NDArray[np.int64]:
-        """Whole repetitions."""
+        """Return whole repetitions of at least `steps` steps."""
         return np.tile(self.cycle, -(-steps // len(self.cycle)))

@@ -14,8 +14,7 @@ from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
 from dobrushin._models.potts import LabelPairs
 from dobrushin._sampling.kernel import UNIT, Runner
-from dobrushin._sampling.labels import SAFE_EXPONENT
-from dobrushin._sampling.local_factors import LocalFactors, local_factors, pack_region, sum_factors
+from dobrushin._sampling.labels import SAFE_EXPONENT, LocalFactors, local_factors, pack_region, sum_factors
 from dobrushin._shared.arrays import frozen, prefix_sums
 from dobrushin.errors import ArgumentError
 
@@ -77,7 +76,7 @@ class SetLabels(SetKernel):
         return *rows, self.delay, self.unary, np.int32(self.region.size)
 
     def begin(self, runs: int) -> NDArray[np.uint8]:
-        """Everything is possible, and nothing alone."""
+        """Return flags of possible labels, all set, and of variables with one label alone, none set."""
         size, k = self.unary.shape
         x = np.ones((size * (k + 1), runs), dtype=np.uint8)
         x[size * k :] = 0
@@ -133,10 +132,10 @@ class SetRace(SetKernel):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """By the cells of the tables that an update looks at: all of small ones, side by side for many runs.
+        """Costs by the entries of the tables that an update looks at: all of small ones, side by side for many runs.
 
-        Of others run by run those that are possible, when sets have shrunk to some extent: the more members a factor
-        has, the less of its cells a single member that has settled takes away.
+        Of others the possible entries, run by run, when sets have shrunk to some extent: the more members a factor
+        has, the less a single member that has coalesced reduces its entries.
         """
         f_start, m_start, member = self.factors[:3]
         labels = np.repeat(self.states, np.diff(f_start))

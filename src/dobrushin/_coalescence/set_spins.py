@@ -22,7 +22,7 @@ from dobrushin._models.potts import LabelPairs
 from dobrushin._models.spins import SpinTerms
 from dobrushin._sampling.bits import MAX_NEIGHBORS, bit_thresholds, tabulate
 from dobrushin._sampling.kernel import IN_CACHE, UNIT, Runner
-from dobrushin._sampling.local_factors import local_factors, pack_region, sum_factors
+from dobrushin._sampling.labels import local_factors, pack_region, sum_factors
 from dobrushin._shared.arrays import frozen
 
 

@@ -1,6 +1,6 @@
-"""Running a scan on sets of states, in independent runs: what a kernel of sets is, and what runs give. [trusted]
+"""Running a scan on sets of states, in independent runs: the protocol of their kernels, and results of runs. [trusted]
 
-What runs hold is the set of states that a variable could have, whatever allowed state the trajectory began in.
+Runs hold the set of states that a variable could have, whatever allowed state the trajectory began in.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class SetSteps(NamedTuple):
 
 
 class SetRunner(Runner):
-    """Sets instead of states: `read` gives -1 where a variable is not settled.
+    """Runner of sets: `read` gives -1 where a variable has not coalesced.
 
-    Counts have a column more: the first is for runs in which a variable is not settled.
+    Counts have a column more: the first is for runs in which a variable has not coalesced.
     """
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
@@ -83,7 +83,7 @@ class SetKernel(SetRunner):
 
     @abstractmethod
     def go(self, x: NDArray[Any], steps: SetSteps, keys: NDArray[np.uint64]) -> None:
-        """Take the sets of runs, which have these keys, through some steps."""
+        """Take the sets of some runs, whose streams have these keys, through some steps."""
 
     def start(self, master: NDArray[np.uint64], chains: range) -> NDArray[Any]:
         del master
@@ -99,7 +99,7 @@ class SetKernel(SetRunner):
     def run_from_past(
         self, master: NDArray[np.uint64], chains: range, order: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return what each variable is settled in when the last step has number 0, the one before it 1, and so on."""
+        """Return coalesced states, or -1, of steps whose last one has number 0, the one before it 1, and so on."""
         x, T = self.begin(len(chains)), len(order)
         local = frozen(self.region.numbering.own(order).astype(np.int32))
         self.go(x, SetSteps(local, 0, T, T - 1, -1), streams_of(master, chains, self.lanes))
@@ -138,9 +138,9 @@ class SetRuns:
     runs : int
         How many there are. Where something (`trouble`) ended them early, these are the first of them.
     settled : array of shape (runs, kept steps, variables)
-        The digit 0..k-1 of the state where a variable is settled, else -1. Without runs where only counts are kept.
+        The digit 0..k-1 of the state where a variable has coalesced, else -1. Without runs where only counts are kept.
     counts : array of shape (variables, 1 + states), or None
-        After the last step, in how many of them a variable is not settled, and in how many in each state.
+        After the last step, the runs in which a variable has not coalesced, and those in which it has each state.
     error : float
         Bounds the probability that any draw of a run was wrong.
     """
@@ -168,7 +168,7 @@ def run_sets(
 ) -> SetRuns:
     """Run sets with these numbers (the first one a multiple of 64), and keep or count some variables.
 
-    A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to go on with.
+    A checkpoint keeps `call_seed`, from which `sequence` was made: the seed to resume with.
     """
     runner = on_backend(kernel, scan, len(numbers), running.backend)
     job = make_set_job(model, runner, scan, labels, sequence, every, counts)
@@ -180,7 +180,7 @@ def make_set_job(
     model: Model, runner: Runner, scan: Scan, labels: list[Hashable], sequence: np.random.SeedSequence,
     every: int | None = None, counts: bool = False,
 ) -> Job:  # fmt: skip
-    """Return what a batch of runs needs to know; with `counts`, runs are counted and not kept."""
+    """Return the job of a batch of runs; with `counts`, runs are counted and not kept."""
     region = runner.region
     record = Record(labels, every=every)
     rows = record._rows(model, region)
@@ -201,7 +201,7 @@ def collect_sets(kernel: SetKernel, job: Job, outcome: Outcome) -> SetRuns:
 class SetTally:
     """Counts over many runs, after each kept step (the first axis).
 
-    `failures` are runs in which some variable was not settled, `open` those in which this one was not.
+    `failures` are runs in which some variable had not coalesced, `open` those in which this one had not.
     """
 
     runs: int  # fewer than were asked for where something ended them early

@@ -51,7 +51,7 @@ def update_bits(order, place, step, steps, neighbor, threshold, certain, wide, k
 
 @kernel
 def update_counts(order, place, step, steps, start, neighbor, flip, first, threshold, certain, keys, x):
-    """The same, where a configuration of 4 bits says in binary how many neighbours of each group are up.
+    """Steps as in `update_bits`, where 4 bits of a configuration count the neighbours of each group that are up.
 
     The neighbours of variable i are the triples start[i] to start[i + 1]. Those of a triple are rows of x (the dummy
     fills it), all bits of which are turned where `flip` has ones, and are counted in the rows of `counter` from
@@ -196,7 +196,7 @@ def count_bits(x, rows, chains, counts):
 
 @kernel
 def unpack(x, rows, out):
-    """States of the chains: out[v, chain]."""
+    """Set out[v, chain] to the states of the chains."""
     for v in range(rows.size):
         for w in range(x.shape[1]):
             lanes = x[rows[v], w]
@@ -207,7 +207,7 @@ def unpack(x, rows, out):
 
 @kernel
 def pack(states, x):
-    """The inverse: x[v] from states[v, chain] that are 0 or 1."""
+    """Set x[v] from states[v, chain] that are 0 or 1."""
     for v in range(states.shape[0]):
         for chain in range(states.shape[1]):
             if states[v, chain]:
@@ -312,7 +312,7 @@ def _config6(mask, c0, c1, c2, c3, c4, c5):
 
 @kernel
 def settled_bits(x, n, rows, out):
-    """out[v, run]: the state of a variable that is settled, else -1."""
+    """Set out[v, run] to the state of a variable that has coalesced, else -1."""
     for v in range(rows.size):
         for w in range(x.shape[1]):
             low, high = x[rows[v], w], x[n + rows[v], w]

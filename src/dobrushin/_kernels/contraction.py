@@ -432,7 +432,7 @@ def take_maxima(axes, begin, end, store, start, out):
 def cut_tables(states, scope_start, scope, table_start, is_free, state, cut_start, entries):
     """Which entries of each table are left when the variables that are not free are in these states.
 
-    Tables are in C order over their scopes; what is left of factor f begins at cut_start[f] and is in C order too.
+    Tables are in C order over their scopes; the rest of factor f begins at cut_start[f] and is in C order too.
     """
     for f in range(cut_start.size - 1):
         first = cut_start[f]

@@ -11,7 +11,7 @@ from dobrushin._shared.compile import kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# What the numbers of a stream are for. Number t is for the draw of step t (64 t to 64 t + 63, one for each plane,
+# Uses of the numbers of a stream. Number t is for the draw of step t (64 t to 64 t + 63, one for each plane,
 # where the bits of many chains are drawn together); others are so far away that they never meet.
 CHOICE = np.uint64(1) << np.uint64(62)  # the variable of a random step
 START = np.uint64(1) << np.uint64(63)  # the initial state of a variable

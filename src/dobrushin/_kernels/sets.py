@@ -20,7 +20,7 @@ UNIT = 2.0**-53
 
 @kernel
 def count_settled(settled, counts):
-    """Add to counts[v, 1 + state] the runs in which variable v is settled in that state, to counts[v, 0] the others."""
+    """Add to counts[v, 1 + state] the runs in which variable v has coalesced in it, to counts[v, 0] the others."""
     for v in range(settled.shape[0]):
         for c in range(settled.shape[1]):
             counts[v, 1 + np.int64(settled[v, c])] += 1
@@ -59,7 +59,7 @@ def set_field(order, place, steps, number, stride, start, neighbor, theta, field
 
 @kernel
 def set_labels(order, place, steps, number, stride, start, neighbor, delay, unary, keys, x):
-    """Label a arrives at E_a times exp(-s_a); delay and unary are exponentials of what is subtracted.
+    """Label a arrives at E_a times exp(-s_a); delay and unary are exponentials of negative log-weights.
 
     Where the neighbour could have the label, the earliest and the latest time have the factor or not; where it has no
     other, both do. Products are rounded in the same order for all trajectories, so that times between the factors stay
@@ -213,7 +213,7 @@ def _range_side_by_side(states, first, members, strides, base, own_stride, table
 
 @kernel
 def _range_by_run(states, first, members, strides, base, own_stride, table, x, k, digit, least, most):
-    """The same run by run, over possible labels only, the last member changing fastest."""
+    """Find the least and the largest entry for each label run by run, over possible labels only."""
     before = np.int64(-1)  # the first label; a literal would be a type of its own
     for c in range(x.shape[1]):
         cell = base
@@ -242,7 +242,7 @@ def _range_by_run(states, first, members, strides, base, own_stride, table, x, k
 
 @kernel
 def next_label(x, first, states, label, c):
-    """The next possible label after `label`; the number of states if there is none."""
+    """Return the next possible label after `label`, or the number of states."""
     label += 1
     while label < states and not x[first + label, c]:
         label += 1
@@ -251,7 +251,7 @@ def next_label(x, first, states, label, c):
 
 @kernel
 def settled_labels(x, first, states, rows, out):
-    """out[v, run]: the label of a variable that is settled, else -1."""
+    """Set out[v, run] to the label of a variable that has coalesced, else -1."""
     before = np.int64(-1)
     for v in range(rows.size):
         i = rows[v]

@@ -43,7 +43,7 @@ def forward(at, allowance, steps, order, first, start, columns, C_bar, cap, erro
 def forward_random(at, allowance, steps, q, start, columns, C_bar, cap, error, new, b):
     """Update b through steps that each update variable i with probability q_i.
 
-    at: [steps, variables of the present step]; new: room for b.
+    at: [steps, variables of the present step]; new: scratch, as long as b.
     """
     spent = 0
     while at[0] < steps and spent < allowance:

@@ -26,7 +26,7 @@ SCALE = 2.0**53
 UNIT = 2.0**-53
 BLOCK = 256  # steps of a wave that are computed together
 TOGETHER = 16  # sweeps that are under way at once: what they touch stays in the cache
-ROWS, WIDTH = 64, 256  # rows, and pieces of so many diagonals, that are put there together: they fit into a cache
+ROWS, WIDTH = 64, 256  # rows and diagonals that are copied together: they fit into a cache
 
 
 @kernel
@@ -112,7 +112,7 @@ def _sorted_by(level):
 
 @kernel
 def arrange(order, level, P, D, start, neighbor, theta, slot, coupling, variables, number, lag):
-    """Places of the variables, and what the rounds need, in their order.
+    """Return places of the variables, and the buckets of the rounds, in their order.
 
     D is one more than the most neighbours. Bucket b = class * D + neighbours holds the places first[b] : first[b + 1];
     its neighbours and couplings stand at entry[b], one row for each neighbour. The last five arguments are filled: they
@@ -224,7 +224,7 @@ def _local_fields(d, width, at, slot, coupling, field, x, h):
 
 @kernel
 def potts_waves(sweeps, base, D, slot, strength, unary, number, lag, first, entry, key, gamma, x):
-    """The same for a Potts model: strengths and unaries, (label, place), are exponentials; x holds labels by place."""
+    """Run waves of a Potts model: strengths and unaries, (label, place), are exponentials; x holds labels by place."""
     k, L = unary.shape
     last = lag.max()
     weight = np.empty((k, BLOCK))

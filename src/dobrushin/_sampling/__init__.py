@@ -2,9 +2,8 @@
 
 from dobrushin._sampling.bits import BitsKernel, CountsKernel, TableKernel
 from dobrushin._sampling.kernel import register
-from dobrushin._sampling.kernel_check import self_check
 from dobrushin._sampling.labels import ConditionalKernel, FactorsKernel, PottsKernel
-from dobrushin._sampling.sampler import Record, sample
+from dobrushin._sampling.sampler import Record, sample, self_check
 from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.spins import DenseKernel, LocalFieldKernel
 

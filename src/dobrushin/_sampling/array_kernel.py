@@ -33,7 +33,7 @@ MAX_WAVE_NEIGHBORS = 64
 LONG_CYCLE_STEPS = 10_000
 
 
-class Steps(NamedTuple):
+class StepList(NamedTuple):
     """A list of steps that is gone through `repeats` times; see `_kernels.spins`."""
 
     order: NDArray[np.int32]  # own numbers
@@ -43,7 +43,7 @@ class Steps(NamedTuple):
     period: int
 
 
-# What was made for a cycle, by what it is: its variables and which step each is, or the order of its waves.
+# Orders that were made for cycles, by kind: "order" (the variables and which step each is) or "wave" (a `WaveOrder`).
 Orders = dict[tuple[str, Cycle], Any]
 
 
@@ -56,7 +56,7 @@ class ArrayKernel(Kernel):
     orders: Orders
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was made for the scan's own segments is of no use to copies of them in another process.
+        # Copies of the scan in another process have segments of their own: what is kept is found by their identity.
         return {name: {} if name in ("orders", "for_sweeps") else value for name, value in self.__dict__.items()}
 
     @property
@@ -96,7 +96,7 @@ class ArrayKernel(Kernel):
         del chains
         labels.count_labels(x, rows, counts)
 
-    def steps_of_chains(self, work: Work, keys: NDArray[np.uint64]) -> Iterator[list[Steps]]:
+    def steps_of_chains(self, work: Work, keys: NDArray[np.uint64]) -> Iterator[list[StepList]]:
         """Yield the steps of each chain; a fixed order is the same for all of them."""
         if not work.segment.is_random:
             shared = self.steps_of_cycle(work)
@@ -107,22 +107,22 @@ class ArrayKernel(Kernel):
         positions = np.empty(work.steps, dtype=np.int64)
         for c in range(keys.shape[1]):
             labels.draw_order(work.step, work.steps, *choices, keys[0, c], keys[1, c], CHOICE, positions)
-            yield [Steps(frozen(self.region.numbering.own(positions).astype(np.int32)), numbers, 1, work.step, 0)]
+            yield [StepList(frozen(self.region.numbering.own(positions).astype(np.int32)), numbers, 1, work.step, 0)]
 
-    def steps_of_cycle(self, work: Work) -> list[Steps]:
-        """Return what is left of a cycle, whole cycles, and the beginning of another."""
+    def steps_of_cycle(self, work: Work) -> list[StepList]:
+        """Return the steps as the rest of a cycle, whole cycles, and the beginning of another."""
         cycle, left, step = work.cycle, work.steps, work.step
         place = (cycle.first + work.lo) % cycle.period
         lists = []
         if place or left < cycle.period:
             head = min(left, cycle.period - place)
-            lists.append(Steps(self._part(cycle, place, head), _numbers(head), 1, step, 0))
+            lists.append(StepList(self._part(cycle, place, head), _numbers(head), 1, step, 0))
             left, step = left - head, step + head
         repeats, tail = divmod(left, cycle.period)
         if repeats:
-            lists.append(Steps(*self._whole(cycle), repeats, step, cycle.period))
+            lists.append(StepList(*self._whole(cycle), repeats, step, cycle.period))
         if tail:
-            lists.append(Steps(self._part(cycle, 0, tail), _numbers(tail), 1, step + repeats * cycle.period, 0))
+            lists.append(StepList(self._part(cycle, 0, tail), _numbers(tail), 1, step + repeats * cycle.period, 0))
         return lists
 
     def _whole(self, cycle: Cycle) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -137,7 +137,7 @@ class ArrayKernel(Kernel):
         return kept[key]
 
     def kept_for(self, cycle: Cycle, what: str) -> tuple[dict[Any, Any], Any]:
-        """Return the memory for what is made for a cycle, since long runs ask for it again, and its key there."""
+        """Return the memory that holds an order made for a cycle, for which long runs ask again, and its key there."""
         return self.orders, (what, cycle)
 
     def are_side_by_side(self, work: Work) -> bool:
@@ -168,7 +168,7 @@ def repeats_long_cycles(scan: Scan) -> bool:
     return 2 * sum(steps) > len(scan)
 
 
-class Wave(NamedTuple):
+class WaveOrder(NamedTuple):
     """A cycle in the order of its waves; see `_kernels.waves`."""
 
     place: NDArray[np.int32]  # of each variable
@@ -192,10 +192,10 @@ class WaveKernel(ArrayKernel):
     weights: NDArray[np.float64]  # what belongs to each neighbour
 
     @abstractmethod
-    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+    def sweep(self, wave: WaveOrder, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
         """Run whole cycles on states that are stored by place."""
 
-    def run_in_waves(self, work: Work, steps: Steps, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
+    def run_in_waves(self, work: Work, steps: StepList, key: NDArray[np.uint64], state: NDArray[Any]) -> bool:
         """Run whole cycles with many steps at a time; False, with nothing done, where that does not help."""
         if not steps.period or (wave := self.wave_of(work.cycle, steps.repeats)) is None:
             return False
@@ -205,7 +205,7 @@ class WaveKernel(ArrayKernel):
         state[:] = stored[wave.place]
         return True
 
-    def wave_of(self, cycle: Cycle, sweeps: int) -> Wave | None:
+    def wave_of(self, cycle: Cycle, sweeps: int) -> WaveOrder | None:
         """Return the order of the waves of a cycle, if it is known, or worth making for this number of sweeps."""
         kept, key = self.kept_for(cycle, "wave")
         if key not in kept:
@@ -214,7 +214,7 @@ class WaveKernel(ArrayKernel):
             kept[key] = self.arrange(cycle)
         return kept[key]
 
-    def arrange(self, cycle: Cycle) -> Wave | None:
+    def arrange(self, cycle: Cycle) -> WaveOrder | None:
         """Return the order of the waves; None if some variable comes twice, or too few steps commute."""
         region, order = self.region, self._part(cycle, 0, cycle.period)
         rank = np.full(region.size, -1, dtype=np.int32)
@@ -230,7 +230,7 @@ class WaveKernel(ArrayKernel):
         variables, number, lag = np.empty(L, dtype=np.int32), np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int32)
         about = (region.start, region.neighbor, self.weights)
         place, first, entry = waves.arrange(order, level, P, D, *about, slot, weight, variables, number, lag)
-        return Wave(place, variables, D, slot, weight, number, lag, first, entry)
+        return WaveOrder(place, variables, D, slot, weight, number, lag, first, entry)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Diagonals:
     down: NDArray[np.float64]
     fields: NDArray[np.float64]
 
-    def sweep(self, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
+    def sweep(self, steps: StepList, key: NDArray[np.uint64], states: NDArray[np.int8]) -> None:
         """Take the states 0 and 1 of a chain through whole sweeps."""
         x = np.empty(len(states))
         waves.to_diagonals(self.columns, self.origin, states, x)

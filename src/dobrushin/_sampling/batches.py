@@ -40,8 +40,8 @@ CHUNK = 10**7
 SWEEPS = 64
 # Seconds between these looks with slow kernels.
 _LOOK = 0.2
-# Batches of a run with a checkpoint must be the same wherever it goes on: as if for so many cores.
-_CORES = 4
+# Batches of a run with a checkpoint must be the same wherever it is resumed: as if for this number of cores.
+_CHECKPOINT_CORES = 4
 _FORMAT = "dobrushin checkpoint 3"
 _SAME = "model, scan, seed, chains, record and kernel"
 _PARTS = ("x", "states", "counts")
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass
 class Progress:
-    """How far a batch has come: enough to go on from."""
+    """State of a batch on its way: enough to resume from."""
 
     step: int = 0
     kept: int = 0
@@ -74,14 +74,14 @@ class Progress:
     counts: NDArray[np.int64] | None = None
 
     def snapshot(self) -> Progress:
-        """A copy that stays as it is while the batch goes on (kept states are only added to: they are shared)."""
+        """Return a copy that stays as it is while the batch runs (kept states are only added to: they are shared)."""
         counts = None if self.counts is None else self.counts.copy()
         return Progress(self.step, self.kept, self.x.copy(), self.states, counts)
 
 
 @dataclass
 class Control:
-    """What the main thread and the batches tell each other; not sent to other processes."""
+    """Messages between the main thread and the batches; not sent to other processes."""
 
     deadline: Deadline
     stop: threading.Event = field(default_factory=threading.Event)
@@ -91,7 +91,7 @@ class Control:
     snapshots: bool = False
 
     def report(self, index: int, now: Progress, updates: int) -> None:
-        """Say how far a batch is, leave a copy that can be gone on from, and stop if so told."""
+        """Report the progress of a batch, leave a copy to resume from, and stop if the run has been stopped."""
         with self.lock:
             self.updates += updates
             if self.snapshots:
@@ -135,7 +135,7 @@ def _begin(job: Job, chains: range) -> Progress:
 
 
 def _chunk(job: Job, chains: int) -> int:
-    """Steps of so many chains between looks at whether to stop."""
+    """Return the steps of some chains between looks at whether to stop."""
     quick = job.runner.steps_in(_LOOK, job.scan, chains)
     if job.scan.is_random:
         return min(max(1, CHUNK // 10 // chains), quick)  # their variables are drawn a chunk at a time
@@ -161,7 +161,7 @@ def _keep(job: Job, now: Progress, chains: int) -> None:
     now.kept += 1
 
 
-class Finished:
+class FinishedBatches:
     """The batches that came to an end, by number.
 
     Where only counts are kept, those from the first on without a gap are added up: memory does not grow with them.
@@ -169,9 +169,9 @@ class Finished:
     Attributes
     ----------
     first : int
-        So many batches from the first on are there, without a gap.
+        Number of batches from the first on that have finished, without a gap.
     chains : int
-        Chains of all batches that are there.
+        Chains of all finished batches.
     counts : array or None
         Of the first ones, where they are added up.
     parts : dict
@@ -204,23 +204,23 @@ class Finished:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave.
+    """Results of a run.
 
-    Of a run that ended before its time these are the chains with the first numbers, up to the first one that is
+    Of a run that ended early these are the chains with the first numbers, up to the first one that is
     missing. Later ones that happened to finish are left out: how long a chain takes may depend on where it goes.
     """
 
-    finished: Finished
+    finished: FinishedBatches
     trouble: Trouble | None
 
     @property
     def chains(self) -> int:
-        """How many of the first chains finished."""
+        """Number of the first chains that finished."""
         first = self.finished.first
         return self.finished.batches[first - 1].stop - self.finished.batches.numbers.start if first else 0
 
     def states(self, job: Job) -> NDArray[Any]:
-        """Their kept states: (kept steps, variables, chains)."""
+        """Return their kept states: (kept steps, variables, chains)."""
         parts = self.finished.parts
         pieces = [states for k in range(self.finished.first) if (states := parts[k].states) is not None]
         if not pieces:
@@ -228,7 +228,7 @@ class Outcome:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
 
     def counts(self, job: Job) -> NDArray[np.int64]:
-        """How often each kept variable was in each state."""
+        """Return how often each kept variable was in each state."""
         if self.finished.counts is not None:
             return self.finished.counts
         total = np.zeros((len(job.rows), job.largest), dtype=np.int64)
@@ -239,13 +239,13 @@ class Outcome:
 
 def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, running: Running, what: str) -> Outcome:
     """Run the chains with these numbers; `what` stands beside the progress bar, a checkpoint keeps `call_seed`."""
-    batches = job.runner.batches(numbers, _CORES if running.checkpoint else workers_of(running.executor))
+    batches = job.runner.batches(numbers, _CHECKPOINT_CORES if running.checkpoint else workers_of(running.executor))
     region = job.runner.region
     log.info(
         "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
         what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
     )  # fmt: skip
-    finished = Finished(batches, adds_up=not job.states)
+    finished = FinishedBatches(batches, adds_up=not job.states)
     saved = None
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished)
@@ -261,12 +261,12 @@ def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, run
 
 def _run_all(
     job: Job,
-    finished: Finished,
+    finished: FinishedBatches,
     running: Running,
     checkpoint: Checkpoint | None,
     report: Callable[[int], None] | None,
 ) -> Trouble | None:
-    """Run the batches that have not finished; returns what ended the run before its time (or None)."""
+    """Run the batches that have not finished; return what ended the run early, or None."""
     batches = finished.batches
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
     control = Control(running.deadline, snapshots=checkpoint is not None)
@@ -284,7 +284,7 @@ def _run_all(
             with control.lock:
                 control.under_way = {k: p for k, p in control.under_way.items() if k not in finished}
                 under_way = dict(control.under_way)
-            checkpoint.write(finished, under_way)  # batches go on meanwhile
+            checkpoint.write(finished, under_way)  # batches run meanwhile
 
     def look() -> None:
         for k in [k for k in futures if k in finished]:
@@ -333,7 +333,7 @@ def _raise_first(
 
 
 def _error_of(future: Future[Progress]) -> BaseException | None:
-    """What a batch failed with by itself; None for those that did not."""
+    """Return the error of a batch; None if it did not fail by itself."""
     error = future.exception() if future.done() and not future.cancelled() else None
     return None if isinstance(error, Stopped | PicklingError | BrokenExecutor) else error
 
@@ -341,7 +341,7 @@ def _error_of(future: Future[Progress]) -> BaseException | None:
 class Checkpoint:
     """The batches of a run by number, in a file; read into `finished` when it is made, if the file exists."""
 
-    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: Finished) -> None:
+    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: FinishedBatches) -> None:
         self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME)
         self.under_way: dict[int, Progress] = {}
         stored = self._file.read() or {}
@@ -359,7 +359,7 @@ class Checkpoint:
         """Whether the last writing is long ago."""
         return self._file.is_due()
 
-    def write(self, finished: Finished, under_way: dict[int, Progress]) -> None:
+    def write(self, finished: FinishedBatches, under_way: dict[int, Progress]) -> None:
         """Replace the file."""
         self._file.save(_arrays(finished, under_way))
 
@@ -368,7 +368,7 @@ class Checkpoint:
         self._file.close()
 
 
-def _arrays(finished: Finished, under_way: dict[int, Progress]) -> dict[str, Any]:
+def _arrays(finished: FinishedBatches, under_way: dict[int, Progress]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     if finished.counts is not None:
         arrays |= {"first.at": np.array(finished.first), "first.counts": finished.counts}
@@ -378,6 +378,6 @@ def _arrays(finished: Finished, under_way: dict[int, Progress]) -> dict[str, Any
             arrays[f"{name}.at"] = np.array([progress.step, progress.kept], dtype=np.int64)
             for part in _PARTS:
                 if (value := getattr(progress, part)) is not None:
-                    # A batch that goes on adds to its kept states: what is written has to stay as it is.
+                    # A running batch adds to its kept states, and the arrays to write must not change.
                     arrays[f"{name}.{part}"] = value.copy() if parts is under_way and part == "states" else value
     return arrays

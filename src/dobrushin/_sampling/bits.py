@@ -17,7 +17,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.near import Region
 from dobrushin._sampling.array_kernel import ArrayKernel, Orders, repeats_long_cycles
 from dobrushin._sampling.kernel import UNIT, Batches, Kernel, Runner, Work, streams_of
-from dobrushin._sampling.local_factors import pack_region
+from dobrushin._sampling.labels import pack_region
 from dobrushin._sampling.spins import LocalFieldKernel
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen, prefix_sums
@@ -133,7 +133,7 @@ class BitsKernel(WordKernel):
 
 
 def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Thresholds, and which probabilities are exactly 1."""
+    """Return thresholds, and which probabilities are exactly 1."""
     certain = probability == 1
     threshold = bit_thresholds(probability)
     threshold[certain] = np.uint64(2**64 - 1)
@@ -141,7 +141,7 @@ def thresholds_of(probability: NDArray[np.float64]) -> tuple[NDArray[np.uint64],
 
 
 def bit_thresholds(probability: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """2^64 times each probability, or the largest whole number below that fits."""
+    """Return 2^64 times each probability, or the largest whole number below that fits."""
     return np.minimum(np.rint(probability * 2.0**64), np.nextafter(2.0**64, 0)).astype(np.uint64)
 
 
@@ -261,7 +261,7 @@ class CountsKernel(WordKernel):
 
 
 def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int64]) -> EqualNeighbors:
-    """The groups of some variables."""
+    """Return the groups of some variables."""
     lengths = region.start[updated + 1] - region.start[updated]
     entry = np.repeat(region.start[updated] - prefix_sums(lengths)[:-1], lengths) + np.arange(lengths.sum())
     row, size = np.repeat(updated, lengths), np.abs(theta[entry])
@@ -283,14 +283,14 @@ def _groups(theta: NDArray[np.float64], region: Region, updated: NDArray[np.int6
 
 
 def _are_few(groups: EqualNeighbors) -> bool:
-    """Whether the counts of every variable fit in a configuration."""
+    """Return whether the counts of every variable fit in a configuration."""
     return int((groups.first + groups.width).max(initial=0)) <= COUNT_BITS
 
 
 def _triples(
     theta: NDArray[np.float64], region: Region, groups: EqualNeighbors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Neighbours by threes of one group: where those of a variable begin, who they are, if turned, counted where."""
+    """Return neighbours by threes of one group: their start by variable, rows, signs, and first bits of the count."""
     per_group = -(-groups.neighbors // 3)
     triple_start = prefix_sums(per_group)
     within = np.arange(len(groups.entry)) - prefix_sums(groups.neighbors)[:-1][groups.group]
@@ -317,14 +317,14 @@ class Conditionals(NamedTuple):
 
 
 def fits_table(form: Form, region: Region) -> bool:
-    """Whether all variables are binary and none has too many neighbours."""
+    """Return whether all variables are binary, with at most MAX_NEIGHBORS neighbours."""
     if region.degree > MAX_NEIGHBORS:
         return False
     return form.spins or bool((form.cardinalities[region.place] == 2).all())
 
 
 def table_cells(region: Region) -> int:
-    """Thresholds of a table for the updated variables."""
+    """Return the number of thresholds of a table for the updated variables."""
     return len(region.updated) * 2 ** max(4, region.degree)
 
 
@@ -357,7 +357,7 @@ _CONDITIONALS: dict[type[Form], Callable[[Any, Region, int], tuple[NDArray[np.fl
 
 
 def tabulate(form: Form, region: Region) -> Conditionals:
-    """The table of a region that fits."""
+    """Return the table of a region that fits."""
     width = 4 if region.degree <= 4 else 6
     neighbor = np.full((region.size, width), region.size, dtype=np.int64)
     neighbor[region.row, region.slot] = region.neighbor

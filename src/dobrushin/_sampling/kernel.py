@@ -1,6 +1,7 @@
-"""What a way to draw is: the face that all kernels share, and what a new one has to say about itself.
+"""The protocol of kernels, their list, and the choice of one for a model and a scan.
 
-A kernel holds only arrays, so it can be sent to other processes. It states how exact its draws are.
+A kernel updates the variables of a scan. It holds only arrays, so it can be sent to other processes, and it bounds the
+error of its draws.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dobrushin.errors import ArgumentError
 
 # A double is off by at most this share when it is rounded.
 UNIT = 2.0**-53
-# Bytes that are near at hand: what kernels read from larger arrays takes longer.
+# Bytes of an array that stays in the cache of a core: kernels read larger arrays more slowly.
 IN_CACHE = 2**22
 
 
@@ -44,7 +45,7 @@ class Work:
 
     @property
     def steps(self) -> int:
-        """How many steps."""
+        """Number of steps."""
         return self.hi - self.lo
 
     @property
@@ -55,17 +56,17 @@ class Work:
         return self.segment
 
     def keys(self, lanes: int) -> NDArray[np.uint64]:
-        """Keys and increments of the chains' streams."""
+        """Return keys and increments of the chains' streams."""
         return streams_of(self.master, self.chains, lanes)
 
     def order_in(self, region: Region) -> tuple[NDArray[np.int32], int]:
-        """The cycle in own numbers, or as much of it as is used, and the place of the first step."""
+        """Return the part of the cycle that is used, in own numbers, and the place of the first step."""
         part = self.cycle.cut(self.lo, self.hi).within(region.numbering)
         return frozen(part.array().astype(np.int32)), part.first
 
 
 def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray[np.uint64]:
-    """Keys and increments of the streams of some chains."""
+    """Return keys and increments of the streams of some chains."""
     first, last = chains.start // lanes, (chains.stop - 1) // lanes
     count = last - first + 1
     keys: NDArray[np.uint64] = code_for(streams, 128 * count)(master[0], master[1], first, count)
@@ -74,7 +75,7 @@ def streams_of(master: NDArray[np.uint64], chains: range, lanes: int) -> NDArray
 
 @dataclass(frozen=True)
 class Batches:
-    """Ranges of chains that are run together, one after the other; each is made when it is asked for."""
+    """Ranges of chains that are run together, in order; each is made on demand."""
 
     numbers: range
     size: int
@@ -98,14 +99,14 @@ class FixedStart:
     words: str
 
 
-# Seconds that a call takes besides its updates; and what the start of a variable costs, in ordinary updates.
-_OVERHEAD, _START = 0.005, 0.25
+# Seconds that a call takes besides its updates; and the cost of starting a variable, in ordinary updates.
+_CALL_SECONDS, _START_UPDATES = 0.005, 0.25
 
 
 class Runner(ABC):
-    """Takes the states of chains through steps: `start`, `run`, and `read` or `count`.
+    """Object that takes the states of chains through steps: `start`, `run`, and `read` or `count`.
 
-    What is run are states or sets of states, on the host or on a device. Batches and checkpoints treat all alike.
+    It runs states or sets of states, on the host or on a device. Batches and checkpoints treat all runners alike.
     """
 
     name: ClassVar[str]
@@ -130,7 +131,7 @@ class Runner(ABC):
 
     @property
     def costs(self) -> NDArray[np.float64]:
-        """How many times as long an update takes as `rate` says, by own number of its variable."""
+        """Time of an update relative to `rate`, by own number of its variable."""
         return np.ones(self.region.size)
 
     @property
@@ -140,35 +141,35 @@ class Runner(ABC):
 
     @property
     def cost(self) -> float:
-        """The same for all updated variables, on average."""
+        """Time of an update relative to `rate`, on average over the updated variables."""
         updated = self.region.updated
         return float(self.costs[updated].mean()) if len(updated) else 1.0
 
     def is_sweep(self, segment: Segment) -> bool:
-        """Whether a segment updates all variables of the region, one after the other, at least once."""
+        """Return whether a segment updates all variables of the region in order, at least once."""
         size = self.region.size
         return not segment.is_random and segment.is_systematic and segment.steps >= segment.period == size
 
     def cost_of(self, scan: Scan) -> float:
-        """The same for the steps of a scan, on average, with what the start of a chain costs."""
+        """Return the average time of a step of a scan relative to `rate`, with the cost of starting a chain."""
         size = self.region.size
         if len(scan.segments) == 1 and self.is_sweep(scan.segments[0]):  # a part of a sweep hardly matters
-            return self.cost + _START * size / len(scan)
+            return self.cost + _START_UPDATES * size / len(scan)
         visits = scan.within(self.region.numbering).counts(size)
-        return (float(self.costs @ visits) + _START * size) / max(1, len(scan))
+        return (float(self.costs @ visits) + _START_UPDATES * size) / max(1, len(scan))
 
     def seconds(self, updates: float, scan: Scan | None = None) -> float:
-        """About how long so many updates take on all cores: those of a scan, or of all updated variables alike."""
+        """Estimate the time of some updates on all cores: those of a scan, or of all updated variables alike."""
         if scan is None:
-            return _OVERHEAD + self.cost * updates / (self.rate * cores())
+            return _CALL_SECONDS + self.cost * updates / (self.rate * cores())
         # Few chains are spread over all cores, in batches of one stream.
         chains = updates / max(1, len(scan))
         batches = max(chains / self.batch, min(chains / self.lanes, 2.0 * cores()))
         besides = batches * len(scan) * self.step
-        return _OVERHEAD + (self.cost_of(scan) * updates / self.rate + besides) / cores()
+        return _CALL_SECONDS + (self.cost_of(scan) * updates / self.rate + besides) / cores()
 
     def steps_in(self, seconds: float, scan: Scan, chains: int) -> int:
-        """About how many steps of a scan some chains make together in so many seconds on one core."""
+        """Estimate how many steps of a scan some chains make together in a time, in seconds, on one core."""
         return max(1, int(seconds / (self.step + chains * self.cost_of(scan) / self.rate)))
 
     def twin(self) -> Runner:
@@ -185,12 +186,12 @@ class Runner(ABC):
         return f"update_{self.name}"
 
     def look(self, chains: int) -> int | None:
-        """Steps of so many chains between looks at whether to stop, if not the usual number."""
+        """Return the steps of some chains between looks at whether to stop; None for the usual number."""
         del chains
         return None
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Chains that are run together: whole streams, and enough of them for all cores."""
+        """Return batches of chains: whole streams, and enough batches for all cores."""
         size = self.batch
         while size > self.lanes and len(numbers) < 2 * cores * size:
             size //= 2
@@ -199,15 +200,15 @@ class Runner(ABC):
     @property
     @abstractmethod
     def dtype(self) -> Any:
-        """Type of the states that `read` gives."""
+        """Type of the states that `read` returns."""
 
     @abstractmethod
     def start(self, master: NDArray[np.uint64], chains: range) -> Any:
-        """Initial states: uniform, or everything for sets."""
+        """Return initial states: uniform, or sets of all states."""
 
     @abstractmethod
     def load(self, states: NDArray[np.int64]) -> Any:
-        """Given initial states 0..k-1, of shape (variables, chains)."""
+        """Return initial states from digits 0..k-1 of shape (variables, chains)."""
 
     @abstractmethod
     def run(self, x: Any, work: Work) -> None:
@@ -215,7 +216,7 @@ class Runner(ABC):
 
     @abstractmethod
     def read(self, x: Any, rows: NDArray[np.int64], chains: int) -> NDArray[Any]:
-        """States 0..k-1 of some variables, of shape (rows, chains)."""
+        """Return digits 0..k-1 of some variables, of shape (rows, chains)."""
 
     def count(self, x: Any, rows: NDArray[np.int64], chains: int, counts: NDArray[np.int64]) -> None:
         """Add to counts[row, state] the chains in that state."""
@@ -224,39 +225,43 @@ class Runner(ABC):
 
 
 class Kernel(Runner):
-    """A way to draw states: where it fits, when it is worth taking, and how it is made."""
+    """Updates of single states by a model: the runs that they fit, when they are worth it, and how they are made."""
 
     is_kept: ClassVar[bool] = False  # whether a model keeps it for later calls
 
     @classmethod
     @abstractmethod
     def fits(cls, form: Form, scan: Scan, region: Region) -> bool:
-        """Whether it can run this scan."""
+        """Return whether the kernel can run this scan."""
 
     @classmethod
     def is_worth(cls, form: Form, scan: Scan, region: Region, chains: int) -> bool:
-        """Whether to take it when nobody asks for it, if it fits and none before it in the registry is worth it."""
+        """Return whether `sample` takes the kernel by itself, if it fits and no earlier one in the list is worth it."""
         del form, scan, region, chains
         return True
 
     @classmethod
     @abstractmethod
     def make(cls, form: Form, region: Region) -> Kernel:
-        """Its arrays, for a region of a form that it fits."""
+        """Return the kernel with its arrays, for a region of a form that it fits."""
 
 
-# In the order in which they are asked whether they are worth it.
+# Kernels in the order in which they are asked whether they are worth it.
 KERNELS: dict[str, type[Kernel]] = {}
 
 
 def register(kernel: type[Kernel]) -> type[Kernel]:
-    """Make a kernel known under its name; those registered before it are asked first."""
+    """Register a kernel under its name; kernels registered before it are asked first."""
     KERNELS[kernel.name] = kernel
     return kernel
 
 
+# The kernel that was last made for all variables of a form, by its class.
+WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
+
+
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None) -> Kernel:
-    """The kernel with this name or, without one, the fastest that fits; with its arrays."""
+    """Return the kernel with this name or, without one, the fastest that fits; with its arrays."""
     form, region = model._region(scan.updates(model.n_variables))
     if not form.has_tables:
         raise ArgumentError("model", f"without terms of more than {TABLE_ORDER} variables", model)
@@ -264,31 +269,21 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
         kernel = next(
             k for k in KERNELS.values() if k.is_worth(form, scan, region, chains) and k.fits(form, scan, region)
         )
-        return _made(kernel, model, form, region)
-    if not KERNELS[name].fits(form, scan, region):
+    elif not (kernel := KERNELS[name]).fits(form, scan, region):
         fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, region, scan))
         raise ArgumentError("kernel", f"one of {fitting} for this model and scan", name)
-    return _made(KERNELS[name], model, form, region)
-
-
-# The kernel that was last made for all variables of a form, by its class.
-WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
-
-
-def _made(kernel: type[Kernel], model: Model, form: Form, region: Region) -> Kernel:
-    """The kernel with its arrays; the last one for a whole model is kept, if it takes long to make."""
-    if not kernel.is_kept or not model.is_whole or len(region.updated) < model.n_variables:
-        return kernel.make(form, region)
-    return form.memory.get(WHOLE_KERNEL, lambda: kernel.make(form, region), kernel)
+    if kernel.is_kept and model.is_whole and len(region.updated) == model.n_variables:
+        return form.memory.get(WHOLE_KERNEL, lambda: kernel.make(form, region), kernel)
+    return kernel.make(form, region)
 
 
 def fitting_kernels(form: Form, region: Region, scan: Scan) -> list[type[Kernel]]:
-    """The kernels that can run this scan on this model."""
+    """Return the kernels that can run this scan on this model."""
     return [kernel for kernel in KERNELS.values() if kernel.fits(form, scan, region)]
 
 
 def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
-    """For each variable of a model of `n`, a bound on the error of one of its updates; 0 for those without any."""
+    """Bound the error of an update of each variable of a model of `n`; 0 for variables that are not updated."""
     region = runner.region
     if len(region.updated) == n and not scan.is_random:
         return runner.error
@@ -298,7 +293,7 @@ def update_error(n: int, scan: Scan, runner: Runner) -> NDArray[np.float64]:
 
 
 def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What the rounding of a random scan's choices adds to the error of an update.
+    """Bound the error of an update that comes from rounding the choices of a random scan.
 
     A variable is chosen with a probability that is off by at most 2^-62. The certificate weighs the error of an update
     with the probability q of its variable, so the error has to be 2^-62 / q.

@@ -9,24 +9,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence.factors import Packed
+from dobrushin._influence.factors import Packed, pack_factors
 from dobrushin._kernels import conditional, labels
 from dobrushin._kernels.waves import potts_waves
-from dobrushin._models.factors import FactorTables
+from dobrushin._models.factors import FactorTables, finite_extremes
 from dobrushin._models.forms import Form
 from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering, Region
 from dobrushin._models.potts import LabelPairs
-from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, Orders, Steps, Wave, WaveKernel
+from dobrushin._sampling.array_kernel import FEW_CHAINS, ArrayKernel, Orders, StepList, WaveKernel, WaveOrder
 from dobrushin._sampling.kernel import IN_CACHE, UNIT, Batches, Work
-from dobrushin._sampling.local_factors import (
-    LocalFactors,
-    local_factors,
-    pack_region,
-    sum_factors,
-)
 from dobrushin._scan import Scan
-from dobrushin._shared.arrays import frozen, prefix_sums
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 
 # Log-weights of a variable that differ by more could overflow as exponentials, or underflow in products.
 SAFE_EXPONENT = 500.0
@@ -94,7 +88,7 @@ class PottsKernel(WaveKernel):
                     labels.potts_chain(*steps, *shared, keys[0, c], keys[1, c], state)
             x[:-1, c] = state
 
-    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+    def sweep(self, wave: WaveOrder, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
         potts_waves(sweeps, step, *wave.arguments(frozen(self.unary[wave.variables].T)), key[0], key[1], stored)
 
 
@@ -108,6 +102,70 @@ def _largest_exponent(form: Any, region: Region) -> float:
 
 def _row_sums(values: NDArray[np.float64], region: Region) -> NDArray[np.float64]:
     return np.bincount(region.row, weights=values, minlength=region.size).astype(np.float64)
+
+
+# -- any model, by the tables of its factors -----------------------------------------------------
+
+
+class LocalFactors(NamedTuple):
+    """The factors of each variable of a region as in `Packed`, but with members by own number; and their tables."""
+
+    f_start: NDArray[np.int64]
+    m_start: NDArray[np.int64]
+    member: NDArray[np.int64]
+    m_stride: NDArray[np.int64]
+    own_stride: NDArray[np.int64]
+    base: NDArray[np.int64]
+    table: NDArray[np.float64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of factors of each variable."""
+        return np.diff(self.f_start)
+
+
+def local_factors(packed: Packed, region: Region) -> LocalFactors:
+    """Return the factors of the updated variables of a region."""
+    factors = np.repeat(np.arange(len(region.updated)), np.diff(packed.f_start))
+    row = np.repeat(factors, np.diff(packed.m_start))
+    member = region.neighbor[packed.start[row] + packed.m_of].astype(np.int64)
+    counts = np.zeros(region.size, dtype=np.int64)
+    counts[region.updated] = np.diff(packed.f_start)
+    places = (packed.m_stride, packed.own_stride, packed.base)
+    parts: Any = (prefix_sums(counts), packed.m_start, member, *places, packed.table)
+    return LocalFactors(*map(frozen, parts))
+
+
+def pack_region(form: FactorTables, region: Region) -> Packed:
+    """Return the factors of the updated variables as `Packed`."""
+    starts = prefix_sums(np.diff(region.start)[region.updated])
+    return pack_factors(form, region.place[region.updated], starts, region.place[region.neighbor])
+
+
+class FactorSums(NamedTuple):
+    """Sums over the factors of each variable of a region; 0 for variables that are not updated."""
+
+    largest: NDArray[np.float64]  # of the largest absolute values of finite entries
+    range: NDArray[np.float64]  # of the differences between the largest and the least finite entries
+    entries: NDArray[np.float64]  # of the numbers of entries
+
+
+def sum_factors(form: FactorTables, region: Region) -> FactorSums:
+    """Return sums over the factors of each variable; every factor is looked at once, and nothing else of the form."""
+    place = region.place[region.updated]
+    counts = form.factor_start[place + 1] - form.factor_start[place]
+    _, slot = row_entries(form.factor_start[place], counts)
+    row, factor = np.repeat(region.updated, counts), form.factor_of[slot]
+    if 8 * len(factor) > form.n_factors:
+        least, largest = (values[factor] for values in form.extremes)
+    else:
+        some = distinct(factor, form.n_factors)
+        start, entries = row_entries(form.table_start[some], form.table_start[some + 1] - form.table_start[some])
+        number = np.searchsorted(some, factor)
+        least, largest = (values[number] for values in finite_extremes(form.table[entries], start))
+    sizes = form.table_start[factor + 1] - form.table_start[factor]
+    sums = (np.maximum(largest, -least), largest - least, sizes)
+    return FactorSums(*(np.bincount(row, weights=values, minlength=region.size).astype(np.float64) for values in sums))
 
 
 class LabelsKernel(ArrayKernel):
@@ -124,7 +182,7 @@ class LabelsKernel(ArrayKernel):
         return self.states
 
     @abstractmethod
-    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
         """Take the states of chains, which have these keys, through some steps."""
 
     def run(self, x: NDArray[Any], work: Work) -> None:
@@ -183,7 +241,7 @@ class FactorsKernel(LabelsKernel):
         narrow = (part.astype(np.int32) for part in (self.states, *self.factors[:-2]))
         return *narrow, self.factors.base.astype(np.int64), self.factors.table
 
-    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
         labels.factor_steps(*steps, self.states, *self.factors, keys, x)
 
 
@@ -232,7 +290,8 @@ class ConditionalKernel(LabelsKernel):
         tables = form.tables()
         packed = pack_region(tables, region)
         plain = FactorsKernel.of(tables, region, packed)
-        # Besides the roundings of `factors`: an exponential and a product for each group, of which there are no more.
+        # Besides the roundings of `factors`: an exponential and a product for each group; there are no more groups than
+        # factors.
         error = np.minimum(plain.error + 8.0 * UNIT * plain.factors.counts, 1.0)
         return cls(region, plain.states, make_groups(packed, region), frozen(error))
 
@@ -249,23 +308,23 @@ class ConditionalKernel(LabelsKernel):
         return *narrow, groups.stride, groups.first, groups.table
 
     def batches(self, numbers: range, cores: int) -> Batches:
-        """Few chains are not spread so far that each of them looks rows up by itself."""
+        """Return batches of at least FEW_CHAINS chains, which look rows up together."""
         return Batches(numbers, max(FEW_CHAINS, super().batches(numbers, cores).size))
 
-    def run_steps(self, steps: Steps, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
+    def run_steps(self, steps: StepList, keys: NDArray[np.uint64], x: NDArray[Any]) -> None:
         conditional.conditional_steps(*steps, self.states, *self.groups, keys, x)
 
 
 class Extent(NamedTuple):
-    """How large the tables of a region are: one for each variable, cut at twice what is allowed, or one a factor."""
+    """Sizes of the tables of a region: one for each variable, cut at twice the limit, or one for each factor."""
 
-    exponent: float  # most that log-weights of a variable can differ by
+    exponent: float  # largest difference of log-weights of a variable
     whole: float
     single: float
     is_whole: bool  # whether one table for each variable is allowed
 
 
-# Of all variables of a form, which are asked about more than once.
+# The extent of the tables of all variables of a form, which is needed more than once.
 _EXTENT: Slot[Extent] = Slot("extent of tables")
 
 
@@ -285,7 +344,7 @@ def _find_extent(form: Form, region: Region) -> Extent:
 
 
 def make_groups(packed: Packed, region: Region) -> FactorGroups:
-    """The groups of the updated variables: as large as they may be, and so that all tables fit."""
+    """Return the groups of the updated variables: as large as the limits allow."""
     rows, factors = len(packed.k_own), len(packed.base)
     group, counts = np.empty(factors, dtype=np.int64), np.empty(rows, dtype=np.int64)
     masks = np.zeros(factors + rows, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Drawing: the public function, and what it does once its arguments are read."""
+"""Drawing: the public function, and runs of chains from arguments that are checked."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Hashable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import Model
+from dobrushin._exact import enumeration
+from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
 from dobrushin._models.near import Region
 from dobrushin._models.sources import as_model
 from dobrushin._sampling.batches import Job, Outcome, run_batches
-from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, update_error
+from dobrushin._sampling.kernel import KERNELS, Runner, choose_kernel, fitting_kernels, update_error
 from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
@@ -24,14 +25,15 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import is_increasing
 from dobrushin._shared.call import public
 from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.executors import TimeUp, Trouble
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.options import Backend, KernelName
-from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long
+from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long, seed_sequence
 from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
 
-# A device pays from so many chains and updates on: it is filled, and its start is worth it.
+# Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
 _TOO_LARGE = "Keep fewer variables (record=), only counts (record='counts'), or draw in several calls."
 _TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
@@ -46,7 +48,7 @@ class Record:
     variables : labels, optional
         Which variables; default all that the scan can see (those it updates, and their neighbours).
     every : int, optional
-        Keep the states after every so many steps; default only after the last.
+        Keep the states after every `every` steps; default only after the last.
     states : bool
         Keep the states themselves.
     counts : bool
@@ -79,7 +81,7 @@ class Record:
             raise ArgumentError("states", "True when 'counts' is False: something must be kept", self.states)
 
     def _rows(self, model: Model, region: Region) -> NDArray[np.int64]:
-        """Numbers in the region of the variables to keep."""
+        """Return the numbers in the region of the variables to keep."""
         if self.variables is None:
             return np.arange(region.size)
         positions = check.positions(list(self.variables), model.labels, model._lookup, "record")
@@ -89,7 +91,7 @@ class Record:
         return region.numbering.own(positions)
 
     def _stops(self, steps: int) -> NDArray[np.int64]:
-        """The steps of a scan of so many after which to keep something."""
+        """Return the steps of a scan of `steps` after which to keep something."""
         every = steps if self.every is None else self.every
         if every > steps:
             raise ArgumentError("record", f"kept at least once in {steps} steps", got=f"every={every}")
@@ -101,7 +103,7 @@ FINAL = Record()
 
 
 def read_record(record: Any) -> Record:
-    """A Record, or one of its short forms: None, "final", "counts", or labels."""
+    """Return a Record from one, or from one of its short forms: None, "final", "counts", or labels."""
     if isinstance(record, Record):
         return record
     if record is None or check.is_text(record, "final"):
@@ -149,16 +151,16 @@ def sample(
     record : Record, "final", "counts" or labels, optional
         What to keep; default the final states.
     kernel : {"bits", "counts", "table", "dense", "field", "potts", "conditional", "factors"}, optional
-        Force a way to draw; default the fastest that fits, which the result names.
+        Force a kernel; default the fastest that fits, which the result names.
     backend : {"auto", "cpu", "cuda"}
         Where to draw: with "auto" on an NVIDIA GPU if there is one and the run is long (extra `cuda`). The draws are
         the same.
     executor : concurrent.futures.Executor, optional
         Default: one thread per core.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
     checkpoint : path, optional
-        Write the state of the run here every few seconds, and go on from it if it exists.
+        Write the state of the run here every few seconds, and resume from it if it exists.
     time : number, optional
         Seconds after which to return what is there: the chains with the first numbers, up to the first one that did
         not finish. Without it, a run that would take longer than an hour is refused; ``math.inf`` allows it.
@@ -212,7 +214,7 @@ def sample(
 
 @singledispatch
 def make_runner(model: Model, scan: Scan, chains: int, kernel: str | None, initial: Any) -> Runner:
-    """Make the kernel of `sample`: the one that was asked for, or the fastest that fits.
+    """Return the kernel of `sample`: the one of that name, or the fastest that fits.
 
     A family whose states are not digits registers a function of its own.
     """
@@ -233,10 +235,10 @@ def run_chains(
     record: Record = FINAL,
     running: Running = PLAIN,
 ) -> tuple[Samples, Trouble | None]:
-    """The chains with these numbers (the first one a multiple of 64) by a kernel that was made for the model and scan.
+    """Run the chains with these numbers (the first one a multiple of 64) by a kernel made for the model and scan.
 
-    `start` is the `initial` of `sample`; a kernel with a start of its own does not look at it. Of a run that something
-    ends before its time, the first chains, and what it was.
+    `start` is the `initial` of `sample`; a kernel with a start of its own ignores it. Of a run that ends early, return
+    the first chains, and what ended it.
     """
     if record.counts and not kernel.counts_states:
         raise ArgumentError("record", "states: those of a field are not counted", got="counts")
@@ -251,28 +253,27 @@ def run_chains(
 
 def make_job(
     model: Model, runner: Runner, scan: Scan, chains: int, sequence: np.random.SeedSequence, start: Any, record: Record,
-
 ) -> Job:  # fmt: skip
-    """What a batch of so many chains needs to know."""
+    """Return the job of a run of some chains."""
     region = runner.region
     form, rows = model._form_of(region), record._rows(model, region)
     is_uniform = runner.fixed_start is not None or check.is_text(start, "uniform")
     return Job(
         runner,
         scan,
-        master_key(sequence),
-        rows,
-        record._stops(len(scan)),
-        _largest(model, region, rows) if runner.counts_states else 0,
-        record.states,
-        record.counts,
-        None if is_uniform else read_start(model, form, region, start, chains),
-        make_guard(model, form, region, is_uniform) if form.has_zeros else None,
+        master=master_key(sequence),
+        rows=rows,
+        stops=record._stops(len(scan)),
+        largest=_largest(model, region, rows) if runner.counts_states else 0,
+        states=record.states,
+        counts=record.counts,
+        start=None if is_uniform else read_start(model, form, region, start, chains),
+        guard=make_guard(model, form, region, is_uniform) if form.has_zeros else None,
     )
 
 
 def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
-    """The largest number of states of some variables of a region."""
+    """Return the largest number of states of some variables of a region."""
     if model._spins:
         return 2
     sizes = model.cardinalities
@@ -280,29 +281,22 @@ def _largest(model: Model, region: Region, rows: NDArray[np.int64]) -> int:
 
 
 def on_backend(runner: Runner, scan: Scan, chains: int, backend: str) -> Runner:
-    """The runner itself, or its twin on the GPU if that is asked for, or if it pays and nothing was asked for."""
-    if backend == "cpu" or (backend == "auto" and not _pays_on_gpu(runner, scan, chains)):
+    """Return the runner itself, or its twin on the GPU if that is asked for, or if "auto" finds that it pays."""
+    if backend == "auto":
+        is_large = chains >= MANY_CHAINS and chains * len(scan) >= MANY_UPDATES
+        if not runner.has_twin or not is_large or not is_available():
+            return runner
+    if backend == "cpu":
         return runner
     if not runner.has_twin:
         raise ArgumentError("backend", f"'cpu' for the kernel {runner.name!r}", "cuda")
-    from dobrushin._shared.device import cupy
-
-    cupy()  # says what is missing
+    cupy()  # raises an error that names what is missing
     log.info("kernel %s runs on the GPU", runner.name)
     return runner.twin()
 
 
-def _pays_on_gpu(runner: Runner, scan: Scan, chains: int) -> bool:
-    """Whether a run is better off on the GPU, if there is one."""
-    if not runner.has_twin or chains < MANY_CHAINS or chains * len(scan) < MANY_UPDATES:
-        return False
-    from dobrushin._shared.device import is_available
-
-    return is_available()
-
-
 def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: np.random.SeedSequence) -> Samples:
-    """The result of a run."""
+    """Return the samples of a run."""
     states, counts = None, None
     if job.states:
         states = outcome.states(job)
@@ -323,6 +317,107 @@ def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: 
     if runner.fixed_start is not None:
         start, point = runner.fixed_start.words, runner.fixed_start.point
     return Samples(
-        states, counts, labels, outcome.chains, job.scan, kept_seed(sequence), runner.name, error, model._spins,
-        job.largest, start, model._names_of(kept), point,
-    )  # fmt: skip
+        states=states,
+        counts=counts,
+        variables=labels,
+        chains=outcome.chains,
+        scan=job.scan,
+        seed=kept_seed(sequence),
+        kernel=runner.name,
+        update_error=error,
+        spins=model._spins,
+        cardinality=job.largest,
+        start=start,
+        state_names=model._names_of(kept),
+        point=point,
+    )
+
+
+# -- a sampler that can be asked to prove itself ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """One comparison of a kernel with exact answers.
+
+    Attributes
+    ----------
+    family, kernel : str
+    deviation : float
+        Largest difference of a frequency from its exact value, in standard deviations.
+    threshold : float
+        Largest deviation of a correct kernel, up to one false alarm in 10^11 frequencies.
+    """
+
+    family: str
+    kernel: str
+    deviation: float
+    threshold: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the deviation is within the threshold."""
+        return self.deviation <= self.threshold
+
+
+@public()
+def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
+    """Compare every kernel with exact laws on small models, on this machine.
+
+    The frequencies of all joint states after a short scan are compared with their exact probabilities; no mixing is
+    needed, since the law after a scan is known exactly.
+
+    Parameters
+    ----------
+    chains : int
+    seed : int
+
+    Returns
+    -------
+    list of SelfCheck
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> all(result.ok for result in db.self_check(chains=20_000))
+    True
+    """
+    chains = check.count(chains, "chains")
+    seed_sequence(seed)
+    results = []
+    for model in _small_models():
+        scan = Scan([0, 1, 2, 1, 0, 2, 0])
+        start = [int(model.states(i)[0]) for i in range(model.n_variables)]
+        law = enumeration.law(model, scan, initial=np.array(start))
+        for kernel in fitting_kernels(*model._region(scan.updates(3)), scan):
+            run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=cast(KernelName, kernel.name))
+            results.append(_compare(model, law, run.states, kernel.name))
+    return results
+
+
+def _compare(model: Model, law: np.ndarray, states: np.ndarray | None, kernel: str) -> SelfCheck:
+    assert states is not None
+    digits = (states.astype(np.int64) + 1) // 2 if model._form.spins else states.astype(np.int64)
+    cells = np.ravel_multi_index(tuple(digits.T), law.shape)
+    frequency = np.bincount(cells, minlength=law.size) / len(states)
+    p = law.ravel()
+    deviation = np.abs(frequency - p)
+    spread = np.sqrt(p * (1 - p) / len(states))
+    worst = np.where(
+        spread > 0, deviation / np.where(spread > 0, spread, 1.0), np.where(deviation > 1e-12, np.inf, 0.0)
+    )
+    # Seven standard deviations: about one false alarm in 10^11 per cell.
+    return SelfCheck(type(model).__name__, kernel, float(worst.max()), 7.0)
+
+
+def _small_models() -> list[Model]:
+    rng = np.random.default_rng(12345)
+    pair = [(0, 1), (1, 2), (0, 2)]
+    return [
+        Ising({edge: float(w) for edge, w in zip(pair, rng.normal(size=3), strict=True)}, fields=rng.normal(size=3)),
+        SpinMRF({(0, 1, 2): 0.7, (0, 1): -0.4}, fields=rng.normal(size=3)),
+        Potts({edge: float(w) for edge, w in zip(pair, rng.normal(size=3), strict=True)}, 3, rng.normal(size=(3, 3))),
+        PairwiseMRF(rng.normal(size=(3, 4)), pair, rng.normal(size=(3, 4, 4))),
+        FactorGraph([2, 3, 2], [((0, 1, 2), rng.normal(size=(2, 3, 2))), ((1,), rng.normal(size=3))]),
+        PairwiseMRF([[0.0, 0.3]] * 3, pair, np.array([[0.0, 0.0], [0.0, -np.inf]])),
+    ]

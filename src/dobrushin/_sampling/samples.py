@@ -1,4 +1,4 @@
-"""What a run gave."""
+"""Results of a run."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """States that a run kept, and how it was made.
+    """States that a run kept, and how they were drawn.
 
     Attributes
     ----------
     states : array or None
-        States of shape (chains, variables); (chains, draws, variables) when they were kept every so many steps.
+        States of shape (chains, variables); (chains, draws, variables) when they were kept after every `every` steps.
     counts : array or None
         Of shape (variables, states): how often each variable was in each state, over chains and kept steps.
     variables : sequence
@@ -55,7 +55,7 @@ class Samples:
         The kernel that drew; its name can be given to `sample` to draw the same again.
     update_error : array
         For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
-        for variables that were not updated). A single number, the largest, for a model that is never made as a whole.
+        for variables that were not updated). A single number, the largest, for a lazy model.
     start : str
         Where the chains began: "uniform"; "uniform where allowed", if the model forbids some states, so that chains
         with a forbidden uniform state began in an allowed one that was searched for; or "given".
@@ -86,7 +86,7 @@ class Samples:
 
     @public()
     def marginals(self) -> NDArray[np.float64]:
-        """Share of each state, of shape (variables, states); from the counts if there are any, else from the states.
+        """Return the share of each state, (variables, states), from the counts if there are any, else from the states.
 
         Examples
         --------
@@ -99,17 +99,16 @@ class Samples:
         """
         if self.point is not None:
             raise ArgumentError("samples", "of discrete variables", got="states of a field")
-        counts = self._tally() if self.counts is None else self.counts
+        counts = self.counts
+        if counts is None:
+            states = self._need_states().reshape(-1, len(self.variables)).astype(np.int64)
+            digits = (states + 1) // 2 if self.spins else states
+            counts = np.stack([np.bincount(column, minlength=self.cardinality) for column in digits.T])
         return counts / counts.sum(axis=1, keepdims=True)
-
-    def _tally(self) -> NDArray[np.int64]:
-        states = self._need_states().reshape(-1, len(self.variables)).astype(np.int64)
-        digits = (states + 1) // 2 if self.spins else states
-        return np.stack([np.bincount(column, minlength=self.cardinality) for column in digits.T])
 
     @public()
     def mean(self, f: Callable[[NDArray[Any]], ArrayLike]) -> float:
-        """Average of a function of the kept states.
+        """Return the average of a function of the kept states.
 
         Parameters
         ----------
@@ -126,7 +125,7 @@ class Samples:
         return float(np.mean(np.asarray(f(self._need_states()), dtype=np.float64)))
 
     def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> Variation:
-        """The certificate of the scan as it was drawn: with the errors of the updates.
+        """Return the certificate of the scan as it was drawn: with the errors of the updates.
 
         Examples
         --------
@@ -141,7 +140,7 @@ class Samples:
         return variation(influence, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
-        """As ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on.
+        """Return ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on.
 
         Parameters
         ----------
@@ -159,7 +158,7 @@ class Samples:
         return data
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """As a pandas DataFrame: a row for each chain and draw, a column for each variable; states by their names."""
+        """Return a pandas DataFrame: a row for each chain and draw, a column for each variable; states by name."""
         frames = require("pandas", "formats")
         draws = self._draws()
         chains, steps, size = draws.shape
@@ -171,7 +170,7 @@ class Samples:
         return frame
 
     def called(self, k: int) -> NDArray[Any]:
-        """The kept states of the variable number `k`, chain by chain, by their names where they have some.
+        """Return the kept states of the variable number `k`, chain by chain, by name where they have names.
 
         Examples
         --------
@@ -210,7 +209,7 @@ class Samples:
     @classmethod
     @public()
     def load(cls, path: str | os.PathLike[str]) -> Samples:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = dict(stored)
@@ -245,12 +244,12 @@ class Samples:
         return self.states
 
     def _draws(self) -> NDArray[Any]:
-        """States of shape (chains, draws, variables)."""
+        """Return states of shape (chains, draws, variables)."""
         states = self._need_states()
         return states[:, None, :] if states.ndim == 2 else states
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return HTML for notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
         facts += [("seed", str(self.seed)), ("start", self.start)]
         texts = [] if not self.chains else self._shares() if self.point is None else self._moments()
@@ -262,7 +261,7 @@ class Samples:
         return card(f"Samples of {counted(len(self.variables), 'variable')}", facts, ("variable", column), rows, note)
 
     def _shares(self) -> list[str]:
-        """Shares of the states of the first variables, for people."""
+        """Return the shares of the states of the first variables as text."""
         texts = []
         for k, row in enumerate(self.marginals()[:_SHOWN]):
             names = None if self.state_names is None else self.state_names.at(k)
@@ -271,7 +270,7 @@ class Samples:
         return texts
 
     def _moments(self) -> list[str]:
-        """Means and deviations of the first variables of a field, for people."""
+        """Return means and deviations of the first variables of a field as text."""
         columns = self._draws()[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
         return [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
 
@@ -284,10 +283,10 @@ class Samples:
 
 
 def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: dict[str, list[str]]) -> Any:
-    """Arrays as ArviZ data, whichever of its versions is installed."""
+    """Return arrays as ArviZ data, for any of its versions."""
     arviz = require("arviz", "formats")
     with warnings.catch_warnings():
-        # ArviZ wonders about more chains than draws, which is what this library is about.
+        # ArviZ warns about more chains than draws, which are normal here.
         warnings.simplefilter("ignore", UserWarning)
         if hasattr(arviz, "InferenceData"):
             return arviz.from_dict(**groups, coords=coords, dims=dims)

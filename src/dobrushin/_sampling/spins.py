@@ -20,9 +20,9 @@ from dobrushin._sampling.array_kernel import (
     FEW_CHAINS,
     ArrayKernel,
     Orders,
-    Steps,
-    Wave,
+    StepList,
     WaveKernel,
+    WaveOrder,
     find_diagonals,
 )
 from dobrushin._sampling.kernel import UNIT, Runner, Work
@@ -50,7 +50,7 @@ class LocalFieldKernel(WaveKernel):
     fields: NDArray[np.float64]
     error: NDArray[np.float64]
     orders: Orders = field(default_factory=dict, compare=False)
-    for_sweeps: dict[str, Any] = field(default_factory=dict, compare=False)  # what was made for sweeps, by what it is
+    for_sweeps: dict[str, Any] = field(default_factory=dict, compare=False)  # orders of sweeps, by kind
     has_twin: ClassVar[bool] = True
     name: ClassVar[str] = "field"
     rate: ClassVar[float] = 4e8
@@ -98,7 +98,7 @@ class LocalFieldKernel(WaveKernel):
 
     @property
     def step(self) -> float:
-        # What chains side by side share, and a chain by itself has to wait for.
+        # Chains side by side share this time; a single chain has to wait for it.
         updates = max(1, len(self.region.updated))
         return 5e-9 + 0.7e-9 * len(self.region.neighbor) / updates
 
@@ -127,7 +127,7 @@ class LocalFieldKernel(WaveKernel):
                 states[:] = spins > 0
             x[:-1, c] = states
 
-    def run_by_diagonals(self, work: Work, steps: Steps, key: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
+    def run_by_diagonals(self, work: Work, steps: StepList, key: NDArray[np.uint64], states: NDArray[np.int8]) -> bool:
         """Run whole sweeps of a grid; False, with nothing done, for other steps, or where that does not help."""
         if not steps.period or not self.is_sweep(work.segment):
             return False
@@ -143,11 +143,11 @@ class LocalFieldKernel(WaveKernel):
     def kept_for(self, cycle: Cycle, what: str) -> tuple[dict[Any, Any], Any]:
         return (self.for_sweeps, what) if self.is_sweep(cycle) else super().kept_for(cycle, what)
 
-    def sweep(self, wave: Wave, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
+    def sweep(self, wave: WaveOrder, sweeps: int, step: int, key: NDArray[np.uint64], stored: NDArray[Any]) -> None:
         ising_waves(sweeps, step, *wave.arguments(frozen(self.fields[wave.variables])), key[0], key[1], stored)
 
 
-# The kernel of a whole form, with what was made for its sweeps.
+# The kernel of a whole form, with the orders that were made for its sweeps.
 _WHOLE: Slot[LocalFieldKernel] = Slot("field kernel")
 
 
@@ -229,7 +229,7 @@ class DenseKernel(ArrayKernel):
                 self._run_blocks(steps, keys, spins)
         x[:-1] = spins > 0
 
-    def _run_blocks(self, steps: Steps, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
+    def _run_blocks(self, steps: StepList, keys: NDArray[np.uint64], spins: NDArray[np.float64]) -> None:
         """Take all chains through the steps, a block at a time."""
         local = np.empty((BLOCK_STEPS, keys.shape[1]))
         for sweep in range(steps.repeats):
@@ -254,7 +254,7 @@ def grid_of(total: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return for each variable a power of 2 whose multiples add up without rounding while they stay within `total`.
 
     With 2^e above the total the power is 2^(e - 52): sums of multiples that are below 2^(e + 1) are exact, which leaves
-    room for what rounding to multiples adds.
+    space for the error of rounding to multiples.
     """
     return np.ldexp(1.0, np.maximum(np.frexp(total)[1], -900) - 52)
 

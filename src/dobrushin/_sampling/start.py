@@ -16,13 +16,13 @@ from dobrushin._models import Model
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.local_factors import LocalFactors, local_factors, pack_region
+from dobrushin._sampling.labels import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Choices that are tried before the search for an allowed state gives up.
-MOST_CHOICES = 100_000
+MAX_CHOICES = 100_000
 
 Start = Callable[[range], NDArray[np.int64]]
 
@@ -49,7 +49,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Computed:
-    """A function of the user's gives the states of chains."""
+    """States of chains by a function of the user."""
 
     model: Model
     region: Region
@@ -60,7 +60,7 @@ class Computed:
 
 
 def read_start(model: Model, form: Form, region: Region, initial: Any, chains: int) -> Start:
-    """States 0..k-1 of the region's variables, (variables, chains), for a range of chains; not for uniform ones."""
+    """Return a function from a range of chains to digits 0..k-1, (variables, chains); not for uniform starts."""
     if check.is_text(initial, "mode"):
         return Same(form.favourites(region.place)[:, None])
     if callable(initial):
@@ -73,7 +73,7 @@ def read_start(model: Model, form: Form, region: Region, initial: Any, chains: i
 
 @dataclass(frozen=True)
 class Guard:
-    """Looks for starts that a factor of an updated variable forbids; refuses them, or has a better one."""
+    """Check of starts that a factor of an updated variable forbids: it refuses or replaces them."""
 
     factors: LocalFactors
     positions: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Guard:
     refuge: NDArray[np.int64] | None = None  # an allowed state, where forbidden starts are replaced
 
     def admit(self, states: NDArray[Any], first: int) -> NDArray[np.int64] | None:
-        """The states to start from instead of these, of shape (variables, chains); None if these are allowed.
+        """Return the states to start from instead of these, of shape (variables, chains); None if these are allowed.
 
         `first` is the number of the first chain.
         """
@@ -99,7 +99,7 @@ class Guard:
         return better
 
     def _forbidden(self, states: NDArray[np.int64]) -> tuple[int, int]:
-        """A variable, and a factor of it that forbids the states of some chain; -1 for none."""
+        """Return a variable, and a factor of it that forbids the states of some chain; -1 for no such factor."""
         variable, factor, _ = first_forbidden(*self.factors, states)
         return variable, factor
 
@@ -112,36 +112,24 @@ class Guard:
 
 
 def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Guard | None:
-    """The guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
+    """Return the guard of a region, with a refuge for starts that are drawn; None where no start can be forbidden."""
     tables = form.tables()
     factors = local_factors(pack_region(tables, region), region)
-    if not _can_forbid(tables, factors):
+    entries = np.flatnonzero(np.isneginf(tables.table))
+    hard, used = (np.searchsorted(tables.table_start, k, side="right") for k in (entries, factors.base))
+    if not np.isin(used, hard).any():
         return None
-    refuge = _refuge(model, form) if is_uniform else None
-    own = None if refuge is None else frozen(refuge[region.place])
-    return Guard(factors, region.positions, model.labels, own)
-
-
-def _can_forbid(tables: FactorTables, factors: LocalFactors) -> bool:
-    """Whether some of these factors forbid something."""
-    cells = np.flatnonzero(np.isneginf(tables.table))
-    hard, used = (np.searchsorted(tables.table_start, k, side="right") for k in (cells, factors.base))
-    return bool(np.isin(used, hard).any())
-
-
-def _refuge(model: Model, form: Form) -> NDArray[np.int64] | None:
-    """An allowed state; None where the search for one gives up."""
-    try:
-        state = allowed_state(form)
-    except BudgetError:
-        return None
-    if state is None:
-        raise ArgumentError("model", "one that allows some joint state", model)
-    return state
+    refuge = None
+    if is_uniform:
+        with contextlib.suppress(BudgetError):  # where the search gives up, forbidden starts are refused
+            if (state := allowed_state(form)) is None:
+                raise ArgumentError("model", "one that allows some joint state", model)
+            refuge = frozen(state[region.place])
+    return Guard(factors, region.positions, model.labels, refuge)
 
 
 def _rows_of_states(states: Any) -> NDArray[Any]:
-    """An array of at least one axis."""
+    """Return states as an array of at least one axis."""
     try:
         array = np.asarray(states)
     except (TypeError, ValueError):  # rows of different lengths
@@ -168,8 +156,8 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     return seen.astype(np.int64)
 
 
-def allowed_state(form: Form, most_choices: int = MOST_CHOICES) -> NDArray[np.int64] | None:
-    """States 0..k-1 of all variables that no factor forbids; None if there are none.
+def allowed_state(form: Form, max_choices: int = MAX_CHOICES) -> NDArray[np.int64] | None:
+    """Return digits 0..k-1 of all variables that no factor forbids; None if no joint state is allowed.
 
     `BudgetError` if the search gives up.
     """
@@ -179,22 +167,22 @@ def allowed_state(form: Form, most_choices: int = MOST_CHOICES) -> NDArray[np.in
     tables = form.tables()
     if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
-    return _Search(tables, most_choices).run()
+    return _AllowedState(tables, max_choices).run()
 
 
 def check_feasible(model: Model, form: Form) -> None:
-    """A model that allows no state has no law; where the search for one gives up, the caller is believed."""
+    """Raise an error for a model that allows no joint state, unless the search for one gives up."""
     if form.has_zeros:
         with contextlib.suppress(BudgetError):
             if allowed_state(form) is None:
                 raise ArgumentError("model", "one that allows some joint state", model)
 
 
-class _Search:
-    """Depth-first search. Changes of the domains are written down, so that they can be taken back."""
+class _AllowedState:
+    """Depth-first search for an allowed state. Changes of domains are recorded, so that they can be undone."""
 
-    def __init__(self, form: FactorTables, most_choices: int) -> None:
-        self.most_choices = most_choices
+    def __init__(self, form: FactorTables, max_choices: int) -> None:
+        self.max_choices = max_choices
         self.domains = [np.ones(k, dtype=np.bool_) for k in form.cardinalities.tolist()]
         self.left = form.cardinalities.tolist()  # how many states are left to each variable
         self.scopes: list[tuple[int, ...]] = []
@@ -216,12 +204,12 @@ class _Search:
         heapq.heapify(self.heap)
 
     def run(self) -> NDArray[np.int64] | None:
-        """An allowed state, or None."""
+        """Return an allowed state, or None."""
         if not self._propagate(set(range(len(self.tables)))):
             return None
         stack: list[tuple[int, list[int], int]] = []  # variable, states to try, length of the trail before
         descend = True
-        for _ in range(self.most_choices):
+        for _ in range(self.max_choices):
             if descend:
                 variable = self._next()
                 if variable < 0:
@@ -238,12 +226,10 @@ class _Search:
             self._set(variable, np.arange(len(self.domains[variable])) == untried.pop())
             descend = self._propagate(set(self.around[variable]))
         remedy = "Fix some variables with 'condition' to a state that is known to be allowed."
-        raise BudgetError(
-            "The search for an allowed state", self.most_choices + 1, self.most_choices, "choices", remedy
-        )
+        raise BudgetError("The search for an allowed state", self.max_choices + 1, self.max_choices, "choices", remedy)
 
     def _next(self) -> int:
-        """The variable with the fewest states left, but more than one; -1 if all are settled."""
+        """Return the variable with the fewest states left, but more than one; -1 if every variable has one state."""
         while self.heap:
             left, variable = self.heap[0]
             if left == self.left[variable] and left > 1:
@@ -265,7 +251,7 @@ class _Search:
             self._put(*self.trail.pop())
 
     def _propagate(self, waiting: set[int]) -> bool:
-        """Drop states that some factor has no allowed combination for; False if a variable has none left."""
+        """Drop states for which some factor allows no combination; False if a variable has no state left."""
         while waiting:
             k = waiting.pop()
             scope, table = self.scopes[k], self.tables[k]

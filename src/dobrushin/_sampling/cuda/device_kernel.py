@@ -24,7 +24,7 @@ BLOCK = 128
 SHARE = 0.4
 # Steps of one launch at most, so that none lasts longer than a display's watchdog allows.
 MOST_STEPS = 2**17
-# Chains that draw their steps by themselves look at other variables each. So many at a time stay in the cache.
+# Chains that draw their steps by themselves look at other variables each. This number of chains stays in the cache.
 MOST_TOGETHER = 2**16
 # Blocks in the second dimension of a grid.
 MOST_ROWS = 65535
@@ -51,7 +51,7 @@ class Route(NamedTuple):
     last: int = -1
 
     def after(self, steps: int) -> Route:
-        """The route from a later step on."""
+        """Return the route from a later step on."""
         return self._replace(place=(self.place + steps) % len(self.order))
 
 
@@ -62,7 +62,7 @@ class States:
         self.array = array
 
     def copy(self) -> NDArray[Any]:
-        """A copy that the host holds, from which a run can go on too."""
+        """Return a copy that the host holds, from which a run can continue too."""
         copied: NDArray[Any] = self.array.get()
         return copied
 
@@ -136,7 +136,7 @@ class DeviceKernel(Runner):
         launch(self._loop(route), x.shape[1], BLOCK, arguments)
 
     def _unpack(self, name: str, x: Any, rows: Any, chains: int, *about: Any) -> Any:
-        """Return states of some rows by a function that unpacks them, and what it takes after the states."""
+        """Return states of some rows by a function that unpacks them, with the arguments it takes after the states."""
         out = cupy().empty((len(rows), chains), dtype=self.dtype)
         arguments = (x, *about, rows, np.uint32(len(rows)), np.uint32(x.shape[1]), np.uint64(chains), out)
         launch(self._compiled(name), chains, 256, arguments, len(rows))

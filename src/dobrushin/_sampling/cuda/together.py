@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.batches import Finished, Job, Outcome, Progress
+from dobrushin._sampling.batches import FinishedBatches, Job, Outcome, Progress
 from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel, DeviceKernel
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
@@ -20,7 +20,7 @@ from dobrushin._shared.log import log
 
 
 class Chains(NamedTuple):
-    """Chains that are wanted: what a batch of them needs to know, and their numbers."""
+    """Chains that are wanted: the job of a batch of them, and their numbers."""
 
     job: Job
     numbers: range
@@ -37,7 +37,7 @@ class _Flight(NamedTuple):
 
 
 def can_join(wanted: Chains) -> bool:
-    """Whether chains can be drawn together with others: they fit in one batch, start anywhere, and are read once."""
+    """Return whether chains can be drawn with others: they fit in one batch, start uniformly, and are read once."""
     job, count = wanted
     runner, scan = job.runner, job.scan
     if not isinstance(runner, DeviceKernel) or not runner.host.is_one_launch or scan.is_random:
@@ -97,7 +97,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
 
 
 def _update(flight: _Flight, x: Any, number: int) -> None:
-    """Go through one segment of the scan, if there are so many."""
+    """Go through one segment of the scan, if it has that segment."""
     job, runner, segments = flight.job, flight.runner, flight.job.scan.segments
     if number < len(segments):
         steps, before = segments[number].steps, sum(segment.steps for segment in segments[:number])
@@ -106,7 +106,7 @@ def _update(flight: _Flight, x: Any, number: int) -> None:
 
 
 def _read(flight: _Flight, x: Any) -> Any:
-    """Counts or states, on the device."""
+    """Return counts or states, on the device."""
     job, chains = flight.job, len(flight.numbers)
     if job.counts:
         return flight.runner._tally(x, job.rows, chains, job.largest)
@@ -114,9 +114,9 @@ def _read(flight: _Flight, x: Any) -> Any:
 
 
 def _outcome(flight: _Flight, found: NDArray[Any]) -> Outcome:
-    """What the run would have given by itself."""
+    """Return the outcome that the run would have by itself."""
     job, chains = flight.job, len(flight.numbers)
-    finished = Finished(Batches(flight.numbers, chains), adds_up=job.counts)
+    finished = FinishedBatches(Batches(flight.numbers, chains), adds_up=job.counts)
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
     if counts is not None:
         flight.runner._add(found.astype(np.int64), chains, counts)
