@@ -6,16 +6,23 @@ usage: python benchmarks/local.py [--quick]
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import dobrushin as db
+from dobrushin._shared.compile import compile_always
 from measure import Row, best_of, print_verdict, promises, seconds, wide_console
 
 _MARGINAL_SECONDS, _TORUS_SECONDS = 0.3, 3.0
 # Grids of about 10^6 and 10^9 spins; the second is never made as a whole.
 _SIDES = (1000, 31_623)
+# "auto" may take this many times as long as the best method by name.
+_MAX_RATIO = 1.3
+_NETWORKS = Path(os.environ.get("DOBRUSHIN_DATA", "data")) / "bif"
 
 
 def main() -> None:
@@ -24,10 +31,29 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     repeats = 5 if parser.parse_args().quick else 25
     console = wide_console()
+    compile_always()
     with console.status("measuring"):
-        rows = [*_marginals(repeats), *_torus(repeats), *_signs(repeats)]
+        rows = [*_auto(repeats), *_marginals(repeats), *_torus(repeats), *_signs(repeats)]
     console.print(promises("Local exact answers", rows))
     print_verdict(console, rows)
+
+
+def _auto(repeats: int) -> Iterator[Row]:
+    """What choosing a method costs, beside the method that wins."""
+    grids = {f"{side} x {side} grid": db.Ising.grid(side, side, couplings=0.2) for side in (20, 30, 1000)}
+    paths = {name: _NETWORKS / f"{name}.bif.gz" for name in ("asia", "alarm")}
+    networks = {name: db.read(path) for name, path in paths.items() if path.exists()}
+    for name, model in {**grids, **networks}.items():
+        target = model.labels[model.n_variables // 2]
+        times = {
+            method: best_of(lambda m=method, model=model, t=target: _ask(model, t, 0.01, m), 2 * repeats)
+            for method in ("auto", "local", *(["exact"] if name in networks else []))
+        }
+        auto = times.pop("auto")
+        best = min(times, key=lambda method: times[method])
+        ratio = auto / times[best]
+        measured = f"{1e3 * auto:.2f} ms; {best} {1e3 * times[best]:.2f} ms, {ratio:.2f} times as long"
+        yield Row(f"{name}: auto beside the best method", measured, f"<= {_MAX_RATIO}", ratio <= _MAX_RATIO)
 
 
 def _marginals(repeats: int) -> Iterator[Row]:
@@ -90,7 +116,7 @@ def _signs(repeats: int) -> Iterator[Row]:
         yield Row(f"{name}: a marginal to 0.01", measured, "", None)
 
 
-def _ask(model: db.Ising, target: int, tolerance: float, method: str) -> None:
+def _ask(model: Any, target: Any, tolerance: float, method: str) -> None:
     """One estimate."""
     db.estimate(model, [target], tolerance=tolerance, method=method, seed=1)
 

@@ -9,10 +9,13 @@ import pytest
 
 import dobrushin as db
 import reference
+from dobrushin._estimate import exact as exact_room
 from dobrushin._estimate import regions
 from dobrushin._estimate.dobrushin import Dobrushin
+from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
-from dobrushin._estimate.query import DERIVED, read_query, read_settings
+from dobrushin._estimate.method import Choice
+from dobrushin._estimate.query import DERIVED, make_query, read_query, read_settings
 from dobrushin._estimate.regions import Region, Wanted
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
 from dobrushin._models.factors import FactorTables
@@ -492,26 +495,55 @@ def test_limits_that_hold_for_every_model_are_not_rounded_inwards():
     assert answer.lower[0] <= a
 
 
-@pytest.mark.slow
-def test_sums_that_are_done_at_once_are_what_auto_would_take(monkeypatch):
-    """With and without the short cut, "auto" takes the same method; with it, no scan is looked for."""
+def test_auto_asks_nobody_else_once_a_certain_answer_costs_less(monkeypatch):
+    """Sums near the targets of a wide model, and a junction tree of a small one, are taken before others are asked."""
     rng = np.random.default_rng(0)
-    models = [
-        db.Ising.grid(30, 30, couplings=rng.uniform(0, 0.25, 2 * 30 * 29)),
-        db.Potts.grid(20, 20, states=3, couplings=0.2),
-        db.Ising.grid(8, 8, couplings=0.6),  # cold, and small: exact
-    ]
-    for model in models:
-        for targets in ([0], [435 % model.n_variables], list(range(5))):
-            quick = db.plan(model, targets, tolerance=0.05)
-            with monkeypatch.context() as patch:
-                patch.setattr(Local, "propose_at_once", classmethod(lambda cls, query: None))  # noqa: ARG005
-                slow = db.plan(model, targets, tolerance=0.05)
-            assert (quick.method, quick.reason) == (slow.method, slow.reason)
-    monkeypatch.setattr(Dobrushin, "propose", classmethod(lambda cls, query, choice: pytest.fail("not needed")))  # noqa: ARG005
-    answer = db.estimate(models[0], [0], tolerance=0.05)
+    wide = db.Ising.grid(30, 30, couplings=rng.uniform(0, 0.25, 2 * 30 * 29))
+    cold = db.Ising.grid(8, 8, couplings=0.6)
+    asked = []
+    for method in (Dobrushin, Local, Exact):
+
+        def propose(cls, query, choice, known=method.propose.__func__):
+            asked.append(cls.name)
+            return known(cls, query, choice)
+
+        monkeypatch.setattr(method, "propose", classmethod(propose))
+    monkeypatch.setattr("dobrushin._estimate.exact._plan_for", noted(exact_room._plan_for, asked, "junction tree"))
+    answer = db.estimate(wide, [0], tolerance=0.05)
     assert answer.plan.method == "local"
     assert answer.lower[0] <= 0.5 <= answer.upper[0]
+    assert asked == []
+    for targets in ([0], list(range(5)), "all"):
+        answer = db.estimate(cold, targets, tolerance=0.05)
+        assert answer.plan.method == "exact"
+        assert set(asked) == {"junction tree"}
+    for method in (Local, Exact):  # without quick candidates, all of them are asked
+        monkeypatch.setattr(method, "quick_seconds", classmethod(lambda cls, query: None))  # noqa: ARG005
+    assert db.estimate(cold, [0], tolerance=0.05).plan.method == "exact"
+    assert asked[-4:] == ["dobrushin", "local", "exact", "junction tree"]
+
+
+def test_sums_on_a_ball_are_bounded_by_what_was_planned_there():
+    """Whether or not somebody asks which variables are updated: an answer may not grow beyond the ball's border."""
+    ball = db.Ising.grid(10**5, 10**5, couplings=0.2).near(np.array([5 * 10**9]), 8)
+    query = make_query(ball.model, [5 * 10**9], {}, SETTINGS, is_part=True)
+    method = Local.propose(query, Choice())
+    limits = [growth.limit for group in method.growths for growth in group]
+    assert max(limits) < ball.model.n_variables
+    first = method.updated()
+    assert len(first) == limits[0]
+    assert (first == method.updated()).all()
+    assert [growth.limit for group in method.growths for growth in group] == limits
+
+
+def noted(function, calls, name):
+    """The function, with a note of its calls."""
+
+    def wrapped(*arguments):
+        calls.append(name)
+        return function(*arguments)
+
+    return wrapped
 
 
 @pytest.mark.parametrize("make", [db.Ising.grid, lambda *sides, **given: db.Potts.grid(*sides, states=3, **given)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._estimate import estimator
+from dobrushin._estimate import choice
 from dobrushin._models.local import LocalForm
 from dobrushin._sampling.kernel import WHOLE_KERNEL
 from models import all_states, random_model
@@ -120,7 +120,7 @@ def test_answers_about_a_large_model_are_those_of_the_whole(monkeypatch, method)
     for evidence in (None, {other: 2}):
         whole = db.estimate(model, [7], evidence=evidence, tolerance=0.02, method=method, seed=1)
         with monkeypatch.context() as patch:
-            patch.setattr(estimator, "_LARGE_TABLES", 10)
+            patch.setattr(choice, "_INDEX_SECONDS", 1e-3)
             near = db.estimate(model, [7], evidence=evidence, tolerance=0.02, method=method, seed=1)
         assert near.is_certified
         assert (near.lower <= whole.upper).all()
@@ -129,7 +129,7 @@ def test_answers_about_a_large_model_are_those_of_the_whole(monkeypatch, method)
 
 def test_only_what_is_near_is_looked_at(monkeypatch):
     model, _, _ = random_graph(300, np.random.default_rng(1))
-    monkeypatch.setattr(estimator, "_LARGE_TABLES", 10)
+    monkeypatch.setattr(choice, "_INDEX_SECONDS", 1e-3)
     sizes = []
     part = type(model._form).part
 
@@ -153,7 +153,7 @@ def test_where_nothing_near_is_certified_the_whole_is_asked(monkeypatch):
         [np.stack([i, i + 1], axis=1), i[:1, None]],
         [np.tile(9 * np.eye(3), (400, 1, 1)), [[0, 1, 2.0]]],
     )
-    monkeypatch.setattr(estimator, "_LARGE_TABLES", 10)
+    monkeypatch.setattr(choice, "_INDEX_SECONDS", 1e-3)
     near = db.estimate(model, [400], tolerance=0.01, seed=1)
     assert near.plan.method == "exact"
     assert near.is_certified

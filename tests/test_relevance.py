@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 import models
-from dobrushin._estimate import relevance
+from dobrushin._estimate import choice
 from dobrushin._estimate.query import read_query, read_settings
 from dobrushin._models import barren
 from dobrushin._models.factors import FactorTables
@@ -63,7 +63,7 @@ def posterior(model, evidence, targets):
 
 def pruned(model, targets, evidence=None):
     """The query on what matters, and where its variables are in the model given the evidence."""
-    return relevance.keep_relevant(read_query(model, targets, evidence, SETTINGS))
+    return choice.keep_relevant(read_query(model, targets, evidence, SETTINGS))
 
 
 def kept_labels(model, targets, evidence=None):
@@ -264,7 +264,7 @@ def test_impossible_evidence_is_found_in_what_does_not_matter(monkeypatch):
     def give_up(*_):
         raise BudgetError("The search", 2, 1, "choices", "")
 
-    monkeypatch.setattr(relevance, "allowed_state", give_up)
+    monkeypatch.setattr(choice, "allowed_state", give_up)
     assert kept_labels(db.FactorGraph([2] * 4, factors), [0]) == {0, 1, 2, 3}  # not known to be possible, so it stays
 
 

@@ -1,20 +1,108 @@
-"""Which method answers a query: the one that was asked for, or the best of those that "auto" asks."""
+"""Which method answers a query, and how much of the model it looks at. [trusted: `find_relevant`]
+
+Whoever is expected to cost least is asked first. The search ends with the first candidate that leaves nothing to chance
+and takes less time than asking the next one. Two things are chosen so: how much of the model is read (a ball around the
+targets, or all of it without what cannot matter to them), and the method.
+
+A scan that updates only inner variables of a ball has the same certificate, chains and sets in the whole model. If the
+scan reaches the border, the ball was too small. Variables whose sum does not depend on the others, and components
+without targets, cannot matter. The log-density that is left is off by rounding, as that of a model made by evidence is,
+and this is counted in the same place: `Form.error`.
+"""
 
 from __future__ import annotations
 
-from dobrushin._estimate.method import Choice, Method, carry_estimate
-from dobrushin._estimate.query import Query
+from collections.abc import Sized
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dobrushin._estimate.method import METHODS, Choice, Method, adapt_errors, carry_estimate, is_certain
+from dobrushin._estimate.query import Query, Settings, Workspace, make_query, read_evidence, read_query
+from dobrushin._estimate.questions import Question
+from dobrushin._estimate.targets import variables_of
+from dobrushin._models import Model
+from dobrushin._models.forms import Form
+from dobrushin._models.near import Numbering, Part
+from dobrushin._sampling.start import allowed_state
+from dobrushin._shared import validate as check
 from dobrushin._shared.call import guarded
-from dobrushin._shared.deadline import current
+from dobrushin._shared.deadline import current, planning_deadline
 from dobrushin._shared.log import log
-from dobrushin._shared.running import MOST_SECONDS
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin._shared.running import MOST_SECONDS, Running
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError
+
+# Seconds for each variable (benchmarks/local.py): to make a ball; to make a model given evidence, or to find what
+# matters to targets; to find the neighbours of all variables of a form that does not have them.
+_BALL_SECONDS, _MODEL_SECONDS, _INDEX_SECONDS = 2e-6, 5e-7, 2.5e-6
+# From so many seconds on, a model is not made again for evidence before sums near the targets are tried; and from so
+# many on it is not made at all.
+_SECONDS_TO_LOOK_NEARBY, _MAX_SECONDS_TO_READ = 1e-3, 1e-2
+# Around more targets than this nobody looks for balls.
+_MAX_CENTRES = 1000
+
+
+def choose_for_call(
+    model: Any, targets: Any, evidence: Any, settings: Settings, running: Running | None = None
+) -> tuple[Method, Numbering | None]:
+    """Return the method for a call, and where the variables that it knows are in the model; None for all of them.
+
+    `running` is how the method will answer, if it will.
+    """
+    with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
+        seconds = _seconds_to_read(model, targets, evidence, settings.method)
+        is_large = seconds >= _MAX_SECONDS_TO_READ
+        if model.has_parts and (not model.is_whole or (is_large and model._form.is_indexed)):
+            return _choose_nearby(model, targets, evidence, settings)
+        if is_large:
+            with suppress(CertificateError, BudgetError):
+                return _choose_nearby(model, targets, evidence, settings)
+            log.info("nothing is certified by what is near the targets: reading the whole model")
+        elif seconds >= _SECONDS_TO_LOOK_NEARBY and settings.method == "auto" and _may_be_quick(model):
+            found = _choose_quickly_nearby(model, targets, evidence, settings)
+            if found is not None:
+                return found
+        asked = read_query(model, targets, evidence, settings)
+        with carry_estimate(asked):
+            query, part = keep_relevant(asked)
+            if running is not None and not is_certain(settings.method):
+                _ = query.space.start  # before all else: the evidence may be impossible
+        with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
+            return choose(query), part
+
+
+def _seconds_to_read(model: Any, targets: Any, evidence: Any, method: str) -> float:
+    """About how long it takes to read the whole model; 0 where a part of it would not do."""
+    if not model.is_whole or isinstance(targets, str) or _count(targets) > _MAX_CENTRES:
+        return 0.0
+    if not model.has_parts or (method != "auto" and not METHODS[method].works_nearby):
+        return 0.0
+    if not model._form.is_indexed:
+        return model.n_variables * _INDEX_SECONDS
+    return model.n_variables * _MODEL_SECONDS if evidence else 0.0
+
+
+def _count(targets: Any) -> int:
+    if isinstance(targets, np.ndarray):
+        return targets.size
+    return len(targets) if isinstance(targets, Sized) else 1
+
+
+def _may_be_quick(model: Model) -> bool:
+    """Return whether an answer from a ball needs no look at the rest: no evidence is impossible."""
+    return model._form.is_indexed and not model._form.has_zeros
+
+
+# -- methods ---------------------------------------------------------------------------------
 
 
 def choose(query: Query) -> Method:
-    """The method that was asked for, or the one that "auto" likes best: its proposal for the query.
+    """Return the method that was asked for, or the one that "auto" takes: its proposal for the query.
 
-    What goes wrong carries an estimate, at worst one that says nothing.
+    Errors carry an estimate, at worst one that says nothing.
     """
     with carry_estimate(query):
         return guarded(_choose, query)
@@ -33,7 +121,7 @@ def _choose(query: Query) -> Method:
 
 
 def within_limits(method: Method, needed: int) -> Method:
-    """The method, if its needed updates are what the query allows."""
+    """Return the method, if its needed updates are what the query allows."""
     query = method.query
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
@@ -45,7 +133,7 @@ def within_limits(method: Method, needed: int) -> Method:
 
 
 def _refuse_long(method: Method, needed: int) -> None:
-    """`BudgetError` for work that takes longer than anyone waits and that nobody has allowed."""
+    """Refuse work that takes longer than anyone waits and that nobody has allowed."""
     plan = method.plan
     seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
     if seconds > MOST_SECONDS:
@@ -56,22 +144,24 @@ def _refuse_long(method: Method, needed: int) -> None:
         raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
 
 
-def ask_at_once(query: Query) -> Method | None:
-    """The first proposal that those before it could not be better than, if there is one."""
-    for method in query.space.candidates(query):
-        with current().part(method.share):
-            proposal: Method | None = method.propose_at_once(query)
-        if proposal is not None:
-            return proposal
+def _ask_quick_ones(query: Query) -> Method | None:
+    """Return the first certain proposal of the methods that may need less time than any other, cheapest first."""
+    known = [(method.quick_seconds(query), method) for method in query.space.candidates(query)]
+    quick = sorted(((seconds, method) for seconds, method in known if seconds is not None), key=lambda pair: pair[0])
+    for _, method in quick:
+        with current().part(method.share), suppress(CertificateError, BudgetError):
+            proposal: Method | None = method.propose_quickly(query)
+            if proposal is not None:
+                return proposal
     return None
 
 
 def _ask_all(query: Query) -> Method:
-    """Each method sees the best proposal so far, and returns its own if that is better."""
-    choice = Choice(best=ask_at_once(query))
-    asked: list[type[Method]] = query.space.candidates(query)
-    if choice.best is not None:
-        asked = asked[asked.index(type(choice.best)) + 1 :]  # those before it would not be better
+    """Return the best proposal: each method sees the best one so far, and returns its own if that is better."""
+    quick = _ask_quick_ones(query)
+    if quick is not None:
+        return quick
+    choice, asked = Choice(), query.space.candidates(query)
     for method in asked:
         try:
             with current().part(method.share if method is not asked[-1] else 1.0):
@@ -88,3 +178,156 @@ def _ask_all(query: Query) -> Method:
     if choice.best is None:
         raise CertificateError(choice.refusals, asked[-1].remedy)
     return choice.best
+
+
+# -- balls around targets --------------------------------------------------------------------
+
+
+def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering]:
+    """Return the method for a query on a ball that is large enough, and where the ball's variables are."""
+    if settings.method != "auto" and not METHODS[settings.method].works_nearby:
+        names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
+        requirement = f"one of 'auto', {names} for a model that is never made as a whole"
+        raise ArgumentError("method", requirement, settings.method)
+    given = read_evidence(model, evidence)
+    model.refuse_forbidden(given)
+    centres, radius = _read_centres(model, targets), _first_radius(model, settings.method)
+    while True:
+        ball, query, place = _query_near(model, centres, radius, targets, given, settings)
+        with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
+            current().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
+            method = choose(query)
+        if not _reaches_border(query, method.updated(), ball):
+            _ = query.space.start  # the evidence may be impossible
+            return method, place
+        radius *= 2
+
+
+def _choose_quickly_nearby(
+    model: Model, targets: Any, evidence: Any, settings: Settings
+) -> tuple[Method, Numbering] | None:
+    """Return the same where a quick method is certain on the first ball, else None."""
+    given, centres = read_evidence(model, evidence), _read_centres(model, targets)
+    ball, query, place = _query_near(model, centres, _first_radius(model, settings.method), targets, given, settings)
+    with adapt_errors(lambda estimate: estimate.lift(place), place), carry_estimate(query):
+        method = _ask_quick_ones(query)
+    return None if method is None or _reaches_border(query, method.updated(), ball) else (method, place)
+
+
+def _first_radius(model: Model, method: str) -> int:
+    """Return how far to look at first, in edges."""
+    local = model._local()
+    radius = model.first_radius if local is None else local.first_radius
+    return radius if method == "auto" else METHODS[method].reach * radius
+
+
+def _query_near(
+    model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
+) -> tuple[Part, Query, Numbering]:
+    """Return a ball around the targets, the query on it, and where its variables are in the whole."""
+    ball = model.near(centres, radius)
+    log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
+    near = {label: state for label, state in given.items() if ball.holds(label)}
+    query = make_query(ball.model, targets, near, settings, is_part=True)
+    labels = np.asarray(query.model.labels)
+    observed = np.sort(np.array(list(given), dtype=np.int64))
+    n = model.n_variables - len(observed)
+    return ball, query, Numbering(n, labels - np.searchsorted(observed, labels))
+
+
+def _reaches_border(query: Query, positions: NDArray[np.int64], ball: Part) -> bool:
+    """Return whether some of these variables have neighbours that are not in the ball."""
+    updated = np.asarray(query.model.labels)[positions]
+    return not ball.inner[ball.numbering.own(updated)].all()
+
+
+def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
+    """Return the positions that the targets look at."""
+    if isinstance(targets, str):
+        raise ArgumentError("targets", "some variables of a model that is never made as a whole", targets)
+    items = list(targets) if check.is_several(targets) else [targets]
+    if not items:
+        raise ArgumentError("targets", "at least one target", items)
+    labels = dict.fromkeys(label for item in items for label in variables_of(item))
+    return check.positions(list(labels), model.labels, None, "targets")
+
+
+# -- what matters to targets -----------------------------------------------------------------
+
+
+def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
+    """Return the query on what matters to its targets, and where its variables are in the whole; None for all of it.
+
+    In large models methods look near the targets anyway: going through all the rest would take longer.
+    """
+    model = query.model
+    if not query.space.can_shrink:
+        return query, query.space.place
+    is_quick = model.n_variables * _MODEL_SECONDS < _MAX_SECONDS_TO_READ
+    return restrict_query(query) if is_quick or not (model.has_parts and model._form.is_indexed) else (query, None)
+
+
+def restrict_query(query: Query) -> tuple[Query, Numbering | None]:
+    """`keep_relevant`, however large the model is."""
+    space, targets = query.space, query.objective.positions
+    n = space.model.n_variables
+    if len(targets) == n:
+        return query, None
+    rest = space.derive(targets.tobytes(), lambda: _make_relevant(space, targets))
+    part = rest.place
+    if part is None:
+        return query, None
+    words = f"{part.size} of {n} variables matter to the targets"
+    log.info("%s", words)
+    questions = [_renumber(question, part) for question in query.questions]
+    return replace(query, space=rest, questions=questions, relevance=words), part
+
+
+def _renumber(question: Any, part: Numbering) -> Question:
+    return replace(question, positions=part.own(question.positions))
+
+
+def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
+    """Return the workspace of what matters to some variables; the same one if all does."""
+    left, kept, variables = find_relevant(space.model._form, targets)
+    near = kept[variables]
+    if not near.all() and _is_possible(left.restrict(~near), space):
+        left, variables = left.restrict(near), kept
+    if variables.all():
+        return space
+    positions = np.flatnonzero(variables)
+    model = left.to_model(space.model._labels_at(positions))._name_states(space.model._names_of(positions))
+    return Workspace(model, space.is_given, Numbering(len(variables), positions))
+
+
+class Relevance(NamedTuple):
+    """A form without barren variables, which variables matter, and which are left."""
+
+    left: Form
+    kept: NDArray[np.bool_]
+    variables: NDArray[np.bool_]
+
+
+def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
+    """Find what matters to some variables: what is not barren, and in a component with one of them."""
+    wanted = np.zeros(form.n_variables, dtype=bool)
+    wanted[targets] = True
+    left, variables = form.sum_out(wanted)
+    group = left.components()
+    kept = variables.copy()
+    kept[variables] = np.isin(group, group[wanted[variables]])
+    return Relevance(left, kept, variables)
+
+
+def _is_possible(apart: Form, space: Workspace) -> bool:
+    """Return whether what is independent of the targets allows some state, so that the evidence is possible.
+
+    An error if it does not; False if that is not known: then it is not dropped.
+    """
+    try:
+        state = allowed_state(apart)
+    except BudgetError:
+        return False
+    if state is None:
+        raise space.impossible()
+    return True

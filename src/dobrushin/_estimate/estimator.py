@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,21 +12,11 @@ from typing import Any
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.choice import choose
+from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.evidence import weigh_evidence
-from dobrushin._estimate.method import (
-    METHODS,
-    Method,
-    Plan,
-    adapt_errors,
-    answer_by,
-    carry_estimate,
-    is_certain,
-)
-from dobrushin._estimate.nearby import choose_at_once, choose_nearby
+from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
 from dobrushin._estimate.origin import Asked, Origin
-from dobrushin._estimate.query import Settings, read_evidence, read_query, read_settings
-from dobrushin._estimate.relevance import keep_relevant
+from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.runs import Run
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
@@ -36,18 +25,12 @@ from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._shared.call import public
-from dobrushin._shared.deadline import PLANNING_SHARE, planning_deadline
+from dobrushin._shared.deadline import PLANNING_SHARE
 from dobrushin._shared.log import log
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
 
-# Models of so many variables are not made again for evidence, when so few targets are asked for.
-_LARGE, _FEW = 20_000, 1000
-# In those of so many, sums near the targets are tried before that.
-_MEDIUM = 2000
-# And those whose form would have to be gone through for every target.
-_LARGE_TABLES = 4000
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25
 
@@ -219,7 +202,7 @@ def plan(
 def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan`, once the settings are read."""
     model, evidence, _ = split_evidence(model, evidence)
-    choice, part = _choose(model, targets, evidence, settings)
+    choice, part = choose_for_call(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
@@ -230,7 +213,7 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
     """
     settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE)
     try:
-        choice, _ = _choose(model, targets, None, settings)
+        choice, _ = choose_for_call(model, targets, None, settings)
     except (CertificateError, BudgetError):
         return None
     return choice.plan
@@ -250,12 +233,12 @@ def answer_query(
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
     """Choose a method for a query."""
     asked_model, (model, evidence, soft) = model, split_evidence(model, evidence)
-    method, part = _choose(model, targets, evidence, settings, running)
+    method, part = choose_for_call(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:
         log.info("the time allows about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
-        method, part = _choose(model, targets, evidence, wider, running)
+        method, part = choose_for_call(model, targets, evidence, wider, running)
     observed = read_evidence(model, evidence)
     asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed)
     return Prepared(method, part, asked, settings, running, reachable > settings.tolerance, not soft)
@@ -318,57 +301,3 @@ def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
         return settings.tolerance
     reachable = settings.tolerance * math.sqrt(plan.seconds / (_SHARE * settings.time))
     return reachable if settings.tolerance < reachable < _VAGUE else settings.tolerance
-
-
-def _choose(
-    model: Any, targets: Any, evidence: Any, settings: Settings, running: Running | None = None
-) -> tuple[Method, Numbering | None]:
-    """The method for a query, and where the variables that it knows are in the model; None for all of them.
-
-    `running` is how it will answer, if it will.
-    """
-    with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
-        if _is_asked_nearby(model, targets, evidence, settings.method):
-            if not model.is_whole or model._form.is_indexed:
-                return choose_nearby(model, targets, evidence, settings)
-            with contextlib.suppress(CertificateError, BudgetError):
-                return choose_nearby(model, targets, evidence, settings)
-            log.info("nothing is certified by what is near the targets: looking at the whole model")
-        elif evidence and _is_medium(model, targets, settings.method):
-            found = choose_at_once(model, targets, evidence, settings)
-            if found is not None:
-                return found
-        asked = read_query(model, targets, evidence, settings)
-        with carry_estimate(asked):
-            query, part = keep_relevant(asked)
-            if running is not None and not is_certain(settings.method):
-                _ = query.space.start  # before all else: the evidence may be impossible
-        with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
-            return choose(query), part
-
-
-def _is_asked_nearby(model: Model, targets: Any, evidence: Any, method: str) -> bool:
-    """Whether only what is near the targets is looked at: always where there is no whole, and in large models.
-
-    Evidence changes a model only where it is. Making a new one of all the rest would take longer than the answer, and
-    so would finding the neighbours of all variables where the form does not have them.
-    """
-    if not model.is_whole:
-        return model.has_parts
-    is_indexed = model._form.is_indexed
-    if isinstance(targets, str) or model.n_variables < (_LARGE if is_indexed else _LARGE_TABLES):
-        return False
-    if (is_indexed and not evidence) or not model.has_parts:
-        return False
-    return _are_few(targets) and (method == "auto" or METHODS[method].works_nearby)
-
-
-def _is_medium(model: Model, targets: Any, method: str) -> bool:
-    """Whether sums near the targets are tried before evidence makes a new model: where no evidence is impossible."""
-    if method != "auto" or isinstance(targets, str) or model.n_variables < _MEDIUM or not _are_few(targets):
-        return False
-    return model.has_parts and model._form.is_indexed and not model._form.has_zeros
-
-
-def _are_few(targets: Any) -> bool:
-    return not isinstance(targets, Sized) or len(targets) <= _FEW

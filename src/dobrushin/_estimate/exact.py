@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from dobrushin._estimate.answer import Estimate
+from dobrushin._estimate.local import count_laws
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import PlanSearch, Query, Workspace
 from dobrushin._estimate.questions import Question
-from dobrushin._estimate.targets import shown
+from dobrushin._estimate.regions import SECONDS_PER_REGION
 from dobrushin._exact.arithmetic import NoAllowedState, Sums
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._exact.working import Working
@@ -24,8 +25,6 @@ from dobrushin.errors import BudgetError, CertificateError
 SECONDS_PER_VARIABLE = 2.4e-5
 # In larger models the first question about one variable is planned by itself.
 _LARGE = 2**16
-# Statistics of so few joint states have exact means.
-_MOST_CELLS = 2**14
 # An exact answer that is expected within this time is taken even where sampling would be faster still.
 _QUICK = 0.1
 # Marginals of all variables are summed, and kept for later questions, where that takes no longer than this.
@@ -44,33 +43,50 @@ class Exact(Method):
         self.sum_plans = sum_plans
 
     @classmethod
+    def quick_seconds(cls, query: Query) -> float | None:
+        """Looking for a plan comes first where it takes less time than the least that sums near the targets take."""
+        seconds = _search_seconds(query)
+        return seconds if not query.is_part and seconds < min(_QUICK, SECONDS_PER_REGION * count_laws(query)) else None
+
+    @classmethod
+    def propose_quickly(cls, query: Query) -> Method | None:
+        method = cls._propose(query, False, "no more work than sampling")
+        return method if method.plan.seconds < _QUICK else None
+
+    @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
-        best = choice.best
-        # Looking for a plan costs time by itself: not worth it where sampling is done sooner.
-        worth = math.inf if best is None else max(best.plan.seconds, _QUICK)
-        search = query.model.n_variables * SECONDS_PER_VARIABLE
-        search *= 0.5 if _is_alone(query, query.questions[0]) else 1.0
-        if not choice.by_name and (query.is_part or search >= worth):
+        if choice.by_name:
+            return cls._propose(query, True, "asked for")
+        best, search = choice.best, _search_seconds(query)
+        if best is None:
+            return None if query.is_part else cls._propose(query, False, "Dobrushin's bound says nothing")
+        # Looking for a plan costs time by itself: not worth it where the best answer so far is there sooner.
+        worth = max(best.plan.seconds, _QUICK)
+        if query.is_part or search >= (best.plan.seconds if best.plan.is_certain else worth):
             return best
-        if not choice.by_name and search > 2.0 * current().work_left:
+        own = cls._propose(query, False, "no more work than sampling")
+        return own if own.plan.seconds < worth else best
+
+    @classmethod
+    def _propose(cls, query: Query, by_name: bool, why: str) -> Exact:
+        search = _search_seconds(query)
+        if not by_name and search > 2.0 * current().work_left:
             # Half of the time is for work that is expected. The next method can use it better.
             raise cls.refuse(f"to find an order of summing would take {search:.2g} s, longer than planning may take.")
-        reason = "no more work than sampling" if best is not None else "Dobrushin's bound says nothing"
         try:
             plans = [_plan_for(query, question) for question in query.questions]
         except BudgetError as refusal:
-            if choice.by_name or refusal.unit != "bytes":
+            if by_name or refusal.unit != "bytes":
                 raise
             raise cls.refuse(_too_large(refusal)) from None
         distinct = list({id(plan): plan for plan in plans}.values())
         seconds = sum(search + plan.seconds_on(query.backend) for plan in distinct)
         most = max(distinct, key=lambda plan: plan.bytes)
-        why = "asked for" if choice.by_name else reason
         entries = sum(plan.entries for plan in distinct)
         words = f"{why}: sums of {_number(entries)} entries, width {max(plan.width for plan in distinct)}"
         words += ", on the GPU" if any(plan.on_device(query.backend) for plan in distinct) else ""
         draft = cls.draft(query, f"{words}, take {bytes_text(most.bytes)}", 0.0, seconds=seconds)
-        return cls(query, draft, plans) if best is None or seconds < worth else best
+        return cls(query, draft, plans)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
         """The sums; intervals hold the rounding errors. `CertificateError` when these are larger than the tolerance."""
@@ -149,11 +165,7 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
     """The plan of a question; `BudgetError` or `CertificateError` where it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
-        cells = math.prod(space.model._form.sizes_at(positions).tolist())
-        if cells > _MOST_CELLS:
-            size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
-            what = f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up"
-            raise CertificateError({Exact.name: f"{what}."}, "Sample instead.")
+        Exact.refuse_many_states(query, question)
         if len(positions) > 1:
             return known_plan(space, _limit(query), tuple(positions))
     if _is_alone(query, question):
@@ -163,6 +175,11 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
     if plan.seconds <= max(_KEPT, rebuilt) or 2 * len(positions) > space.model.n_variables or space.sums is not None:
         return plan
     return plan.asking(space.model._form.tables(), [(i,) for i in positions])
+
+
+def _search_seconds(query: Query) -> float:
+    """Return about how long it takes to find a plan."""
+    return query.model.n_variables * SECONDS_PER_VARIABLE * (0.5 if _is_alone(query, query.questions[0]) else 1.0)
 
 
 def _is_alone(query: Query, question: Question) -> bool:

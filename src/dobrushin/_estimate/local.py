@@ -14,15 +14,15 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
-from dobrushin._estimate.regions import MOST_CELLS, SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
+from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
-from dobrushin._estimate.targets import name_of, shown
+from dobrushin._estimate.targets import name_of
 from dobrushin._exact.region import Law
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
 from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
-from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.errors import CertificateError
 
 # Cells that planning may sum for one target, and the most that an answer may take by itself.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
@@ -32,8 +32,8 @@ _LEAST_CELLS = 2.0**10
 _PREFERRED, _QUICK = 1.5, 0.03
 # An answer may take so many times as long as was planned, before it gives up.
 _OVERRUN = 16.0
-# Targets whose sums are tried before anything else is planned.
-_AT_ONCE = 2
+# Laws of targets whose sums are tried before anything else is planned.
+_MAX_QUICK_LAWS = 2
 # The part of the tolerance that the boundary may take: rounding has the rest.
 _SHARE = 0.999
 # The part of the time that is left to a target for its last sum: those before it take the rest.
@@ -55,14 +55,14 @@ class Local(Method):
         self.rival = rival
 
     @classmethod
-    def propose_at_once(cls, query: Query) -> Method | None:
-        """Sums for few targets that are done while they are planned: they are taken whatever sampling would take."""
-        if sum(_count_laws(question) for question in query.questions) > _AT_ONCE:
-            return None
-        try:
-            method = cls._propose(query, Choice(), None, _QUICK)
-        except (CertificateError, BudgetError, LateError):
-            return None
+    def quick_seconds(cls, query: Query) -> float | None:
+        laws = count_laws(query)
+        return SECONDS_PER_REGION * laws if laws <= _MAX_QUICK_LAWS else None
+
+    @classmethod
+    def propose_quickly(cls, query: Query) -> Method | None:
+        """Return sums that are done while they are planned."""
+        method = cls._propose(query, Choice(), None, _QUICK)
         return method if all(growth.is_done for group in method.growths for growth in group) else None
 
     @classmethod
@@ -76,8 +76,8 @@ class Local(Method):
     @classmethod
     def _propose(cls, query: Query, choice: Choice, best: Method | None, worth: float) -> Local:
         for question in query.questions:
-            cls._refuse_large(query, question)
-        least = SECONDS_PER_REGION * sum(_count_laws(question) for question in query.questions)
+            cls.refuse_many_states(query, question)
+        least = SECONDS_PER_REGION * count_laws(query)
         if least > worth:
             raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
@@ -88,19 +88,14 @@ class Local(Method):
             if not choice.by_name:
                 raise
             reaches, seconds = False, _PATIENCE
+        if query.is_part:  # whose border the regions must not reach
+            for group in growths:
+                for growth in group:
+                    growth.limit_growth()
         looked = [growth.reached for group in growths for growth in group if growth.best is not None]
         bias = min(query.tolerance, max(looked, default=math.inf))
         plan = cls.draft(query, _describe(growths), bias, seconds=seconds, reaches_tolerance=reaches)
         return cls(query, plan, growths, best)
-
-    @classmethod
-    def _refuse_large(cls, query: Query, question: Question) -> None:
-        if not question.needs_joint_law:
-            return
-        cells = math.prod(query.model._form.sizes_at(question.positions).tolist())
-        if cells > MOST_CELLS:
-            size = f"{cells:.3g}" if cells < 1e300 else "more than 1e300"
-            raise cls.refuse(f"{shown(question.targets[0])!r} depends on {size} joint states, too many to add up.")
 
     @classmethod
     def _look(cls, query: Query, growths: list[list[Growth]], worth: float) -> float:
@@ -116,23 +111,15 @@ class Local(Method):
                 raise cls.refuse(_why_not(growth))
             region = growth.next
             seconds += region.seconds
-            if "laws" not in vars(region) and region.tells(0.0):
+            if not region.is_summed and region.tells(0.0):
                 seconds += region.cells * SECONDS_PER_CELL
             if done >= len(some) and seconds * len(every) / done > worth:
                 raise cls.refuse(_too_dear(growth, seconds * len(every) / done, worth))
         return seconds * len(every) / (len(some) + len(others))
 
     def updated(self) -> NDArray[np.int64]:
-        """All variables that are summed over, and a few more in case they are not enough."""
-        parts = []
-        for group in self.growths:
-            for growth in group:
-                region = growth.next if growth.next is not None else growth.best
-                size = 0 if region is None else region.size
-                if region is not None and not growth.is_done:
-                    size = growth.reach.grow(growth.reach.grow(size + 1) + 1)
-                parts.append(growth.reach.ball(size).positions)
-                growth.limit = size
+        """Return all variables that may be summed over."""
+        parts = [growth.reach.ball(growth.limit).positions for group in self.growths for growth in group]
         return np.unique(np.concatenate(parts))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
@@ -232,9 +219,9 @@ def _laws_in_time(region: Region) -> list[Law]:
         return []
 
 
-def _count_laws(question: Question) -> int:
-    """How many laws a question needs."""
-    return 1 if question.needs_joint_law else len(question.positions)
+def count_laws(query: Query) -> int:
+    """Return how many laws a query needs: one for each variable, or one of all variables of a question."""
+    return sum(1 if question.needs_joint_law else len(question.positions) for question in query.questions)
 
 
 def _laws_of(question: Question) -> list[Wanted]:

@@ -6,6 +6,7 @@ who speaks of methods reads the list: `estimate`, `plan`, the command line, the 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import METHODS, Query
+from dobrushin._estimate.questions import Question
+from dobrushin._estimate.targets import shown
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
@@ -33,6 +36,8 @@ from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted,
 if TYPE_CHECKING:
     from dobrushin._estimate.runs import Run
 
+# Joint states of the law of some variables that are added up at most.
+_MAX_JOINT_STATES = 2**14
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
     "variables (model.merge with suggest_groups). For an estimate without any guarantee pass method='uncertified'."
@@ -235,8 +240,17 @@ class Method(ABC):
         self.query, self.plan = query, plan
 
     @classmethod
-    def propose_at_once(cls, query: Query) -> Method | None:
-        """A proposal that those before it in the list could not be better than; None where that is not known."""
+    def quick_seconds(cls, query: Query) -> float | None:
+        """Return about how long `propose_quickly` takes; None where other methods should be asked first."""
+        del query
+        return None
+
+    @classmethod
+    def propose_quickly(cls, query: Query) -> Method | None:
+        """Return a certain proposal that is taken whatever others would propose; None where there is none.
+
+        `CertificateError` or `BudgetError` where it has none for a reason.
+        """
         del query
         return None
 
@@ -303,6 +317,14 @@ class Method(ABC):
     def refuse(cls, reason: str) -> CertificateError:
         """What to raise where there is no proposal."""
         return CertificateError({cls.name: reason}, cls.remedy)
+
+    @classmethod
+    def refuse_many_states(cls, query: Query, question: Question) -> None:
+        """Refuse a question about the joint law of more states than are added up."""
+        states = math.prod(query.model._form.sizes_at(question.positions).tolist())
+        if question.needs_joint_law and states > _MAX_JOINT_STATES:
+            count = f"{states:.3g}" if states < 1e300 else "more than 1e300"
+            raise cls.refuse(f"{shown(question.targets[0])!r} depends on {count} joint states, too many to add up.")
 
     def updated(self) -> NDArray[np.int64]:
         """Positions of the variables whose neighbours the answer relies on; none where it relies on all of them."""

@@ -20,13 +20,12 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.choice import choose
+from dobrushin._estimate.choice import choose, find_relevant, restrict_query
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer
 from dobrushin._estimate.origin import Origin
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
-from dobrushin._estimate.relevance import find_relevant, restrict_query
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError

@@ -25,15 +25,13 @@ from dobrushin._variation import Objective, evaluate
 # About how long a cell, a region and each of its variables take.
 SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 2.5e-9, 2e-3, 3e-5
 # Larger sums are not tried.
-_MOST_CELLS = 2.0**34
+_MAX_SUM_CELLS = 2.0**34
 # Sweeps of Dobrushin's bound over a region, as long as more of them help.
 _SWEEPS, _HELPS = (8, 32, 128), 0.98
 # Where a search begins: a variable counts as far away if its influence is below this power of the tolerance.
 _FIRST_POWER = 1.8
 # A bound that falls more slowly than this, against the influence of what is left out, will not get there.
 _LEAST_SLOPE = 0.02
-# Laws of so many joint states can be kept.
-MOST_CELLS = 2**14
 # Smaller regions that are tried before a prediction is made for one that is too dear.
 _MOST_HALVINGS = 3
 
@@ -52,6 +50,10 @@ class Region:
         self.query, self.wanted, self.ball = query, wanted, ball
         self.by_extremes = by_extremes
         self.sweeps = 0  # over the region, behind Dobrushin's bound
+        self.is_summed = False  # whether the laws are known
+        self._laws: list[Law] | None = None
+        self._order: Order | None = None
+        self._searched = 0.0  # cells up to which an order was looked for
 
     @property
     def size(self) -> int:
@@ -63,17 +65,21 @@ class Region:
         """Whether nothing outside has a part in it."""
         return not len(self.ball.border)
 
-    @cached_property
+    @property
     def order(self) -> Order | None:
         """An order of elimination; None if its sum is too large."""
-        return self._find_order(_MOST_CELLS)
+        return self._order_within(_MAX_SUM_CELLS)
 
-    def _find_order(self, cells: float) -> Order | None:
-        ball, form = self.ball, self.query.model._form
-        states = form.sizes_at(ball.positions)
-        inwards = np.empty(self.size, dtype=np.int64)
-        inwards[ball.outwards[::-1]] = np.arange(self.size)
-        return find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)
+    def _order_within(self, cells: float) -> Order | None:
+        """Return an order of elimination, looked for up to a number of cells unless one is known."""
+        if self._order is None and cells > self._searched:
+            ball, form = self.ball, self.query.model._form
+            states = form.sizes_at(ball.positions)
+            inwards = np.empty(self.size, dtype=np.int64)
+            inwards[ball.outwards[::-1]] = np.arange(self.size)
+            self._order = find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)
+            self._searched = cells
+        return self._order
 
     @property
     def group(self) -> NDArray[np.int64]:
@@ -98,12 +104,8 @@ class Region:
 
     def fits(self, cells: float) -> bool:
         """Whether the sums that are needed take at most so many cells. The search gives up where they do not."""
-        if "order" not in vars(self):
-            order = self._find_order(min(cells / self.sums, _MOST_CELLS))
-            if order is None:
-                return False
-            self.order = order
-        return self.cells <= cells
+        order = self._order_within(min(cells / self.sums, _MAX_SUM_CELLS))
+        return order is not None and self.sums * order.entries <= cells
 
     def tells(self, cells: float) -> bool:
         """Whether the bias can be known in so many cells; Dobrushin's bound needs no sum."""
@@ -114,9 +116,14 @@ class Region:
         """The factors that touch the region."""
         return surroundings(self.query.model._form, self.ball.positions)
 
-    @cached_property
+    @property
     def laws(self) -> list[Law] | None:
         """The law of the targets under each state outside that is looked at; None where one is not allowed."""
+        if not self.is_summed:
+            self._laws, self.is_summed = self._sum(), True
+        return self._laws
+
+    def _sum(self) -> list[Law] | None:
         around = self.around
         if self.is_closed or not self.by_extremes or around.extremes is None:
             boundaries = [self._allowed(around.border)]
@@ -200,7 +207,7 @@ class Growth:
 
     def __init__(self, query: Query, wanted: Wanted, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
-        self.limit = MOST_VARIABLES
+        self.limit = MOST_VARIABLES  # variables that a region may have
         self.by_extremes = True
         self.history: list[tuple[float, float]] = []  # minus the logarithms of influence left out and of bias
         self.best: Region | None = None  # the one with the smallest bias so far
@@ -241,6 +248,13 @@ class Growth:
                 break
         x = self._predict()
         self.next = self.best if self.is_done else None if x is None else self._region(x)
+
+    def limit_growth(self) -> None:
+        """From now on keep to the region that is planned, and a few more variables in case it is not enough."""
+        region = self.next if self.next is not None else self.best
+        self.limit = 0 if region is None else region.size
+        if region is not None and not self.is_done:
+            self.limit = self.reach.grow(self.reach.grow(self.limit + 1) + 1)
 
     def settle(self, cells: float) -> None:
         """Make `best` a region that can be summed in so many cells."""
