@@ -828,3 +828,23 @@ def test_the_docs_list_the_formats_of_the_registry():
     assert "\n".join(rows) in page
     for extensions, *_ in formats.table():
         assert f"* {extensions}: " in db.read.__doc__
+
+
+def test_packed_and_capital_names_of_our_own_files_are_read(folder):
+    model = db.Ising({("a", "b"): 0.3})
+    for name in ("a.npz.gz", "A.NPZ", "b.NPZ.GZ"):
+        write(model, folder / name)
+        assert read(folder / name) == model
+
+
+def test_comments_may_hold_any_bytes(folder):
+    path = saved(folder, "a.uai", "# \u00e9\nMARKOV 1 2 1 1 0 2 1 3 # \u00ff\n".encode("latin-1"))
+    assert read(path).n_variables == 1
+    path = saved(folder, "a.coo", "# vartype=SPIN \u00e9\n0 1 0.5\n".encode("latin-1"))
+    assert read(path).n_variables == 2
+
+
+def test_many_short_numbers_are_charged_before_they_are_read(folder):
+    path = saved(folder, "a.uai.gz", gzip.compress(b"MARKOV " + b"1 " * 10**6))
+    with pytest.raises(FormatError, match="numbers of at most 10000000 bytes"):
+        read(path, limit=10**7)

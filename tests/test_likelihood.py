@@ -162,3 +162,26 @@ def test_sums_and_maxima_take_likelihoods():
     assert best.states == {0: "yes", 1: 1, 2: -1}
     assert best.log_density - float(z) == pytest.approx(np.log(joint.max()), abs=1e-12)
     assert db.exact.most_likely(model, evidence={0: {"no": 1.0, "yes": 1e-9}}).states[0] == "no"
+
+
+def test_a_likelihood_of_one_state_leaves_the_variable_where_it_is_asked_about():
+    model = db.Ising({("a", "b"): 0.4, ("b", "c"): 0.3})
+    certain, hard = {"a": {-1: 0.0, 1: 2.0}}, {"a": 1}
+    answer = db.estimate(model, "all", evidence=certain, method="exact")
+    assert list(dict.fromkeys(answer.targets)) == ["a", "b", "c"]
+    assert answer["a"].mean.tolist() == pytest.approx([0.0, 1.0], abs=1e-11)
+    np.testing.assert_allclose(answer["c"].mean, db.estimate(model, "c", evidence=hard).mean, atol=1e-9)
+    assert db.estimate(model, ["a", "c"], evidence=certain)["a"].upper[0] < 1e-9
+    assert db.estimate(model, db.Joint("a", "c"), evidence=certain).mean.sum() == pytest.approx(1.0)
+    assert model.condition(certain).labels == model.labels
+    assert (
+        db.estimate(model, "c", evidence=certain).mean.tolist() == db.estimate(model, "c", evidence=hard).mean.tolist()
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200, 1e308])
+def test_likelihoods_of_any_size_are_the_same_up_to_their_factor(scale):
+    model = db.Ising({("a", "b"): 0.4})
+    large = db.estimate(model, "b", evidence={"a": {-1: scale, 1: scale / 2}}, method="exact")
+    usual = db.estimate(model, "b", evidence={"a": {-1: 1.0, 1: 0.5}}, method="exact")
+    np.testing.assert_allclose(large.mean, usual.mean, atol=1e-12)

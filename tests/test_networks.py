@@ -1,6 +1,7 @@
 """Files of Bayesian networks: the same network in every format, and BIF written back."""
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -113,6 +114,21 @@ def test_entities_are_refused_wherever_they_are_declared(encoding, before, decla
         db.read(tmp_path / "wet.xmlbif")
     (tmp_path / "wet.xmlbif").write_bytes((mark + xml).encode(encoding))
     assert db.read(tmp_path / "wet.xmlbif") == db.read(write_file(tmp_path, "wet.bif", SPRINKLER))
+
+
+def test_tables_are_charged_with_what_they_take_while_they_are_read(tmp_path):
+    """A file of 2 KB whose one default row stands for 2^26 entries took 2.4 GB under the limit of 1 GiB."""
+    lines = [f"variable v{k} {{ type discrete [ 2 ] {{ a, b }}; }}" for k in range(26)]
+    lines += [f"probability ( v{k} ) {{ table 0.5 0.5; }}" for k in range(25)]
+    lines.append(f"probability ( v25 | {' '.join(f'v{k}' for k in range(25))} ) {{ default 0.5 0.5; }}")
+    path = write_file(tmp_path, "wide.bif", "network n { }\n" + "\n".join(lines))
+    tracemalloc.start()
+    try:
+        with pytest.raises(db.FormatError, match="tables of at most 1073741824 bytes"):
+            db.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_cycles_and_nonsense_are_refused(tmp_path):

@@ -67,3 +67,12 @@ def test_words_that_are_checked_are_those_of_the_types():
     ):
         with pytest.raises(db.ArgumentError, match=r"must be one of 'auto', 'cpu'|one of 'best', 'paper'|one of 'sum'"):
             call()
+
+
+@pytest.mark.parametrize("argument", ["time", "tolerance", "budget", "memory_limit", "confidence"])
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_whole_numbers_beyond_floats_are_told_as_arguments(argument, number):
+    with pytest.raises(db.ArgumentError, match=f"'{argument}' argument of dobrushin.estimate"):
+        db.estimate(db.Ising({(0, 1): 0.3}), [0], **{argument: number})
+    with pytest.raises(db.ArgumentError, match="'evidence' argument"):
+        db.estimate(db.Ising({(0, 1): 0.3}), [0], evidence={1: {-1: number, 1: 1}})

@@ -496,3 +496,8 @@ def test_an_estimate_says_what_it_is_about_also_elsewhere(network):
     assert again.asked.model is None
     assert again.asked.fingerprint == network.fingerprint
     assert again.asked.evidence == {"grass": "wet"}
+
+
+def test_none_is_refused_as_a_name_with_its_reason():
+    with pytest.raises(db.ArgumentError, match="and not None"):
+        db.FactorGraph([2], [([0], np.zeros(2))], state_names=[(None, "x")])

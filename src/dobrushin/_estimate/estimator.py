@@ -18,6 +18,7 @@ from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
 from dobrushin._estimate.origin import Asked, Origin
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.runs import Run
+from dobrushin._estimate.targets import is_asked
 from dobrushin._models import Model
 from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.near import Numbering
@@ -201,7 +202,7 @@ def plan(
 
 def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
     """`plan`, once the settings are read."""
-    model, evidence, _ = split_evidence(model, evidence)
+    model, evidence, _ = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     choice, part = choose_for_call(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
@@ -232,7 +233,8 @@ def answer_query(
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
     """Choose a method for a query."""
-    asked_model, (model, evidence, soft) = model, split_evidence(model, evidence)
+    asked_model = model
+    model, evidence, soft = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     method, part = choose_for_call(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:

@@ -385,6 +385,15 @@ def variables_of(target: Any) -> list[Hashable]:
     return target.variables if isinstance(target, Target) else [target]
 
 
+def is_asked(label: Hashable, targets: Any) -> bool:
+    """Return whether targets, as callers give them, are about a variable."""
+    if check.is_text(targets, "all"):
+        return True
+    several = list(targets) if check.is_several(targets) else []
+    single = [targets] if isinstance(targets, Hashable) else []
+    return any(label in variables_of(target) for target in [*single, *several] if isinstance(target, Hashable))
+
+
 def _labels(model: Model, labels: Iterable[Hashable] | None) -> list[Hashable]:
     if labels is None:
         return list(model.labels)

@@ -7,7 +7,7 @@ rounded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,8 +33,13 @@ class SplitEvidence(NamedTuple):
     soft: dict[Hashable, dict[Any, float]]
 
 
-def split_evidence(model: Model, evidence: Any) -> SplitEvidence:
-    """Put likelihoods into the model; states of variables stay evidence."""
+def split_evidence(
+    model: Model, evidence: Any, is_asked: Callable[[Hashable], bool] = lambda _: False
+) -> SplitEvidence:
+    """Put likelihoods into the model; states of variables stay evidence.
+
+    A likelihood of one state only is that state, unless somebody asks about the variable, which then has to stay.
+    """
     is_soft = isinstance(evidence, Mapping) and any(isinstance(value, Mapping) for value in evidence.values())
     if not is_soft or not model.is_discrete:  # values of a field have no likelihoods: it says so when it reads them
         return SplitEvidence(model, evidence, {})
@@ -49,7 +54,7 @@ def split_evidence(model: Model, evidence: Any) -> SplitEvidence:
             hard[label] = model._called(i)[model._states_at(i).index(state)]
             continue
         likelihood = _read_likelihood(model, i, value)
-        if np.count_nonzero(likelihood) == 1:
+        if np.count_nonzero(likelihood) == 1 and not is_asked(model.labels[i]):
             hard[label] = model._called(i)[int(np.argmax(likelihood))]
             continue
         soft[model.labels[i]] = dict(zip(model._called(i), likelihood.tolist(), strict=True))

@@ -246,7 +246,7 @@ class Model:
         (('b', 'c'), array([-0.5,  0. ]))
         """
         f"{type(self).__name__}.condition"
-        model, hard, soft = split_evidence(self, evidence)
+        model, hard, soft = split_evidence(self, evidence, lambda _: True)
         rest = model._fix(model._read_evidence(hard))
         if soft and rest._state_names is not None:  # a FactorGraph like any other: its states are 0, 1
             rest._name_states(rest._state_names._replace(of_spins=False))

@@ -120,7 +120,7 @@ def read_names(value: Any, size: int, where: str = "") -> Names:
         raise ArgumentError("state_names", "a tuple of names for each variable", value, where)
     names = tuple(value)
     if not all(isinstance(name, Hashable) and name is not None and name == name for name in names):
-        raise ArgumentError("state_names", "names that are hashable (strings, say)", names, where)
+        raise ArgumentError("state_names", "names that are hashable (strings, say), and not None", names, where)
     if len(names) != size:
         raise ArgumentError("state_names", f"{size} names, one for each state", names, where)
     if len(set(names)) < size:

@@ -24,6 +24,8 @@ from dobrushin.io.source import Source, in_bulk, is_number, quote
 
 # Rows that miss 1 by more than this are not rounded but wrong, and by less than this for each state they do not.
 _SLIGHT, _ROUNDING = 1e-5, 1e-15
+# Memory for an entry of a table while it is read: the entry, the row that sums to 1, logarithms, and two copies.
+_ENTRY_BYTES = 40.0
 
 
 def sums_of(values: NDArray[np.float64], first: NDArray[Any]) -> NDArray[np.float64]:
@@ -114,8 +116,8 @@ class Network:
             self._fail("one table for each variable", f"another one of {quote(child)}", k)
         sizes = [len(self.states[name]) for name in (*parents, child)]
         self._entries += min(math.prod(sizes), 2**60)
-        if 8 * self._entries > self.source.limit:
-            self.source.require_memory(8.0 * self._entries, "tables", self._place(k))
+        if _ENTRY_BYTES * self._entries > self.source.limit:
+            self.source.require_memory(_ENTRY_BYTES * self._entries, "tables", self._place(k))
         self.parents[child], self._start[child] = tuple(parents), k
         return sizes
 

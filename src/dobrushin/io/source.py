@@ -115,6 +115,8 @@ _SPACE = re.compile(rb"[ \t\r\n]")
 # search for one that starts with a fixed letter is ten times as fast.
 _TINY = (re.compile(rb"e-\d{3}"), re.compile(rb"E-\d{3}"))
 _LONG = 300
+# Memory for a number while it is read: its value, its place, and a copy.
+_NUMBER_BYTES = 24.0
 # Text is cut into pieces of this size, since a list of words takes ten times the memory of their numbers.
 _PIECE = 2**20
 # Whole numbers up to here are exact as floats, and no others become them.
@@ -137,7 +139,9 @@ class Numbers:
         if text.translate(None, _CHARACTERS):
             raise self._strange()
         solid = np.frombuffer(text, dtype=np.uint8) > 32
-        self.starts = np.flatnonzero(solid & ~np.concatenate([[False], solid[:-1]]))
+        begins = solid & ~np.concatenate([[False], solid[:-1]])
+        source.require_memory(_NUMBER_BYTES * np.count_nonzero(begins), "numbers")
+        self.starts = np.flatnonzero(begins)
         self.values = np.empty(len(self.starts))
         done = 0
         try:
