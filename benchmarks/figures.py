@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import dobrushin as db
-from dobrushin.experiments.doubling import doubling_scan
+from dobrushin.experiments.scans import doubling_scan
 from measure import Row, over_draws, random_ising
 
 

@@ -30,6 +30,9 @@ MAY_IMPORT_LEAVES |= {("experiments", "vision"), ("adapters", "io"), ("__main__"
 # A method of a result opens these rooms when it is called.
 LAZY = {("_estimate", "report"), ("_proof", "verify")}
 LAZY |= {(room, "_proof") for room in ("_variation", "_optimize", "_coalescence", "_estimate")}
+# Clients of the library, and what they may import that is not public.
+CLIENTS = {"experiments": set(), "vision": {"_shared"}}
+PUBLIC_MODULES = {"__version__", "adapters", "errors", "exact", "io", "plots", "report", "verify", "vision"}
 # Everybody's: they import no stage and no leaf.
 SHARED = {"_shared", "_kernels", "errors"}
 # The front door: the public names. Only leaves may come in through it.
@@ -148,3 +151,23 @@ def cycle():
     except CycleError as error:
         return error.args[1]
     return []
+
+
+def private_names_of_clients(path):
+    """Names of the package that a client uses although they are not public: imports, and attributes with an underscore.
+
+    The experiments use the library as anybody does. Image segmentation may also use the shared checks of arguments.
+    """
+    here = room(path)
+    if here not in CLIENTS:
+        return []
+    allowed = {"dobrushin", f"dobrushin.{here}", *(f"dobrushin.{name}" for name in PUBLIC_MODULES | CLIENTS[here])}
+    found = [
+        module
+        for module in imported_modules(path)
+        if module.split(".")[0] == "dobrushin" and ".".join(module.split(".")[:2]) not in allowed
+    ]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and ast.unparse(node.value) != "self":
+            found += [] if node.attr.endswith("__") else [ast.unparse(node)]
+    return found

@@ -234,7 +234,7 @@ def test_curve_confidence_and_what_is_said():
     assert values[0] == 1.0
     assert proof.value <= values[-1] < values[1]
     assert proof.variables == [5, 2]
-    assert "confidence 0.999" in repr(proof)
+    assert "confidence 99.9%" in repr(proof)
     assert proof.update_error < 1e-10
     again = db.coalescence(model, db.Scan.systematic(16, 100), targets=[5, 2], runs=1000, seed=proof.seed)
     assert (again.value, again.failures) == (proof.value, proof.failures)

@@ -3,9 +3,9 @@
 import copy
 import json
 import os
-import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
+from pickle import PicklingError
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from dobrushin.cli import reproduce
 from dobrushin.cli.app import app
-from dobrushin.errors import ArgumentError, WorkerError
+from dobrushin.errors import WorkerError
 from dobrushin.experiments import beyond, catalog, disease_mapping, ising_tv, loose_bounds, marginal, mle, wall_clock
-from dobrushin.experiments.curves import METHODS
-from dobrushin.experiments.outcome import Finding, Outcome
+from dobrushin.experiments.catalog import Finding, Outcome
+from dobrushin.experiments.scans import METHODS
 from dobrushin.experiments.store import MissingData, Part, Setting, Store
 from executors import deadly_part, fails, squares
 
@@ -102,7 +102,7 @@ def test_parts_that_finish_after_another_failed_are_kept(tmp_path):
     with ThreadPoolExecutor(2) as pool, pytest.raises(ZeroDivisionError):
         Store(QUICK, tmp_path, executor=pool).parts(parts)
     assert (tmp_path / "parts" / "second.npz").exists()
-    with ProcessPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"'executor' .*lambda"):
+    with ProcessPoolExecutor(1) as pool, pytest.raises((PicklingError, AttributeError), match="lambda"):
         Store(QUICK, executor=pool).parts([Part("third", lambda: {"values": 1})])
 
 
@@ -196,16 +196,16 @@ def test_loose_bounds(tmp_path):
 @pytest.mark.slow
 def test_beyond(tmp_path):
     data, found = rerun("beyond", beyond, tmp_path)
-    settled = data["coalescence"]
-    at = int(np.flatnonzero(settled["theta"] == 0.3)[0])
-    assert settled["variation"][at] > 0.5
-    assert settled["greedy, guided"][at] < 0.01
-    assert settled["systematic"][at] > 0.1
-    assert settled["DoGS, raw objective, share"][at] > 0.4
+    coalesced = data["coalescence"]
+    at = int(np.flatnonzero(coalesced["theta"] == 0.3)[0])
+    assert coalesced["variation"][at] > 0.5
+    assert coalesced["greedy, guided"][at] < 0.01
+    assert coalesced["systematic"][at] > 0.1
+    assert coalesced["DoGS, raw objective, share"][at] > 0.4
     assert (data["influence"]["exact, DoGS"] <= data["influence"]["paper, DoGS"]).all()
     assert all(row["verdict"] == "holds" for row in found)
     wrong = copy.deepcopy(data)
-    wrong["coalescence"]["greedy, guided"] = wrong["coalescence"]["DoGS, guided"] = np.ones(len(settled["theta"]))
+    wrong["coalescence"]["greedy, guided"] = wrong["coalescence"]["DoGS, guided"] = np.ones(len(coalesced["theta"]))
     assert not holds(beyond, wrong)
 
 
@@ -272,11 +272,10 @@ def stubs(monkeypatch):
     """Replace all experiments."""
 
     def replace(**stubs):
-        entries = {name: catalog.Experiment(name, "a stub", "Sec. 0", name) for name in stubs}
+        entries = {name: catalog.Experiment(name, "a stub", "Sec. 0") for name in stubs}
         for module in (catalog, reproduce):
             monkeypatch.setattr(module, "EXPERIMENTS", entries)
-        for name, stub in stubs.items():
-            monkeypatch.setitem(sys.modules, f"dobrushin.experiments.{name}", stub)
+        monkeypatch.setattr(catalog, "load", stubs.__getitem__)
 
     return replace
 
@@ -348,7 +347,7 @@ def test_disease_mapping_without_nuts(tmp_path, monkeypatch):
     pairs = "".join(f"{a},{b}\n" for a, b in pairwise(names))
     (tmp_path / "nc_adjacency.csv").write_text(f"county,neighbour\n{pairs}")
     monkeypatch.setattr(disease_mapping, "DIMENSIONS", 12)
-    monkeypatch.setattr(disease_mapping.nuts, "is_installed", lambda: False)
+    monkeypatch.setattr(disease_mapping, "find_spec", lambda _: None)
     found = catalog.run("disease-mapping", Setting(quick=True, data=tmp_path), tmp_path / "out")
     assert found.holds
     missing = next(finding for finding in found.findings if "NUTS" in finding.what)

@@ -38,6 +38,11 @@ def test_no_file_loads_other_rooms_by_name(path):
     assert plan.hidden_doors(path) == []
 
 
+@by_path
+def test_clients_use_public_names(path):
+    assert plan.private_names_of_clients(path) == []
+
+
 def test_rooms_do_not_import_each_other_in_a_circle():
     assert plan.cycle() == []
 
@@ -63,6 +68,8 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
         "_models/door.py": "import importlib as i\nx = i.import_module('dobrushin.io')\ny = i.import_module(f'{x}.a')",
         "io/formats.py": "from importlib import import_module\nHOME = 'dobrushin._models.a'\nz = import_module(HOME)",
         "_shared/extras.py": "import importlib\nlibrary = importlib.import_module(__name__)",
+        "experiments/run.py": "import dobrushin as db\nfrom dobrushin import vision, _scan\nx = db.read('a')._form",
+        "vision/see.py": "from dobrushin._shared.arrays import frozen\nfrom dobrushin._models import Potts",
     }
     for name, text in texts.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +88,8 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
         "_models/door.py": ["dobrushin.io", ""],
         "io/formats.py": ["dobrushin._models.a"],
     }
+    private = [plan.private_names_of_clients(package / name) for name in ("experiments/run.py", "vision/see.py")]
+    assert private == [["dobrushin._scan", "db.read('a')._form"], ["dobrushin._models"]]
     assert {"_models", "_estimate"} <= set(plan.cycle())
     assert not set(plan.imported_modules(package / "_kernels" / "loop.py")) <= plan.KERNELS_MAY_IMPORT
 

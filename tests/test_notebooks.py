@@ -109,7 +109,7 @@ def test_pages_say_what_matters():
     text = read_html(VALUES["estimate"])
     assert EVIL in text
     assert "c = no" in text
-    assert "exactly" in text
+    assert "exact to 1e-12" in text
     assert "what it rests on" in text
     assert "NOT CERTIFIED" in read_html(VALUES["uncertified"])
     assert "proved, not diagnosed" in read_html(VALUES["chains"])
@@ -143,7 +143,7 @@ def test_bars_show_the_value_and_its_interval():
     page = card("x", (), ("bar",), [[Bar(0.25, 0.2, 0.4)]])
     assert "width: 25.00%" in page
     assert "left: 20.00%; width: 20.00%" in page
-    assert 'aria-label="0.25, between 0.2 and 0.4"' in page
+    assert 'aria-label="0.25, between 0.20 and 0.40"' in page
     outside = card("x", (), ("bar",), [[Bar(1.5, -1.0, 2.0)]])
     assert "width: 100.00%" in outside
 

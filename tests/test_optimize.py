@@ -248,7 +248,7 @@ def test_short_scans_are_almost_optimal(seed):
 
 
 def test_figures_of_the_paper_that_were_to_be_reached():
-    from dobrushin.experiments.doubling import doubling_scan
+    from dobrushin.experiments.scans import doubling_scan
 
     potts = db.influence(db.Potts.grid(20, 31, states=9, couplings=0.48), method="paper")
     centre = [row * 31 + column for row in range(6, 14) for column in range(9, 21)]

@@ -17,8 +17,8 @@ import dobrushin as db
 from dobrushin import report
 from dobrushin._estimate.targets import shown as shown_as
 from dobrushin._shared.text import visible
-from dobrushin.report import closing, graph, page
-from dobrushin.report import table as rows
+from dobrushin.report import content as rows
+from dobrushin.report import page, scan_picture
 from report_cases import CASES, HOSTILE, cases, hostile_model
 
 
@@ -157,9 +157,9 @@ def test_the_page_says_what_was_asked_and_how_to_repeat_it(made, tmp_path):
     assert found["asked"]["targets"] == ["45150", "0"]
     assert found["asked"]["evidence"] == ["45000 = 1", "3 = -1"]
     model = about["model"]
-    code = found["reproduce"]["command"].replace("import dobrushin as db", "")
-    again = eval(code, {"db": db, "model": model})
-    assert (again.mean == estimate.mean).all()
+    names = {"model": model}
+    exec(found["reproduce"]["command"], names)
+    assert (names["answer"].mean == estimate.mean).all()
     facts = dict(found["reproduce"]["facts"])
     assert facts["seed"] == "1"
     assert {"Python", "numpy", "numba", "dobrushin"} <= set(facts)
@@ -169,6 +169,25 @@ def test_the_page_says_what_was_asked_and_how_to_repeat_it(made, tmp_path):
     keyed = dataclasses.replace(estimate, seed=np.random.SeedSequence(5, spawn_key=(1, 2)))
     seed = dict(data_of(written(tmp_path, keyed))["reproduce"]["facts"])["seed"]
     assert eval(seed, {"np": np}).generate_state(1) == keyed.seed.generate_state(1)
+
+
+def test_the_code_of_a_page_runs_whatever_was_asked(tmp_path):
+    field = db.GaussianField(np.eye(3) + 0.2, labels=["a b", "it's", "c"])
+    ising = db.Ising.grid(5, 5, couplings=0.2)
+    cases = [
+        (field, [db.Exceeds("it's", 0.25), db.Quantile("a b", 0.5), "c"], {"a b": 1.0}),
+        (
+            ising,
+            [db.Joint(0, 1), *range(2, 20)],
+            {np.int64(24): 1, 22: {1: 0.7, -1: 0.2}, **dict.fromkeys(range(20, 22), -1)},
+        ),
+    ]
+    for model, targets, evidence in cases:
+        seed = np.random.SeedSequence(5, spawn_key=(1, 2))
+        answer = db.estimate(model, targets, evidence=evidence, tolerance=0.1, seed=seed)
+        names = {"model": model}
+        exec(data_of(written(tmp_path, answer))["reproduce"]["command"], names)
+        assert (names["answer"].mean == answer.mean).all()
 
 
 def test_likelihoods_are_said_in_words(tmp_path):
@@ -200,8 +219,8 @@ def test_thousands_of_rows_and_long_names_keep_a_page_small(end, tmp_path):
     large = dataclasses.replace(one, targets=labels, states=[-1, 1] * count, **many)
     found = data_of(written(tmp_path, large))
     assert (tmp_path / "page.html").stat().st_size < 2e6
-    assert (len(found["rows"]["mean"]), found["rows"]["total"]) == (rows.MOST_ROWS, 2 * count)
-    assert len(set(found["rows"]["names"])) == rows.MOST_ROWS // 2  # cut, and still told apart
+    assert (len(found["rows"]["mean"]), found["rows"]["total"]) == (rows.MAX_ROWS, 2 * count)
+    assert len(set(found["rows"]["names"])) == rows.MAX_ROWS // 2  # cut, and still told apart
     static = (tmp_path / "page.html").read_text().split("<noscript>")[1].split("</noscript>")[0]
     assert static.count("<tr>") == 201
     assert "of 200000 rows" in static
@@ -220,8 +239,8 @@ def test_writing_twice_gives_the_same_page(made, tmp_path):
 def seen_by(model, targets, evidence=None, **about):
     estimate = db.estimate(model, targets, evidence=evidence, method="dobrushin", tolerance=0.1, seed=1)
     evidence = evidence or {}
-    around = graph.surroundings(estimate, model, model.condition(evidence), evidence)
-    return estimate, around, closing.picture(estimate.plan.scan, around, about.get("shape"))
+    around = scan_picture.surroundings(estimate, model, model.condition(evidence), evidence)
+    return estimate, around, scan_picture.picture(estimate.plan.scan, around, about.get("shape"))
 
 
 @pytest.mark.parametrize(
@@ -243,12 +262,12 @@ def seen_by(model, targets, evidence=None, **about):
 def test_grids_are_recognised_and_nothing_else(model, shape):
     targets = [model.labels[0]]
     if isinstance(model, db.Ising) and not model.couplings.nnz:
-        around = graph.Surroundings(
+        around = scan_picture.Surroundings(
             6, np.arange(6), np.arange(6), *model._form.adjacency, np.array([0]), np.empty(0, dtype=np.int64)
         )
     else:
         around = seen_by(model, targets)[1]
-    grid = graph.as_grid(around, None)
+    grid = scan_picture.as_grid(around, None)
     assert (None if grid is None else (grid.rows, grid.columns)) == shape
 
 
@@ -289,7 +308,7 @@ def test_large_scans_are_thinned_without_stripes():
     model = db.Ising.grid(1000, 1000, couplings=0.1)
     estimate, around, _ = seen_by(model, [500_500])
     scan = db.Scan.systematic(10**6, steps=10**12) + estimate.plan.scan
-    picture = closing.picture(scan, around, None)
+    picture = scan_picture.picture(scan, around, None)
     assert len(json.dumps(picture)) < 800_000
     assert picture["frames"] <= 2000
     points = decoded(picture)
@@ -302,12 +321,12 @@ def test_large_scans_are_thinned_without_stripes():
 def test_random_steps_are_drawn_with_their_probabilities():
     q = np.array([0.5, 0.0, 0.25, 0.25])
     scan = db.Scan.random(q, steps=40_000) + db.Scan([1, 1])
-    found = closing.positions_at(scan, np.arange(len(scan)), np.random.default_rng(0))
+    found = scan_picture.positions_at(scan, np.arange(len(scan)), np.random.default_rng(0))
     counts = np.bincount(found[:-2], minlength=4) / 40_000
     assert np.abs(counts - q).max() < 0.02
     assert counts[1] == 0
     assert found[-2:].tolist() == [1, 1]
-    assert closing.picture(scan, None, None)["random"]
+    assert scan_picture.picture(scan, None, None)["random"]
 
 
 def test_distances_are_those_of_the_graph():

@@ -43,6 +43,39 @@ def test_pages_load_without_complaints_and_fit(opened, case, window):
     assert (background == "rgb(255, 255, 255)") != window.get("dark", False)
 
 
+def test_sections_are_there_only_with_something_in_them(browser, made, tmp_path):
+    path = tmp_path / "page.html"
+    seen = "[...document.querySelectorAll('section')].filter((part) => !part.hidden).map((part) => part.id)"
+    links = "[...document.querySelectorAll('nav a')].map((link) => link.hash.slice(1))"
+    for case, about, missing in (
+        ("exact", {"diagnosis": False}, {"bound", "scan", "model"}),
+        ("dobrushin", {"diagnosis": False}, {"model"}),
+        ("dobrushin", made["dobrushin"][1], set()),
+    ):
+        made[case][0].report(path, **about)
+        browser.open(path)
+        assert browser.run(seen) == browser.run(links)
+        assert {"asked", "answer", "certificate", "bound", "scan", "model", "repeat"} - set(
+            browser.run(seen)
+        ) == missing
+
+
+def test_a_phone_shows_all_columns_and_whole_names(browser, tmp_path):
+    names = [f"a variable with a rather long name {k}" for k in range(3)]
+    path = tmp_path / "page.html"
+    db.estimate(db.Ising({(names[0], names[1]): 0.5, (names[1], names[2]): 0.4}), names).report(path)
+    browser.open(path, width=400, height=800)
+    box = "document.querySelector('.scroller')"
+    assert browser.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert browser.run("[...document.querySelectorAll('#body tr:first-child td')].map((td) => td.dataset.label)") == [
+        "target", "state", "mean", "lower", "upper", "bias bound",
+    ]  # fmt: skip
+    labels = browser.run("[...document.querySelectorAll('#chart .name')].map((text) => text.firstChild.data)")
+    assert labels == [f"{name} = {state}" for name in names for state in (-1, 1)]
+    ends = "[...document.querySelectorAll('#chart text')].map((text) => text.getBoundingClientRect())"
+    assert browser.run(f"{ends}.every((box) => box.left >= 0 && box.right <= 400)")
+
+
 def test_the_browser_tests_would_see_a_bad_page(browser, tmp_path):
     """Negative control."""
     path = tmp_path / "bad.html"

@@ -162,7 +162,7 @@ def test_a_field_of_finite_sets_alone_is_estimated_without_a_warning():
 
 @pytest.mark.parametrize("precision", [1e-300, 5e-324])
 def test_a_precision_whose_inverse_overflows_is_refused(precision):
-    """The mean was "nan exactly"."""
+    """No mean is said to be exactly NaN."""
     with pytest.raises(db.ArgumentError, match="positive on the diagonal, 1e-100 or more"):
         db.GaussianField([[precision]], linear=[1e10])
 

@@ -335,15 +335,15 @@ def test_which_of_two_states_is_spoken_of():
 
 
 def test_headlines_are_plain(network):
-    assert db.estimate(network, "rain").headline == "P(rain = yes) = 0.2 exactly"
-    assert db.estimate(network, "all").headline == "7 probabilities, exactly"
+    assert db.estimate(network, "rain").headline == "P(rain = yes) = 0.2, exact to 1e-12"
+    assert db.estimate(network, "all").headline == "7 probabilities, exact to 1e-12"
     chains = db.estimate(network, "rain", method="dobrushin", tolerance=0.05, seed=1).headline
     assert chains.startswith("P(rain = yes) = 0.")
     assert chains.endswith(", with 99% confidence; proved, not diagnosed")
     loose = db.estimate(network, "rain", method="uncertified", tolerance=0.05, seed=1).headline
     assert "NOT CERTIFIED" in loose
     wet = db.Statistic.event(["rain"], lambda x: x[:, 0] == 0, name="wet day")
-    assert db.estimate(network, wet).headline == "P(wet day) = 0.2 exactly"
+    assert db.estimate(network, wet).headline == "P(wet day) = 0.2, exact to 1e-12"
 
 
 def test_a_headline_does_not_promise_more_than_the_interval():

@@ -22,8 +22,8 @@ from dobrushin import vision  # noqa: E402
 from dobrushin.errors import ArgumentError, FormatError, WorkerError  # noqa: E402
 from dobrushin.experiments import segmentation  # noqa: E402
 from dobrushin.experiments.store import MissingData, Setting, Store  # noqa: E402
+from dobrushin.vision.patches import HUES  # noqa: E402
 from dobrushin.vision.plsa import fit_aspects  # noqa: E402
-from dobrushin.vision.visual_words import HUES  # noqa: E402
 
 DATA = os.environ.get("DOBRUSHIN_DATA")
 CLASSES = ("fire", "lawn", "tiles")

@@ -299,7 +299,7 @@ class Variation:
         about = self._objective.describe(self._problem.n)
         verdict = " (vacuous: no better than the trivial bound)" if self.is_vacuous else ""
         kind = "total variation" if self._objective.is_set else "bias"
-        return f"{self.value:.6g}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
+        return f"{rounded_up(self.value, 6)}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
 
 
 @public(_WHAT)
@@ -398,11 +398,12 @@ def warn_vacuous(result: Variation) -> None:
     """Say what a vacuous bound means and what to do."""
     bounds = result.target_bounds
     if result._objective.is_set and len(bounds) > 1 and bounds.min() < 1:
-        hint = f"Single variables are bounded (by {bounds.min():.3g} to {bounds.max():.3g}): see per_variable. "
+        least, most = rounded_up(bounds.min()), rounded_up(bounds.max())
+        hint = f"Single variables are bounded (by {least} to {most}): see per_variable. "
     else:
         hint = ""
     warnings.warn(
-        f"The bound {result.value:.4g} after {result.steps} steps says nothing about "
+        f"The bound {rounded_up(result.value, 4)} after {result.steps} steps says nothing about "
         f"{result._objective.describe(result._problem.n)}. {hint}Try a longer scan, fewer targets, or a sharper "
         "influence (method='best' or 'exact'); where influence.satisfies_dobrushin is False no scan may help.",
         VacuousBoundWarning,

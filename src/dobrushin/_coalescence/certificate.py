@@ -65,7 +65,7 @@ class Coalescence:
     >>> torus = db.Ising.grid(40, 40, couplings=0.3, periodic=True)  # outside Dobrushin's condition
     >>> scan = db.Scan.systematic(1600, steps=16_000)
     >>> db.coalescence(torus, scan, targets=[0], runs=2000, seed=1)
-    Coalescence(0.1...: at confidence 0.999, total variation of 1 target after 16000 steps, from 2000 runs)
+    Coalescence(0.1...: at confidence 99.9%, total variation of 1 target after 16000 steps, from 2000 runs)
     """
 
     value: float
@@ -176,8 +176,8 @@ class Coalescence:
         about = f"{size} target{'s' if size > 1 else ''}"
         verdict = (", stopped early" if self.stopped_early else "") + (" (vacuous)" if self.is_vacuous else "")
         return (
-            f"Coalescence({self.value:.4g}: at confidence {self.confidence:g}, total variation of {about} after "
-            f"{self.steps} steps, from {self.runs} runs{verdict})"
+            f"Coalescence({rounded_up(self.value, 4)}: at confidence {percent(self.confidence)}, total variation of "
+            f"{about} after {self.steps} steps, from {self.runs} runs{verdict})"
         )
 
 

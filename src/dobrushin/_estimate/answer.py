@@ -21,7 +21,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
-from dobrushin._shared.text import hint, percent, printable, rounded_up, visible
+from dobrushin._shared.text import hint, interval_texts, percent, printable, rounded_up, visible
 from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
@@ -361,8 +361,8 @@ class Estimate:
         visible = visible_numbers(len(self))
         for k in visible:
             state = "" if self.states[k] is None else printable(self.states[k])
-            bias = "unknown" if math.isnan(self.bias_bound[k]) else f"{self.bias_bound[k]:.2g}"
-            numbers = [f"{x[k]:.5g}" for x in (self.mean, self.lower, self.upper)]
+            bias = "unknown" if math.isnan(self.bias_bound[k]) else rounded_up(self.bias_bound[k], 2)
+            numbers = interval_texts(self.mean[k], self.lower[k], self.upper[k])
             cells.append((name_of(self.targets[k]), state, *numbers, bias))
         widths = [max(len(row[c]) for row in cells) for c in range(6)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]

@@ -261,7 +261,7 @@ class _SetRun(Run):
             f"{rounded_up(self.wrong, 2)} (included)",
             INDEPENDENT_BITS,
             "a pilot with other random bits chose the scan and the number of runs",
-            f"all intervals and bias bounds hold at once with confidence {self.query.confidence:g}",
+            f"all intervals and bias bounds hold at once with confidence {percent(self.query.confidence)}",
         ]
         if self.query.model._form.has_zeros:
             words.append("the model forbids some states: that some state is allowed was checked")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dobrushin._estimate.targets import Target, name_of
 from dobrushin._shared.html import Bar, card
-from dobrushin._shared.text import percent, printable, rounded_up
+from dobrushin._shared.text import exact_text, in_full, interval_texts, percent, printable, rounded_up
 
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
@@ -42,7 +42,9 @@ def headline(answer: Estimate) -> str:
     row = _single_row(answer)
     what = _count(answer) if row is None else f"{_name(answer, row)} = "
     if answer.plan.method == "exact":
-        return f"{what}, exactly" if row is None else f"{what}{answer.mean[row]:.6g} exactly"
+        if row is None:
+            return f"{what}, exact to {rounded_up(max(float(answer.half_width.max()), 1e-12), 1)}"
+        return what + exact_text(answer.mean[row], answer.lower[row], answer.upper[row])
     size = f", each within {rounded_up(float(answer.half_width.max()))}" if row is None else _value(answer, row)
     return f"{what}{size}{_sureness(answer, row is None)}"
 
@@ -58,7 +60,7 @@ def _sureness(answer: Estimate, several: bool) -> str:
     if answer.widest <= answer.plan.tolerance:
         return f"{words}; proved, not diagnosed"
     why = f"stopped by {answer.stopped_by}; " if answer.stopped_by else ""
-    return f"{words}; proved, not diagnosed ({why}the tolerance {answer.plan.tolerance:g} was not reached)"
+    return f"{words}; proved, not diagnosed ({why}the tolerance {in_full(answer.plan.tolerance)} was not reached)"
 
 
 def _single_row(answer: Estimate) -> int | None:
@@ -124,7 +126,8 @@ def given_words(evidence: Mapping[Any, Any]) -> str:
     parts = []
     for label, state in islice(evidence.items(), MOST_ROWS):
         if isinstance(state, Mapping):
-            parts.append(f"{printable(label)}: {' / '.join(f'{printable(s)} {x:g}' for s, x in state.items())}")
+            likelihoods = " / ".join(f"{printable(name)} {in_full(number)}" for name, number in state.items())
+            parts.append(f"{printable(label)}: {likelihoods}")
         else:
             parts.append(f"{printable(label)} = {printable(state)}")
     return ", ".join(parts) + (", ..." if len(evidence) > MOST_ROWS else "")
@@ -135,8 +138,8 @@ def estimate_card(answer: Estimate, picture: str = "") -> str:
     visible = visible_numbers(len(answer))
     rows: list[list[Any]] = []
     for k in visible:
-        bias = "unknown" if math.isnan(answer.bias_bound[k]) else f"{answer.bias_bound[k]:.2g}"
-        numbers = [f"{x[k]:.5g}" for x in (answer.mean, answer.lower, answer.upper)]
+        bias = "unknown" if math.isnan(answer.bias_bound[k]) else rounded_up(answer.bias_bound[k], 2)
+        numbers = interval_texts(answer.mean[k], answer.lower[k], answer.upper[k])
         is_share = 0 <= answer.lower[k] <= answer.upper[k] <= 1 and noun(answer, k) == "probability"
         bar = Bar(*(float(x[k]) for x in (answer.mean, answer.lower, answer.upper))) if is_share else ""
         state = "" if answer.states[k] is None else printable(answer.states[k])

@@ -30,6 +30,7 @@ from dobrushin._shared.call import guarded
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.html import card
 from dobrushin._shared.running import Running, kept_seed
+from dobrushin._shared.text import in_full, percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
 
@@ -90,7 +91,7 @@ class Plan:
     >>> import dobrushin as db
     >>> print(db.plan(db.Ising.grid(1000, 1000, couplings=0.2), targets=[0], method="dobrushin"))
     Plan: dobrushin (certified before sampling: Dobrushin's bound reaches the tolerance)
-      tolerance 0.01 at confidence 0.99 = 0.00177 bias + 0.00823 Monte Carlo
+      tolerance 0.01 at confidence 99% = 0.00177 bias + 0.00823 Monte Carlo
       interval  Clopper-Pearson, 1 at once
       scan      175 steps x 24704 chains = 4.32e+06 updates, kernel bits
       time      about ... s
@@ -134,9 +135,9 @@ class Plan:
         lines = [f"Plan: {self.method} ({self.reason})"]
         split = ""
         if self.scan is not None:
-            bias = "unknown" if self.bias is None else f"{self.bias:.3g}"
+            bias = "unknown" if self.bias is None else rounded_up(self.bias)
             split = f" = {bias} bias + {self.monte_carlo:.3g} Monte Carlo"
-        lines.append(f"  tolerance {self.tolerance:g} at confidence {self.confidence:g}{split}")
+        lines.append(f"  tolerance {in_full(self.tolerance)} at confidence {percent(self.confidence)}{split}")
         lines.append(f"  interval  {self.interval}, {self.intervals} at once")
         if self.scan is not None:
             most = "at most " if self.stops_early else ""

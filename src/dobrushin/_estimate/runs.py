@@ -27,7 +27,7 @@ from dobrushin._scan import Scan
 from dobrushin._shared.executors import Lost, TimeUp, Trouble
 from dobrushin._shared.intervals import ANYTIME
 from dobrushin._shared.running import Running
-from dobrushin._shared.text import rounded_up
+from dobrushin._shared.text import percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
 
@@ -363,7 +363,7 @@ class ChainRun(Run):
             f"an update as it is drawn (kernel {kernel.name}) errs by at most {rounded_up(error, 2)} in "
             f"{kernel.measure} ({included})",
             INDEPENDENT_BITS,
-            f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {plan.confidence:g}",
+            f"{plan.intervals} interval{several} ({plan.interval}) at once with confidence {percent(plan.confidence)}",
             *zeros,
             *self.early_words(),
             *unchecked_weights(self.query),

@@ -15,7 +15,7 @@ from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.text import printable
+from dobrushin._shared.text import in_full, printable
 from dobrushin.errors import ArgumentError
 
 
@@ -339,7 +339,7 @@ class Statistic(Target):
             wrong |= (values != 0) & (values != 1)
         if wrong.any():
             chain = int(np.argmax(wrong))
-            what = "true or false" if self._is_event else f"within the bounds {low:g} to {high:g}"
+            what = "true or false" if self._is_event else f"within the bounds {in_full(low)} to {in_full(high)}"
             requirement = f"{what} (nothing of '{self.name}' is certified)"
             raise ArgumentError("f", requirement, values[chain], f"chain {first + chain}")
         return values

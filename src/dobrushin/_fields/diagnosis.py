@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dobrushin._diagnose.diagnosis import Diagnosis
+from dobrushin._diagnose import Diagnosis
 from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField

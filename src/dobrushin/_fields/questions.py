@@ -18,7 +18,7 @@ from dobrushin._fields.anchor import DrawErrors, FieldSpace
 from dobrushin._fields.intervals import ClippedMean, EventTally, FieldTally, PlannedMean, QuantileTally, Terms
 from dobrushin._fields.terms import UNIT
 from dobrushin._shared import validate as check
-from dobrushin._shared.text import printable
+from dobrushin._shared.text import in_full, printable
 from dobrushin._variation import weighted_sum
 from dobrushin.errors import ArgumentError
 
@@ -79,7 +79,7 @@ class Exceeds(Event):
 
     @property
     def shown(self) -> str:
-        return f"{printable(self.label)} > {self.threshold:g}"
+        return f"{printable(self.label)} > {in_full(self.threshold)}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Between(Event):
 
     @property
     def shown(self) -> str:
-        return f"{self.low:g} <= {printable(self.label)} <= {self.high:g}"
+        return f"{in_full(self.low)} <= {printable(self.label)} <= {in_full(self.high)}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Quantile(OfOneVariable):
 
     @property
     def shown(self) -> str:
-        return f"{self.level:g} quantile of {printable(self.label)}"
+        return f"{in_full(self.level)} quantile of {printable(self.label)}"
 
     def ask(self, reader: TargetReader) -> Any:
         return reader.read_quantile(self)

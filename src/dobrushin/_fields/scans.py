@@ -19,7 +19,7 @@ from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.families import version_of
-from dobrushin._shared.options import Guide, InfluenceMethod, Rounds
+from dobrushin._shared.options import Guide, InfluenceMethod, Keep, Rounds
 from dobrushin._variation import Objective, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
@@ -83,11 +83,11 @@ class _Search:
 @version_of("optimize", GaussianField)
 def optimize_field(
     influence: GaussianField, scan: Any, targets: Any = None, weights: Any = None, tolerance: float | None = None,
-    rounds: int | Rounds = 1, guide: Guide | None = "auto",
+    rounds: int | Rounds = 1, guide: Guide | None = "auto", *, keep: Keep = "best",
 ) -> ScanResult:  # fmt: skip
     """`optimize` for a field."""
     search = _Search(influence, targets, weights)
-    found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide)
+    found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide, keep=keep)
     return search.certify(found)
 
 

@@ -19,9 +19,10 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.families import by_family
-from dobrushin._shared.options import Guide, Rounds
+from dobrushin._shared.options import Guide, Keep, Rounds
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
+from dobrushin.errors import ArgumentError
 
 # Rounds of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6
@@ -40,6 +41,7 @@ def optimize(
     rounds: int | Rounds = 1,
     guide: Guide | None = "auto",
     *,
+    keep: Keep = "best",
     progress: bool | None = None,
 ) -> ScanResult:
     """Improve a scan for the variables that matter: DoGS, coordinate descent on the Dobrushin variation.
@@ -59,13 +61,16 @@ def optimize(
     guide : {"auto", None}
         "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
         again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix.
+    keep : {"best", "last"}
+        Which scan to return: the one with the smallest certificate, or the one that the last round gives, as Algorithm
+        2 does, even where its certificate is larger than that of the input.
     progress : bool, optional
         Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
 
     Returns
     -------
     ScanResult
-        Never worse than the input scan, by the influence that chose it.
+        With ``keep="best"`` never worse than the input scan, by the influence that chose it.
 
     Notes
     -----
@@ -86,12 +91,15 @@ def optimize(
     objective = read_objective(source, targets, weights)
     goal = -np.inf if tolerance is None else check.positive(tolerance, "tolerance")
     most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "rounds")
+    if not check.is_text(keep, "best", "last"):
+        raise ArgumentError("keep", "'best' or 'last'", keep)
     d = np.zeros(source.n_variables)
     d[objective.positions] = objective.weights
 
-    best = _improve(source, current, objective, d, goal, most)
+    rounds_to_do = (objective, d, goal, most, keep)
+    best = _improve(source, current, *rounds_to_do)
     if (chooser := guide_of(source, best.variation, guide)) is not None:
-        scan = _improve(chooser, current, objective, d, goal, most).scan
+        scan = _improve(chooser, current, *rounds_to_do).scan
         best = ScanResult(scan, evaluate(source, scan, objective))
     if best.variation.is_vacuous:
         warn_vacuous(best.variation)
@@ -99,9 +107,9 @@ def optimize(
 
 
 def _improve(
-    chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int
+    chooser: Influence, scan: Scan, objective: Objective, d: NDArray[np.float64], goal: float, most: int, keep: Keep
 ) -> ScanResult:
-    """The best scan of so many rounds, by the influence that chooses."""
+    """Return the best or the last scan of at most `most` rounds, by the influence that chooses."""
     best = ScanResult(scan, evaluate(chooser, scan, objective))
     descend = descent_on(chooser.matrix)
     before = np.inf
@@ -111,7 +119,7 @@ def _improve(
         # The goal is for the certificate, which is rounded up: aim a little lower.
         scan, linear = descend(scan, d, goal * (1 - 1e-9))
         candidate = evaluate(chooser, scan, objective)
-        if candidate.value < best.variation.value:
+        if keep == "last" or candidate.value < best.variation.value:
             best = ScanResult(scan, candidate)
         if not linear < before * (1 - _CONVERGED):
             break

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from dobrushin._shared.text import interval_texts
+
 _LINE = "1px solid rgba(128, 128, 128, 0.45)"
 _CELL = "padding: 0.15em 0.7em; text-align: left; border: 0"
 _NUMBER = "padding: 0.15em 0.7em; text-align: right; border: 0; font-variant-numeric: tabular-nums"
@@ -84,6 +86,6 @@ def _bar(bar: Bar) -> str:
     filled = f'<div style="{box}; left: 0; width: {value:.2f}%; background: currentColor; opacity: 0.3"></div>'
     width = max(upper - lower, 0.4)
     line = f'<div style="{box}; left: {lower:.2f}%; width: {width:.2f}%; background: currentColor; opacity: 0.8"></div>'
-    label = f"{bar.value:.4g}, between {bar.lower:.4g} and {bar.upper:.4g}"
+    label = "{}, between {} and {}".format(*interval_texts(*bar))
     outer = f"position: relative; height: 1em; border-left: {_LINE}; border-right: {_LINE}"
     return f'<div role="img" aria-label="{escape(label)}" style="{outer}">{filled}{line}</div>'

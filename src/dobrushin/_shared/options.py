@@ -16,6 +16,7 @@ FormatName = Literal["uai", "bif", "xmlbif", "hugin", "bqm", "coo", "maxcut", "n
 Guide = Literal["auto"]
 Criterion = Literal["sum", "max"]
 Rounds = Literal["converged"]
+Keep = Literal["best", "last"]
 FitMethod = Literal["gibbs", "exact"]
 FitFamily = Literal["ising", "potts", "pairwise"]
 FitScan = Literal["certified", "systematic", "uniform"]

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
+
+# Digits of a percentage, decimals and digits of a number, and digits that hold every double.
+_PERCENT_DIGITS, _MAX_DECIMALS, _MAX_DIGITS, _EXACT = 10, 12, 15, 1100
+# Smaller numbers are written with an exponent.
+_SMALL = 1e-4
 
 
 def counted(number: int, noun: str) -> str:
@@ -23,29 +29,135 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(confidence: float) -> str:
-    """A confidence as people say it.
+    """Write a confidence as a percentage, rounded down: "100%" is said of certain answers only.
 
     Examples
     --------
-    >>> percent(0.99), percent(0.9995)
-    ('99%', '99.95%')
+    >>> percent(0.99), percent(0.9995), percent(1 - 2e-12), percent(1)
+    ('99%', '99.95%', '99.99999999%', '100%')
     """
-    return f"{100 * confidence:.10g}%"
+    return f"{_rounded(100 * _as_decimal(confidence), _PERCENT_DIGITS, ROUND_FLOOR)}%"
+
+
+def in_full(number: float) -> str:
+    """Write a parameter with all its digits, as few as tell it from other numbers.
+
+    Examples
+    --------
+    >>> in_full(0.05), in_full(1000000.5), in_full(3.0)
+    ('0.05', '1000000.5', '3')
+    """
+    return repr(float(number)).removesuffix(".0")
 
 
 def rounded_up(value: float, digits: int = 3) -> str:
-    """A few digits, rounded upwards.
+    """Write a bound with a few digits, rounded upwards.
 
     Examples
     --------
     >>> rounded_up(0.0014451), rounded_up(0.5), rounded_up(0.0)
     ('0.00145', '0.5', '0')
     """
-    text = f"{value:.{digits}g}"
-    if not float(text) < value:
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 3) -> str:
+    """Write a lower bound with a few digits, rounded downwards.
+
+    Examples
+    --------
+    >>> rounded_down(0.0014459), rounded_down(-0.12341)
+    ('0.00144', '-0.124')
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float | Decimal, digits: int, way: str) -> str:
+    """Write the decimal of so many digits that is next to a number in this direction, as %g writes numbers."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    exact = _as_decimal(value)
+    rounded = round_decimal(exact, digits - 1 - exact.adjusted(), way)
+    text = f"{float(rounded):.{digits}g}"
+    return text if Decimal(text) == rounded else str(rounded)  # doubles near zero have fewer digits
+
+
+def _as_decimal(value: float | Decimal) -> Decimal:
+    """Return the shortest decimal that is read as this double, so that 0.05 stays 0.05."""
+    return value if isinstance(value, Decimal) else Decimal(repr(float(value)))
+
+
+def round_decimal(value: float | Decimal, decimals: int, way: str) -> Decimal:
+    """Round a number to so many decimals, in a direction of the module decimal."""
+    with localcontext(prec=_EXACT):
+        return _as_decimal(value).quantize(Decimal(1).scaleb(-decimals), way) + 0  # no negative zero
+
+
+def decimals_for(half_width: float, largest: float = 1.0) -> int:
+    """Return how many decimals an interval of this half-width supports: two digits of the width.
+
+    `largest` is the size of the numbers, of which 12 digits behind their leading zeros and 15 digits in all are shown.
+
+    Examples
+    --------
+    >>> decimals_for(0.01), decimals_for(1e-16), decimals_for(1e-40, 1e-20), decimals_for(30.0, 1e6)
+    (4, 12, 31, 2)
+    """
+    size = math.floor(math.log10(largest)) if 0 < largest < math.inf else 0
+    wanted = most = _MAX_DECIMALS + max(0, -1 - size)
+    if 0 < half_width < math.inf:
+        wanted = min(max(2 - math.floor(math.log10(half_width)), 2), most)
+    return max(0, min(wanted, _MAX_DIGITS - 1 - size))
+
+
+def interval_texts(value: float, lower: float, upper: float) -> tuple[str, str, str]:
+    """Write an estimate and its limits with the digits that the width supports: the interval as written holds too.
+
+    Examples
+    --------
+    >>> interval_texts(0.396649, 0.386834, 0.406464), interval_texts(0.5, 0.5, 0.5)
+    (('0.39665', '0.38683', '0.40647'), ('0.5', '0.5', '0.5'))
+    >>> interval_texts(1 / 3, 1 / 3 - 1e-16, 1 / 3 + 1e-16)
+    ('0.333333333333', '0.333333333333', '0.333333333334')
+    """
+    ways = ((value, ROUND_HALF_EVEN), (lower, ROUND_FLOOR), (upper, ROUND_CEILING))
+    largest, half_width = max(abs(lower), abs(upper)), (upper - lower) / 2
+    if not largest < 10.0**_MAX_DIGITS or math.isnan(value):
+        low, high = (_rounded(number, _MAX_DIGITS, way) for number, way in ways[1:])
+        return f"{value:.{_MAX_DIGITS}g}", low, high
+    decimals = decimals_for(half_width, largest)
+    numbers = [round_decimal(number, decimals, way) for number, way in ways]
+    if 0 < largest < _SMALL:
+        mean, low, high = (_with_exponent(number) for number in numbers)
+        return mean, low, high
+    texts = [f"{number:f}" for number in numbers]
+    # Zeros at the end of all three are left out.
+    spare = min(decimals, *(len(text) - len(text.rstrip("0")) for text in texts))
+    mean, low, high = (text[: len(text) - spare].rstrip(".") if spare else text for text in texts)
+    return mean, low, high
+
+
+def _with_exponent(number: Decimal) -> str:
+    mantissa, _, exponent = f"{number:e}".partition("e")
+    return f"{mantissa}e{int(exponent):+03d}" if number else "0"
+
+
+def exact_text(value: float, lower: float, upper: float) -> str:
+    """Write a number that is known but for rounding, and how far it may be off as it is written.
+
+    Examples
+    --------
+    >>> exact_text(0.5, 0.5 - 1e-16, 0.5 + 1e-16), exact_text(9 / 13, 9 / 13 - 1e-9, 9 / 13 + 1e-9)
+    ('0.5, exact to 1e-12', '0.692307692308, exact to 2e-09')
+    """
+    text = interval_texts(value, lower, upper)[0]
+    if not math.isfinite(value):
         return text
-    unit: float = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return f"{value + unit:.{digits}g}"
+    text = text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+    with localcontext(prec=_EXACT):
+        off = max(Decimal(text) - _as_decimal(lower), _as_decimal(upper) - Decimal(text))
+        least = Decimal(1).scaleb(-decimals_for((upper - lower) / 2, max(abs(lower), abs(upper))))
+    return f"{text}, exact to {_rounded(max(off, least), 1, ROUND_CEILING)}"
 
 
 # Names that are compared with one that is unknown: comparing takes some microseconds for each.

@@ -95,7 +95,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     >>> db.adapters.pymc.read(model)  # doctest: +SKIP
     FactorGraph(n_variables=1, factors=1)
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
-    'P(ill = 1) = 0.153846 exactly'
+    'P(ill = 1) = 0.153846153846, exact to 1e-12'
     """
     variables = _Variables.of(model)
     with model:

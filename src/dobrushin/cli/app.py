@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import inspect as inspection
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from dobrushin._shared.call import watch
+from dobrushin._shared.text import in_full
 from dobrushin._shared.version import VERSION
-from dobrushin.cli import completion, numbers
+from dobrushin.cli import completion
 from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output, decisions_shown
 from dobrushin.cli.source import ScanChoice, Source
@@ -99,7 +102,7 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
         signature = inspection.signature(function, eval_str=True)
         for parameter in signature.parameters.values():
-            numbers.read_by_us(parameter.annotation)
+            _read_number_here(parameter.annotation)
             _name_value(parameter)
         kind = inspection.Parameter.KEYWORD_ONLY
         verbosity = inspection.Parameter("verbose", kind, default=False, annotation=Verbose)
@@ -120,6 +123,43 @@ def _name_value(parameter: inspection.Parameter) -> None:
         if detail.metavar is None and bool not in kinds:
             is_path = Path in kinds and isinstance(detail, typer.models.OptionInfo)
             detail.metavar = "PATH" if is_path else parameter.name.upper()
+
+
+def _read_number_here(annotation: Any) -> None:
+    """Let the option that an annotation describes, if it takes a number, be read here."""
+    kind, *details = get_args(annotation) or (None,)
+    kinds = {kind, *get_args(kind)} & {int, float}
+    for option in details:
+        if kinds and option.parser is None:
+            option.parser = partial(_read_number, is_whole=int in kinds, least=option.min)
+            option.metavar = "INTEGER" if int in kinds else "NUMBER"
+            option.min = None
+
+
+def _read_number(text: Any, is_whole: bool, least: float | None) -> float:
+    """The number; an error of usage where there is none, or where it is too small.
+
+    Examples
+    --------
+    >>> _read_number("1e6", True, 1), _read_number("0.01", False, None)
+    (1000000, 0.01)
+    """
+    found: float | None = None
+    with suppress(ValueError, OverflowError):
+        found = _whole(text) if is_whole else float(text)
+    if found is None or (least is not None and not found >= least):
+        what = "a whole number" if is_whole else "a number"
+        bound = "" if least is None else f" of at least {in_full(least)}"
+        raise typer.BadParameter(f"it must be {what}{bound}. Got {str(text)!r}.")
+    return found
+
+
+def _whole(text: Any) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        return int(number) if number.is_integer() else None
 
 
 def _progress(verb: str, verbose: bool, options: dict[str, Any]) -> bool | None:
@@ -167,7 +207,7 @@ def estimate(
 ) -> int:
     """Estimate marginals with guaranteed intervals. Without a model: a built-in example."""
     from dobrushin.cli.estimate import run, show_plan
-    from dobrushin.experiments.models import paper_ising
+    from dobrushin.experiments.scans import paper_ising
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
     query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
@@ -271,11 +311,11 @@ def optimize(
     quiet: Quiet = False,
 ) -> int:
     """Choose scans and say what they certify. Without a model: the paper's 10x10 Ising model."""
-    from dobrushin.cli.optimize import run
-    from dobrushin.experiments.models import paper_ising
+    from dobrushin.cli import verbs
+    from dobrushin.experiments.scans import paper_ising
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(seed=seed))
-    return run(source, target or [], steps, tolerance, save, plot, Output(as_json, quiet))
+    return verbs.optimize(source, target or [], steps, tolerance, save, plot, Output(as_json, quiet))
 
 
 @_verb("sample model.uai --steps 10000 --chains 1000 --output states.npz")
@@ -325,9 +365,9 @@ def fit(
     quiet: Quiet = False,
 ) -> int:
     """Fit the parameters of a model to data, with gradients of bounded bias."""
-    from dobrushin.cli.fit import run
+    from dobrushin.cli import verbs
 
-    return run(
+    return verbs.fit(
         Source(model), data, output, Output(as_json, quiet), method=method, scan=scan, tolerance=tolerance,
         iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, time=time, checkpoint=checkpoint,
     )  # fmt: skip

@@ -16,11 +16,10 @@ import dobrushin as db
 from dobrushin._estimate.targets import name_of, shown
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared.call import stage
-from dobrushin._shared.text import printable
+from dobrushin._shared.text import interval_texts, printable, rounded_up
 from dobrushin.cli.guard import CERTIFIED, NO_CERTIFICATE, Usage
-from dobrushin.cli.output import Output, table
+from dobrushin.cli.output import Output, check_file, table, write_table
 from dobrushin.cli.source import Source, read_question, read_targets
-from dobrushin.cli.writing import check_file, write_table
 
 _EXAMPLE = "the paper's Ising model with a million spins (no file was given); target: one corner"
 
@@ -68,7 +67,10 @@ def run(
         answer, failure = error.estimate, error
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
     if report is not None:
-        command = shlex.join(["dobrushin", *sys.argv[1:]])
+        words = ["dobrushin", *sys.argv[1:]]
+        if isinstance(answer.seed, int) and not any(word.startswith("--seed") for word in words):
+            words += ["--seed", str(answer.seed)]
+        command = shlex.join(words)
         with stage("writing the report"):
             db.report.write(answer, report, model=model, evidence=evidence or None, command=command)
         out.note(f"Wrote {report}.")
@@ -123,8 +125,8 @@ def _page(answer: db.Estimate) -> Group:
     rows = []
     for k in range(len(answer)):
         state = "" if answer.states[k] is None else printable(answer.states[k])
-        bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else f"{answer.bias_bound[k]:.2g}"
-        numbers = [f"{x[k]:.6g}" for x in (answer.mean, answer.lower, answer.upper)]
+        bias = "unknown" if answer.bias_bound[k] != answer.bias_bound[k] else rounded_up(answer.bias_bound[k], 2)
+        numbers = interval_texts(answer.mean[k], answer.lower[k], answer.upper[k])
         rows.append([name_of(answer.targets[k]), state, *numbers, bias])
     columns = ("target", "state", "mean", "lower", "upper", "bias bound")
     reasons = [f"- {assumption}" for assumption in answer.assumptions]

@@ -50,8 +50,6 @@ _INTERRUPTIONS = (
     db.FitInterrupted,
 )
 
-_TOO_LARGE = "Allow more with --memory, fix some variables with --evidence, or try another --method."
-
 
 class Usage(Exception):
     """An option that cannot be used."""
@@ -62,13 +60,13 @@ class Unwritable(Exception):
 
 
 def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -> int:
-    """Run a verb; what goes wrong becomes one sentence on stderr and an exit code.
+    """Run a verb; an error becomes one sentence on stderr and an exit code.
 
     `options` is how each parameter of the verb is written on the command line.
     """
     try:
         with warnings.catch_warnings():
-            # A bound that says nothing is marked in what is printed.
+            # Vacuous bounds are marked in the output.
             warnings.simplefilter("ignore", db.VacuousBoundWarning)
             return run()
     except _INTERRUPTIONS as interruption:
@@ -87,7 +85,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
         return _say(_explanation(error), NO_CERTIFICATE)
     except db.BudgetError as error:
         if error.unit == "bytes" and "memory" in options():
-            return _say(f"{error.message} {_TOO_LARGE}", FAILED)
+            return _say(f"{error.message} {_less_memory(error.required)}", FAILED)
         if error.plan is not None or error.estimate is not None:
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
         return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
@@ -110,7 +108,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
 
 
 def _explanation(error: db.CertificateError | db.ToleranceError) -> str:
-    """What an error about certificates says here; its own hint is for callers from Python."""
+    """Explain an error about certificates with options; its own hint is for callers from Python."""
     from dobrushin._fields.anchor import REMEDY
 
     if isinstance(error, db.CertificateError) and error.remedy == REMEDY:
@@ -119,8 +117,17 @@ def _explanation(error: db.CertificateError | db.ToleranceError) -> str:
     return f"{error.message} {hints[type(error)]}"
 
 
+def _less_memory(required: float) -> str:
+    """Say what to do where a call needs so many bytes: allowing more helps only where the machine has them."""
+    from dobrushin._shared.memory import free_memory
+
+    if required <= free_memory():
+        return "Allow more with --memory, fix some variables with --evidence, or try another --method."
+    return "Fix some variables with --evidence, or try another --method."
+
+
 def _nearest_file(name: Any) -> str:
-    """A file beside it that is called almost so."""
+    """Suggest a file in the same folder with almost this name."""
     folder, base = os.path.split(os.fsdecode(name or ""))
     with suppress(OSError):
         return hint(base, os.listdir(folder or "."))
@@ -133,7 +140,7 @@ def _say(text: str, code: int) -> int:
 
 
 def _subject(error: db.ArgumentError, options: Mapping[str, str]) -> str:
-    """The option behind the argument of a function; what no option sets is named in plain words."""
+    """Return the option that sets an argument of a function; other arguments are named in plain words."""
     here = (error.function, error.argument)
     name = _OPTION_OF.get(here) or _OPTION_OF.get(error.argument, error.argument)
     return options.get(name, f"The {name.replace('_', ' ')}")

@@ -16,11 +16,9 @@ from rich.table import Table
 
 from dobrushin._shared.text import hint
 from dobrushin.cli.guard import CERTIFIED, FAILED, Usage
-from dobrushin.cli.output import Output, table
-from dobrushin.cli.writing import check_folder
-from dobrushin.experiments.catalog import EXPERIMENTS, Experiment
+from dobrushin.cli.output import Output, check_folder, table
+from dobrushin.experiments.catalog import EXPERIMENTS, Experiment, Outcome
 from dobrushin.experiments.catalog import run as run_experiment
-from dobrushin.experiments.outcome import Outcome
 from dobrushin.experiments.store import MissingData, Setting
 
 

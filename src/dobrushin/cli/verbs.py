@@ -1,4 +1,4 @@
-"""The smaller verbs: inspect, influence, certify, sample, convert, warmup."""
+"""The verbs but for estimate and reproduce: what each prints and writes, and its exit code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._shared.call import stage
+from dobrushin._shared.extras import require
 from dobrushin._shared.options import InfluenceMethod
+from dobrushin._shared.text import printable, rounded_up
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
-from dobrushin.cli.output import Output, table
+from dobrushin.cli.output import Output, check_file, check_model, check_plot, rehearse_model, table, write_table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
-from dobrushin.cli.writing import check_file, check_model, check_plot, write_table
+
+# Length of the scans that optimize compares, if none is given.
+_SWEEPS = 20
 
 
 def inspect(source: Source, out: Output) -> int:
@@ -34,7 +38,7 @@ def influence(source: Source, method: str, top: int, out: Output) -> int:
     bound = db.influence(model, method=cast(InfluenceMethod, method))
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = np.argsort(-sums, kind="stable")[:top].tolist()
-    about = {
+    about: dict[str, Any] = {
         "rows": bound.norm(np.inf),
         "columns": bound.norm(1),
         "spectral_radius": bound.spectral_radius(),
@@ -45,10 +49,11 @@ def influence(source: Source, method: str, top: int, out: Output) -> int:
     holds = "holds" if bound.satisfies_dobrushin else "fails"
     title = (
         f"Influence of {model!r}: Dobrushin's condition {holds}\n"
-        f"rows {about['rows']:.4g}, columns {about['columns']:.4g}, spectral radius {about['spectral_radius']:.4g}"
+        f"rows {rounded_up(about['rows'], 4)}, columns {rounded_up(about['columns'], 4)}, "
+        f"spectral radius {about['spectral_radius']:.4g}"
     )
     rows = [
-        [str(model.labels[i]), f"{sums[i]:.4g}", f"{bound.caps[i]:.4g}", str(len(model.neighbors(i)))]
+        [str(model.labels[i]), rounded_up(sums[i], 4), rounded_up(bound.caps[i], 4), str(len(model.neighbors(i)))]
         for i in strongest
     ]
     out.show("influence", about, lambda: table(title, ("variable", "all others", "cap", "neighbours"), rows))
@@ -202,3 +207,116 @@ def verify(proof: Path, model: Path | None, replay: str | None, limits: tuple[fl
     about |= {"checked": list(verdict.checked), "assumed": list(verdict.assumptions)}
     out.show("verify", about, lambda: Text(str(verdict)))
     return verdict.exit_code
+
+
+def optimize(
+    source: Source,
+    target: Sequence[str],
+    steps: int | None,
+    tolerance: float | None,
+    save: Path | None,
+    plot: Path | None,
+    out: Output,
+) -> int:
+    """Print the table, write the picture; the exit code."""
+    check_file("--save", save)
+    check_plot("--plot", plot)
+    model = source.read_given()
+    targets = read_targets(model, target)
+    length = _SWEEPS * model.n_variables if steps is None else steps
+    if tolerance is not None:
+        results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
+    else:
+        methods: tuple[InfluenceMethod, ...] = ("paper", "best") if model.is_discrete else ("best",)
+        results = {method: _scans(model, method, length, targets) for method in methods}
+    best = min(results["best"].values(), key=lambda result: result.variation.value)
+    scans = [
+        {"scan": name, "bound": found.variation.value, "steps": len(found.scan), "vacuous": found.variation.is_vacuous}
+        for name, found in results["best"].items()
+    ]
+    out.show("optimize", {"targets": targets, "scans": scans}, lambda: _bounds_table(model, results, targets))
+    if save is not None:
+        best.scan.save(save)
+    if plot is not None:
+        # The picture is the paper's where there is one.
+        curves = {name: result.variation for name, result in results.get("paper", results["best"]).items()}
+        axes: Any = db.plots.bounds(curves)
+        axes.figure.savefig(plot, dpi=150)
+    for what, written in (("Best scan", save), ("Bounds against steps", plot)):
+        if written is not None:
+            out.note(f"{what}: {written}")
+    return NO_CERTIFICATE if best.variation.is_vacuous else CERTIFIED
+
+
+def _scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -> dict[str, db.ScanResult]:
+    influence = db.influence(model, method=method) if model.is_discrete else model
+    n = model.n_variables
+    uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
+    greedy = db.greedy_scan(influence, targets, steps=steps)
+    return {
+        "uniform": db.ScanResult(uniform, db.variation(influence, uniform, targets)),
+        "systematic": db.ScanResult(systematic, db.variation(influence, systematic, targets)),
+        "DoGS": db.optimize(influence, systematic, targets),
+        "iterated DoGS": db.optimize(influence, systematic, targets, rounds="converged"),
+        "greedy, polished": db.optimize(influence, greedy, targets),
+    }
+
+
+def _bounds_table(model: db.Model, results: Any, targets: Any) -> Any:
+    about = f"variables {', '.join(map(printable, targets))}" if targets else f"all {model.n_variables} variables"
+    title = f"Certified bounds on the total variation of {about}\n{model!r}"
+    if "paper" not in results:
+        each = [[name, str(len(found.scan)), _bound_text(found)] for name, found in results["best"].items()]
+        return table(title, ("scan", "steps", "bound"), each)
+    base = results["best"]["systematic"].variation.value
+    rows = []
+    for name, paper in results["paper"].items():
+        best = results["best"][name]
+        ratio = f"{base / best.variation.value:.3g}x"
+        rows.append([name, str(len(best.scan)), _bound_text(paper), _bound_text(best), ratio])
+    return table(title, ("scan", "steps", "paper's influence", "best influence", "systematic / this"), rows)
+
+
+def _bound_text(result: db.ScanResult) -> str:
+    bound = result.variation
+    return rounded_up(bound.value) + (" (vacuous)" if bound.is_vacuous else "")
+
+
+def fit(source: Source, data: Path, output: Path | None, out: Output, **options: Any) -> int:
+    """Fit, print, and write the fitted model."""
+    check_model("--output", output)
+    model = source.read()
+    rehearse_model(output, model)
+    failure: BaseException | None = None
+    try:
+        fitted = db.fit(model, _read_data(data), **options)
+    except db.FitInterrupted as interruption:
+        fitted, failure = interruption.fit, interruption
+    certified = fitted.bias_bound is not None and bool(np.isfinite(fitted.bias_bound))
+    about = {
+        "parameters": fitted.parameters,
+        "certified": certified,
+        "bias_bound": fitted.bias_bound,
+        "converged": bool(fitted.converged),
+        "seed": fitted.seed,
+    }
+    out.show("fit", about, lambda: Text(str(fitted)))
+    if output is not None:
+        db.write(fitted.model, output)
+        out.note(f"Wrote {output}.")
+    if failure is not None:
+        raise failure
+    return CERTIFIED if certified else NO_CERTIFICATE
+
+
+def _read_data(path: Path) -> Any:
+    """Observations: a .csv file whose first line names the variables, or a .npy array."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
+    if suffix != ".csv":
+        raise Usage(f"DATA must be a .csv or .npy file. Got {str(path)!r}.")
+    frame = require("pandas", "formats").read_csv(path)
+    names = [int(name) if str(name).isdecimal() else name for name in frame.columns]
+    return frame.set_axis(names, axis=1)

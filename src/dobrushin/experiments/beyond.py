@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._coalescence import coalescence
-from dobrushin._influence import Influence, influence
-from dobrushin._models import Ising, Model
-from dobrushin._optimize import greedy_scan, optimize
-from dobrushin._optimize.dogs import descent_on
-from dobrushin._scan import Scan
-from dobrushin.errors import VacuousBoundWarning
-from dobrushin.experiments.curves import make_scan, value_of
-from dobrushin.experiments.drawing import COLORS, finish, look, panels
-from dobrushin.experiments.models import paper_ising
-from dobrushin.experiments.outcome import Finding
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.drawing import COLORS, GREY, finish, look, panels
+from dobrushin.experiments.scans import certify, make_scan, paper_ising
 from dobrushin.experiments.store import Arrays, Part, Store
 
 SIDE, STEPS = 40, 16_000
@@ -40,7 +33,7 @@ CHOOSERS = ("DoGS", "iterated DoGS", "greedy", "greedy + 1 round")
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Bounds against the coupling; bounds and times of choosers; coalescence against the coupling.
+    """Bound the bias against the coupling, compare ways to choose scans, and let runs coalesce against the coupling.
 
     Parameters
     ----------
@@ -63,79 +56,62 @@ def compute(store: Store) -> dict[str, Any]:
         ]
         for number, task in enumerate(TASKS)
     }
-    settled = store.parts([
-        Part(f"coalescence-{theta}", _settle, (theta, runs, setting.seed_of(k)), {"runs": runs})
+    coalesced = store.parts([
+        Part(f"coalescence-{theta}", _coalesce, (theta, runs, setting.seed_of(k)), {"runs": runs})
         for k, theta in enumerate(strong)
     ])  # fmt: skip
-    return {"influence": _stack(sharper), "choosers": choosers, "coalescence": _stack(settled)}
+    return {"influence": _stack(sharper), "choosers": choosers, "coalescence": _stack(coalesced)}
 
 
-def torus(theta: float) -> Model:
-    """The model of the first and the third part."""
-    return Ising.grid(SIDE, SIDE, couplings=theta, periodic=True)
+def torus(theta: float) -> db.Model:
+    """Make the model of the first and the third part."""
+    return db.Ising.grid(SIDE, SIDE, couplings=theta, periodic=True)
 
 
 def _sharper(theta: float) -> Arrays:
-    """Bounds of DoGS with Theorem 5 and with the exact influence."""
+    """Bound DoGS with Theorem 5 and with the exact influence."""
     arrays: dict[str, Any] = {"theta": theta}
     for method in ("paper", "exact"):
-        bound = influence(torus(theta), method=method)
+        bound = db.influence(torus(theta), method=method)
         arrays[f"{method}, row sum"] = bound.norm(np.inf)
         for scan in ("systematic", "DoGS"):
-            arrays[f"{method}, {scan}"] = value_of(bound, make_scan(scan, bound, STEPS, [0]), [0])
+            arrays[f"{method}, {scan}"] = certify(bound, make_scan(scan, bound, STEPS, [0]), [0]).value
     return arrays
 
 
 def _choose(task: str, seed: int) -> Arrays:
-    """Bounds of each chooser at each length, and its time for the longest; the same influence for all."""
+    """Bound the scans of each chooser at each length, and time the longest; the same influence for all."""
     model = paper_ising(seed=seed) if task.startswith("10") else torus(0.165)
     targets, budgets = TASKS[task]
-    bound = influence(model)
-    n = model.n_variables
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VacuousBoundWarning)
-
-        def choose(name: str, steps: int) -> Scan:
-            if name == "greedy":
-                return greedy_scan(bound, targets, steps=steps, guide=None).scan
-            if name == "greedy + 1 round":
-                return make_scan("greedy + 1 round", bound, steps, targets)
-            return make_scan(name, bound, steps, targets)
-
-        arrays: dict[str, Any] = {"budgets": budgets}
-        for name in CHOOSERS:
-            choose(name, min(n, budgets[0]))  # compiled
-            scans = [choose(name, steps) for steps in budgets[:-1]]
-            begin = time.perf_counter()
-            scans.append(choose(name, budgets[-1]))
-            arrays[f"{name}, time"] = time.perf_counter() - begin
-            arrays[name] = [value_of(bound, scan, targets) for scan in scans]
+    bound = db.influence(model)
+    arrays: dict[str, Any] = {"budgets": budgets}
+    for name in CHOOSERS:
+        make_scan(name, bound, min(model.n_variables, budgets[0]), targets)  # compiled
+        scans = [make_scan(name, bound, steps, targets) for steps in budgets[:-1]]
+        begin = time.perf_counter()
+        scans.append(make_scan(name, bound, budgets[-1], targets))
+        arrays[f"{name}, time"] = time.perf_counter() - begin
+        arrays[name] = [certify(bound, scan, targets).value for scan in scans]
     return arrays
 
 
-def raw_dogs(bound: Influence, scan: Scan, target: int) -> Scan:
-    """One round of DoGS by the raw objective, kept even if its certificate is no better than the input's."""
-    weights = np.zeros(bound.n_variables)
-    weights[target] = 1.0
-    return descent_on(bound.matrix)(scan, weights, -np.inf)[0]
-
-
-def _settle(theta: float, runs: int, seed: Any) -> Arrays:
-    """Bounds by simulation on one site after each scan, with the variation beside them."""
+def _coalesce(theta: float, runs: int, seed: Any) -> Arrays:
+    """Bound one site by simulation after each scan, with the variation beside it."""
     model = torus(theta)
-    bound = influence(model)
-    sweeps = Scan.systematic(model.n_variables, STEPS)
+    bound = db.influence(model)
+    sweeps = db.Scan.systematic(model.n_variables, STEPS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VacuousBoundWarning)
+        warnings.simplefilter("ignore", db.VacuousBoundWarning)
         scans = (
             sweeps,
-            raw_dogs(bound, sweeps, 0),
-            optimize(bound, sweeps, [0]).scan,
-            greedy_scan(bound, [0], steps=STEPS).scan,
+            # By the raw objective, even where the certificate is no better than that of the sweeps.
+            db.optimize(bound, sweeps, [0], guide=None, keep="last").scan,
+            db.optimize(bound, sweeps, [0]).scan,
+            db.greedy_scan(bound, [0], steps=STEPS).scan,
         )
-    arrays: dict[str, Any] = {"theta": theta, "variation": min(value_of(bound, scan, [0]) for scan in scans)}
+    arrays: dict[str, Any] = {"theta": theta, "variation": min(certify(bound, scan, [0]).value for scan in scans)}
     for name, scan, own in zip(SCANS, scans, seed.spawn(len(SCANS)), strict=True):
-        proof = coalescence(model, scan, [0], confidence=CONFIDENCE, runs=runs, seed=own)
+        proof = db.coalescence(model, scan, [0], confidence=CONFIDENCE, runs=runs, seed=own)
         arrays[name], arrays[f"{name}, share"] = proof.value, proof.failures / runs
     return arrays
 
@@ -145,8 +121,8 @@ def _stack(parts: list[Arrays]) -> Arrays:
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """What is claimed here, and what was measured."""
-    return [*_about_influence(data["influence"]), *_about_choosers(data["choosers"]), *_about_settling(data)]
+    """Compare what is claimed here with what was measured."""
+    return [*_about_influence(data["influence"]), *_about_choosers(data["choosers"]), *_about_coalescence(data)]
 
 
 def _about_influence(data: Arrays) -> list[Finding]:
@@ -192,44 +168,44 @@ def _about_choosers(data: dict[str, list[Arrays]]) -> list[Finding]:
     return rows
 
 
-def _about_settling(data: dict[str, Any]) -> list[Finding]:
-    settled = data["coalescence"]
-    theta = settled["theta"]
+def _about_coalescence(data: dict[str, Any]) -> list[Finding]:
+    coalesced = data["coalescence"]
+    theta = coalesced["theta"]
     past = theta > END_EXACT
-    guided = np.minimum(settled["DoGS, guided"], settled["greedy, guided"])
+    guided = np.minimum(coalesced["DoGS, guided"], coalesced["greedy, guided"])
     k = int(np.argmin(np.abs(theta - 0.3) + ~past))
     end = max((float(t) for t, value in zip(theta, guided, strict=True) if value < 0.1), default=0.0)
     return [
         Finding(
             f"past Dobrushin's condition, θ = {theta[k]:g}",
-            "no guarantee: the variation says nothing",
-            f"variation {settled['variation'][k]:.2g}; by coalescence at confidence {CONFIDENCE}: guided "
-            f"{guided[k]:.2g}, systematic {settled['systematic'][k]:.2g}",
-            bool(guided[k] < 0.2 * settled["systematic"][k]),
+            "no guarantee: the variation is vacuous",
+            f"variation {coalesced['variation'][k]:.2g}; by coalescence at confidence {CONFIDENCE}: guided "
+            f"{guided[k]:.2g}, systematic {coalesced['systematic'][k]:.2g}",
+            bool(guided[k] < 0.2 * coalesced["systematic"][k]),
         ),
         Finding(
             f"DoGS by the raw objective, θ = {theta[k]:g}",
             "minimises the variation (Alg. 2)",
-            f"target not settled in {settled['DoGS, raw objective, share'][k]:.1%} of the runs, systematic "
-            f"{settled['systematic, share'][k]:.1%}, guided DoGS {settled['DoGS, guided, share'][k]:.2%}",
-            bool(settled["DoGS, raw objective, share"][k] > 10 * settled["DoGS, guided, share"][k]),
+            f"target not coalesced in {coalesced['DoGS, raw objective, share'][k]:.1%} of the runs, systematic "
+            f"{coalesced['systematic, share'][k]:.1%}, guided DoGS {coalesced['DoGS, guided, share'][k]:.2%}",
+            bool(coalesced["DoGS, raw objective, share"][k] > 10 * coalesced["DoGS, guided, share"][k]),
         ),
         Finding(
             f"up to the critical point, θ = {CRITICAL:.4f}",
             "-",
             f"bounds below 0.1 up to θ = {end:g}; guided at θ = {theta[-1]:g}: {guided[-1]:.2g}, systematic "
-            f"{settled['systematic'][-1]:.2g}",
-            bool(end > END_EXACT and (guided[past] <= settled["systematic"][past] + 0.02).all()),
+            f"{coalesced['systematic'][-1]:.2g}",
+            bool(end > END_EXACT and (guided[past] <= coalesced["systematic"][past] + 0.02).all()),
         ),
     ]
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """One figure for each part."""
+    """Draw one figure for each part."""
     return {
         "beyond-influence": _draw_influence(data["influence"]),
         "beyond-choosers": _draw_choosers(data["choosers"]),
-        "beyond-coalescence": _draw_settling(data["coalescence"]),
+        "beyond-coalescence": _draw_coalescence(data["coalescence"]),
     }
 
 
@@ -241,17 +217,17 @@ def _draw_influence(data: Arrays) -> Any:
             style = look(scan, marker=True) | {"linestyle": line}
             left.plot(data["theta"], data[f"{method}, {scan}"], label=f"{scan}, {title}", **style)
         right.plot(data["theta"], data[f"{method}, row sum"], label=title, **(look("DoGS", True) | {"linestyle": line}))
-    right.axhline(1, color="#8A8A8A", linewidth=0.8)
+    right.axhline(1, color=GREY, linewidth=0.8)
     for ax in (left, right):
         for end in (END_PAPER, END_EXACT):
-            ax.axvline(end, color="#8A8A8A", linewidth=0.8, linestyle=":")
+            ax.axvline(end, color=GREY, linewidth=0.8, linestyle=":")
     finish(left, f"40 × 40 torus, one target, T = {STEPS}", "coupling θ", "bound on the total variation")
     finish(right, "row sums of the influence", "coupling θ", "largest row sum: must be below 1", log="")
     return figure
 
 
 def _draw_choosers(data: dict[str, list[Arrays]]) -> Any:
-    """Each bound over that of iterated DoGS at the same length: the median over the draws."""
+    """Draw each bound over that of iterated DoGS at the same length: the median over the draws."""
     figure, axes = panels(1, len(data), width=3.9, sharey=True)
     for ax, (task, parts) in zip(axes[0], data.items(), strict=True):
         for name in CHOOSERS:
@@ -266,7 +242,7 @@ def _draw_choosers(data: dict[str, list[Arrays]]) -> Any:
     return figure
 
 
-def _draw_settling(data: Arrays) -> Any:
+def _draw_coalescence(data: Arrays) -> Any:
     figure, axes = panels(1, 1, width=6.4, height=4.0)
     ax = axes[0][0]
     looks = {
@@ -279,7 +255,7 @@ def _draw_settling(data: Arrays) -> Any:
         ax.plot(data["theta"], data[name], label=f"coalescence: {name}", **style)
     ax.plot(data["theta"], data["variation"], label="best Dobrushin variation", color=COLORS["uniform"], linewidth=1.6)
     for where, words in ((END_EXACT, "Dobrushin's condition ends"), (CRITICAL, "critical point")):
-        ax.axvline(where, color="#8A8A8A", linewidth=0.8, linestyle=":")
+        ax.axvline(where, color=GREY, linewidth=0.8, linestyle=":")
         ax.text(where, 1.5, words, fontsize=8, ha="center", va="bottom")
     finish(ax, "", "coupling θ", f"bound on the total variation (confidence {CONFIDENCE})")
     ax.set_ylim(top=1.4)

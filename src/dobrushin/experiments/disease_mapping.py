@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from dobrushin._estimate import estimate
-from dobrushin._estimate.answer import Estimate
-from dobrushin._fields import Exceeds, GaussianField, Quantile
-from dobrushin._sampling import sample
-from dobrushin._scan import Scan
-from dobrushin.experiments import nuts
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
 from dobrushin.experiments.drawing import legend_below, panels
-from dobrushin.experiments.outcome import Finding
 from dobrushin.experiments.store import MissingData, Store
 
 RHO, PRECISION = 0.9, 2.0
 RISK, CHANCE, LEVEL, CONFIDENCE = 0.1, 0.05, 0.02, 0.95
 LEVELS = (0.05, 0.5, 0.95)
 DIMENSIONS, PULL, LINEAR = 100, 0.6, 0.5
+NUTS_CHAINS, NUTS_WARMUP = 4, 1000
 _MISSING = (
     "This experiment needs the counties of North Carolina: give --data FOLDER, where FOLDER or FOLDER/spatial has "
     "nc_sids.csv and nc_adjacency.csv."
@@ -41,37 +38,37 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Counties:
-    """Counts of each county, what was expected, and who shares a border."""
+    """Observed and expected counts of each county, and which counties share a border."""
 
     names: list[str]
     observed: NDArray[np.float64]
     expected: NDArray[np.float64]
     borders: Any
 
-    def field(self) -> GaussianField:
-        """The posterior of the log relative risks."""
-        prior = GaussianField.car(self.borders, rho=RHO, precision=PRECISION, labels=self.names)
+    def field(self) -> db.GaussianField:
+        """Return the posterior of the log relative risks."""
+        prior = db.GaussianField.car(self.borders, rho=RHO, precision=PRECISION, labels=self.names)
         return prior.poisson(self.observed, self.expected)
 
-    def estimate(self, seed: Any) -> Estimate:
-        """All log relative risks; with `exceedances` and `quantiles` at the stated confidence together."""
+    def estimate(self, seed: Any) -> db.Estimate:
+        """Bound all log relative risks; with `exceedances` and `quantiles` at the stated confidence together."""
         return self._ask(self.names, RISK, seed)
 
-    def exceedances(self, seed: Any) -> Estimate:
-        """The probability of each county that its risk is above that of the state."""
-        return self._ask([Exceeds(name, 0.0) for name in self.names], CHANCE, seed)
+    def exceedances(self, seed: Any) -> db.Estimate:
+        """Bound the probability of each county that its risk is above that of the state."""
+        return self._ask([db.Exceeds(name, 0.0) for name in self.names], CHANCE, seed)
 
-    def quantiles(self, seed: Any) -> Estimate:
-        """Quantiles of the logarithm of each county's relative risk: level after level."""
-        return self._ask([Quantile(name, level) for level in LEVELS for name in self.names], LEVEL, seed)
+    def quantiles(self, seed: Any) -> db.Estimate:
+        """Bound quantiles of the logarithm of each county's relative risk: level after level."""
+        return self._ask([db.Quantile(name, level) for level in LEVELS for name in self.names], LEVEL, seed)
 
-    def _ask(self, targets: list[Any], tolerance: float, seed: Any) -> Estimate:
-        """A third of what is asked; each may be wrong with a third of the error probability."""
-        return estimate(self.field(), targets, tolerance=tolerance, confidence=1 - (1 - CONFIDENCE) / 3, seed=seed)
+    def _ask(self, targets: list[Any], tolerance: float, seed: Any) -> db.Estimate:
+        """Estimate a third of the targets; each third may be wrong with a third of the error probability."""
+        return db.estimate(self.field(), targets, tolerance=tolerance, confidence=1 - (1 - CONFIDENCE) / 3, seed=seed)
 
 
 def read_counties(data: Path | None) -> Counties:
-    """The counties of a folder; `MissingData` where they are not."""
+    """Read the counties of a folder; raise `MissingData` where they are not there."""
     folders = [] if data is None else [data, data / "spatial"]
     folder = next((f for f in folders if (f / "nc_sids.csv").is_file() and (f / "nc_adjacency.csv").is_file()), None)
     if folder is None:
@@ -90,7 +87,7 @@ def read_counties(data: Path | None) -> Counties:
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Intervals of all counties, a long run to compare them with, and the truncated normal law.
+    """Compute intervals of all counties, a long run to compare them with, and the truncated normal law.
 
     Parameters
     ----------
@@ -104,7 +101,7 @@ def compute(store: Store) -> dict[str, Any]:
     data["intervals"] = store.part("intervals", _intervals, counties, setting.seed_of(0))
     data["long"] = store.part("long", long_run, counties, sweeps, chains, setting.seed_of(1), sweeps=sweeps)
     data["nuts"] = None
-    if nuts.is_installed():
+    if find_spec("numpyro") is not None:
         draws = setting.pick(500, 2000)
         data["nuts"] = store.part("nuts", _nuts, counties, draws, setting.seed_of(3), draws=draws)
     data["orthant"] = store.part("orthant", _orthant, setting.seed_of(2))
@@ -126,17 +123,48 @@ def _intervals(counties: Counties, seed: np.random.SeedSequence) -> dict[str, An
 
 
 def _nuts(counties: Counties, draws: int, seed: np.random.SeedSequence) -> dict[str, Any]:
-    precision = GaussianField.car(counties.borders, rho=RHO, precision=PRECISION).precision.toarray()
+    precision = db.GaussianField.car(counties.borders, rho=RHO, precision=PRECISION).precision.toarray()
     number = int(seed.generate_state(1)[0] >> 1)
     begin = time.perf_counter()
-    found = nuts.run_nuts(precision, counties.observed, counties.expected, draws, number)
+    found = run_nuts(precision, counties.observed, counties.expected, draws, number)
     return {**found, "seconds": np.array(time.perf_counter() - begin)}
 
 
+def run_nuts(
+    precision: NDArray[np.float64], counts: NDArray[np.float64], exposure: NDArray[np.float64], draws: int, seed: int
+) -> dict[str, Any]:
+    """Estimate means and shares above 0 of x ~ N(0, precision^-1) given counts ~ Poisson(exposure e^x), by NUTS.
+
+    Nothing bounds the error: the standard errors are estimates from effective sample sizes.
+    """
+    import jax
+    import numpyro
+    from numpyro import diagnostics, distributions, infer
+
+    def model() -> None:
+        x = numpyro.sample("x", distributions.MultivariateNormal(np.zeros(len(counts)), precision_matrix=precision))
+        numpyro.sample("counts", distributions.Poisson(exposure * jax.numpy.exp(x)), obs=counts)
+
+    chains = infer.MCMC(
+        infer.NUTS(model), num_warmup=NUTS_WARMUP, num_samples=draws, num_chains=NUTS_CHAINS, chain_method="sequential",
+        progress_bar=False,
+    )  # fmt: skip
+    chains.run(jax.random.PRNGKey(seed))
+    x = np.asarray(chains.get_samples(group_by_chain=True)["x"], dtype=np.float64)
+    found: dict[str, Any] = {}
+    for name, error, values in (("mean", "error", x), ("above", "above, error", (x > 0).astype(np.float64))):
+        size = np.maximum(diagnostics.effective_sample_size(values), 1.0)
+        size = np.where(np.isfinite(size), size, NUTS_CHAINS * draws)  # all draws are the same
+        whole = values.reshape(-1, values.shape[-1])
+        found[name] = whole.mean(axis=0)
+        found[error] = np.maximum(whole.std(axis=0), 1.0 / np.sqrt(size)) / np.sqrt(size)
+    return found
+
+
 def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[str, Any]:
-    """Means and shares above 0 of a long plain run, with their standard errors: no guarantee."""
+    """Estimate means and shares above 0 from a long plain run, with standard errors: no guarantee."""
     n = len(counties.names)
-    states = sample(counties.field(), Scan.systematic(n, n * sweeps), chains=chains, seed=seed).states
+    states = db.sample(counties.field(), db.Scan.systematic(n, n * sweeps), chains=chains, seed=seed).states
     assert states is not None
     above = states > 0
     spread = np.sqrt(np.maximum(above.mean(axis=0) * (1 - above.mean(axis=0)), 1.0 / chains) / chains)
@@ -144,8 +172,8 @@ def long_run(counties: Counties, sweeps: int, chains: int, seed: Any) -> dict[st
     return {"mean": states.mean(axis=0), "error": error, "above": above.mean(axis=0), "above, error": spread}
 
 
-def compare(counties: Counties, answer: Estimate, sweeps: int, seed: int) -> tuple[float, int]:
-    """Largest difference of the means from a long run, and how many of its means are outside their interval."""
+def compare(counties: Counties, answer: db.Estimate, sweeps: int, seed: int) -> tuple[float, int]:
+    """Return the largest difference of means from a long run, and how many of its means are outside their interval."""
     run = long_run(counties, sweeps, 1024, seed)
     slack = 4 * run["error"]
     outside = (run["mean"] < answer.lower - slack) | (run["mean"] > answer.upper + slack)
@@ -153,16 +181,16 @@ def compare(counties: Counties, answer: Estimate, sweeps: int, seed: int) -> tup
 
 
 def _orthant(seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Means of a chain of positive variables, by certified sampling and by messages."""
+    """Compute the means of a chain of positive variables, by certified sampling and by messages."""
     off = np.full(DIMENSIONS - 1, -PULL / 2)
     precision = np.eye(DIMENSIONS) + np.diag(off, 1) + np.diag(off, -1)
-    field = GaussianField(precision, LINEAR, lower=0.0)
-    answer = estimate(field, "all", tolerance=0.05, confidence=CONFIDENCE, seed=seed)
+    field = db.GaussianField(precision, LINEAR, lower=0.0)
+    answer = db.estimate(field, "all", tolerance=0.05, confidence=CONFIDENCE, seed=seed)
     return {"lower": answer.lower, "upper": answer.upper, "mean": answer.mean, "exact": chain_means(precision, LINEAR)}
 
 
 def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.float64]:
-    """Means of a chain of positive variables, by messages on Gauss-Legendre nodes."""
+    """Compute the means of a chain of positive variables by messages on Gauss-Legendre nodes."""
     x, w = np.polynomial.legendre.leggauss(300)
     x, w = 6.0 * (x + 1), 6.0 * w
     own = np.exp(-0.5 * x * x + linear * x) * w
@@ -176,7 +204,7 @@ def chain_means(precision: NDArray[np.float64], linear: float) -> NDArray[np.flo
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """What was asked for and what was reached."""
+    """Compare what was asked for with what was reached."""
     parts, run, orthant = data["intervals"], data["long"], data["orthant"]
     risk = (parts["risk, upper"] - parts["risk, lower"]).max() / 2
     chance = (parts["chance, upper"] - parts["chance, lower"]).max() / 2
@@ -237,18 +265,18 @@ def _compare_with_nuts(run: dict[str, Any] | None, parts: dict[str, Any]) -> Fin
 
 
 def _agrees(run: dict[str, Any], parts: dict[str, Any]) -> NDArray[np.bool_]:
-    """Whether what a run says of each county is in its intervals, up to four standard errors."""
+    """Return which counties of a run are in their intervals, up to four standard errors."""
     inside = _inside(run["mean"], run["error"], parts, "risk")
     return inside & _inside(run["above"], run["above, error"], parts, "chance")
 
 
 def _by_level(parts: dict[str, Any], end: str) -> NDArray[np.float64]:
-    """Quantiles of the logarithms, of shape (levels, counties)."""
+    """Return quantiles of the logarithms, of shape (levels, counties)."""
     return np.asarray(parts[f"quantile, {end}"]).reshape(len(LEVELS), -1)
 
 
 def tables(data: dict[str, Any]) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """All counties: counts, intervals, and what long runs say."""
+    """Make the table of all counties: counts, intervals, and means of long runs."""
     counties, parts = data["counties"], data["intervals"]
     columns: dict[str, Any] = {"county": counties.names, "observed": counties.observed, "expected": counties.expected}
     for name, title in (("risk", "log relative risk"), ("chance", "P(above the state's)")):
@@ -270,7 +298,7 @@ def _inside(values: Any, errors: Any, parts: dict[str, Any], name: str) -> NDArr
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Intervals of all counties, sorted, and a map-like picture of the graph of borders."""
+    """Draw intervals of all counties, sorted, and a map-like picture of the graph of borders."""
     counties, parts = data["counties"], data["intervals"]
     figure, axes = panels(1, 3, width=5.6, height=5.0)
     order = np.argsort(parts["risk, mean"])
@@ -309,7 +337,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free_sides(names: list[str], which: list[int], where: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """For some dots, on which side their names are farthest from other dots and names: offsets in points."""
+    """Choose the side of some dots where their names are farthest from other dots and names: offsets in points."""
     points = np.array([320.0, 245.0]) / np.ptp(where, axis=0)  # of one unit of the layout, about
     taken, offsets = where * points, []
     for k in which:
@@ -329,7 +357,7 @@ def _free_sides(names: list[str], which: list[int], where: NDArray[np.float64]) 
 
 
 def layout(borders: Any) -> NDArray[np.float64]:
-    """Places of the nodes of a graph: classical scaling of the numbers of borders between them.
+    """Place the nodes of a graph by classical scaling of the numbers of borders between them.
 
     Turned so that the first node is at the upper left, as the first county is on maps.
     """

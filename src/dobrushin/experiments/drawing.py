@@ -1,15 +1,24 @@
-"""How the figures look: one colour and one line style for each scan, throughout; legends never lie over data."""
+"""Style of the figures: one colour and one line style for each scan, throughout; legends never lie over data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dobrushin._shared.extras import require
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+from PIL import Image
 
+from dobrushin.experiments.scans import FEW, METHODS
+from dobrushin.experiments.store import Arrays
+
+GREY = "#8A8A8A"
 # Okabe and Ito's colours, told apart by colour-blind readers too.
 COLORS = {
-    "uniform": "#8A8A8A",
+    "uniform": GREY,
     "systematic": "#0072B2",
     "DoGS": "#D55E00",
     "iterated DoGS": "#CC79A7",
@@ -18,7 +27,7 @@ COLORS = {
 LINES = {"uniform": ":", "systematic": "--", "DoGS": "-", "iterated DoGS": "-.", "greedy + 1 round": "-"}
 MARKERS = {"uniform": "x", "systematic": "s", "DoGS": "o", "iterated DoGS": "v", "greedy + 1 round": "D"}
 
-# Of the figures that redo one of the paper's: which.
+# The figure of the paper that each of these redoes.
 PAPER = {
     "ising-tv": "Figure 1",
     "ising-tv-replicates": "Figure 9",
@@ -38,7 +47,7 @@ _DPI = 220  # twice what a page shows
 
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
-    """Keywords of `plot` for a scan: those of the longest known name that its name begins with."""
+    """Return keywords of `plot` for a scan: those of the longest known name that its name begins with."""
     known = max((name for name in COLORS if method.startswith(name)), key=len, default="greedy + 1 round")
     style: dict[str, Any] = {"color": COLORS[known], "linestyle": LINES[known], "linewidth": 1.6}
     if marker:
@@ -47,15 +56,13 @@ def look(method: str, marker: bool = False) -> dict[str, Any]:
 
 
 def panels(rows: int = 1, columns: int = 1, width: float = 4.6, height: float = 3.9, **share: Any) -> tuple[Any, Any]:
-    """A figure and its axes, always as a two-dimensional array."""
-    figure = require("matplotlib.figure", "experiments").Figure(
-        figsize=(columns * width, rows * height), layout="constrained", dpi=_DPI
-    )
+    """Make a figure and its axes, always as a two-dimensional array."""
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained", dpi=_DPI)
     return figure, figure.subplots(rows, columns, squeeze=False, **share)
 
 
 def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: bool = True) -> None:
-    """Title, labels, scales and a light grid."""
+    """Set title, labels, scales and a light grid."""
     if "x" in log:
         ax.set_xscale("log")
     if "y" in log:
@@ -71,9 +78,8 @@ def finish(ax: Any, title: str, x: str, y: str, log: str = "y", legend: bool = T
 
 
 def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
-    """The legend of a panel, under its horizontal axis."""
-    shift = require("matplotlib.transforms", "experiments").ScaledTranslation
-    under = ax.transAxes + shift(0, -0.42, ax.figure.dpi_scale_trans)
+    """Put the legend of a panel under its horizontal axis."""
+    under = ax.transAxes + ScaledTranslation(0, -0.42, ax.figure.dpi_scale_trans)
     ax.legend(
         frameon=False, fontsize=size, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, 0.0),
         bbox_transform=under, handlelength=1.8, columnspacing=1.2, labelspacing=0.25,
@@ -81,7 +87,7 @@ def legend_below(ax: Any, columns: int = 2, size: float = 8) -> None:
 
 
 def mark_target(ax: Any, column: float, row: float, name: bool) -> None:
-    """A ring around the target of a heat map, and an arrow with its name."""
+    """Draw a ring around the target of a heat map, and an arrow with its name."""
     for color, width in (("black", 3.5), ("white", 1.5)):
         ax.plot(column, row, "o", markersize=9, markerfacecolor="none", markeredgecolor=color, markeredgewidth=width,
                 clip_on=False, zorder=3)  # fmt: skip
@@ -92,10 +98,8 @@ def mark_target(ax: Any, column: float, row: float, name: bool) -> None:
 
 def save(figures: dict[str, Any], folder: Path) -> list[Path]:
     """Write each figure, with its number in the paper, as PNG (of few colours, so that it is small), SVG and PDF."""
-    image = require("PIL.Image", "experiments")
-    settings = require("matplotlib", "experiments").rc_context({"svg.fonttype": "none"})  # text stays text
     written: list[Path] = []
-    with settings:
+    with mpl.rc_context({"svg.fonttype": "none"}):  # text stays text
         for name, figure in figures.items():
             png, svg, pdf = (folder / f"{name}.{suffix}" for suffix in ("png", "svg", "pdf"))
             source = f"after {PAPER[name]} of the paper" if name in PAPER else "not in the paper"
@@ -103,10 +107,38 @@ def save(figures: dict[str, Any], folder: Path) -> list[Path]:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # laid out once is enough
             figure.savefig(png)
-            with image.open(png) as whole:
-                small = whole.convert("RGB").quantize(128, dither=image.Dither.NONE)
+            with Image.open(png) as whole:
+                small = whole.convert("RGB").quantize(128, dither=Image.Dither.NONE)
             small.save(png, optimize=True)
             figure.savefig(svg)
             figure.savefig(pdf)
             written += [png, svg, pdf]
     return written
+
+
+def draw_guarantees(ax: Any, data: Arrays, title: str, methods: Sequence[str] = METHODS, compact: bool = False) -> None:
+    """Draw bounds of scans made for each length (with marks), and thin lines on the way through the longest of them."""
+    for method in methods:
+        best = f"{method}: {data[method].min():.2g}"
+        if method in ("uniform", "systematic"):
+            ax.plot(data["along"], data[f"{method}, along"], label=best, **look(method))
+        else:
+            ax.plot(data["budgets"], data[method], label=best, **look(method, marker=not compact))
+            if not compact:
+                ax.plot(data["along"], data[f"{method}, along"], **{**look(method), "linewidth": 0.6, "alpha": 0.7})
+    finish(ax, title, "Gibbs steps T", "bound on the total variation")
+    if compact:
+        ax.label_outer()
+        legend_below(ax, columns=1, size=7)
+
+
+def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
+    """Draw a line for many chains, and points with bars of one standard error for each repetition with few."""
+    many = data["many"]
+    ax.errorbar(budgets, many["bias"], many["error"], label=f"{scan}: {data['chains']:,} chains", **look(scan, True))
+    for k, few in enumerate(data["few"]):
+        shift = 1.06 ** (k + 1)
+        label = f"{FEW} chains, {len(data['few'])} times" if k == 0 and scan == "greedy + 1 round" else None
+        ax.errorbar(np.asarray(budgets) * shift, few["bias"], few["error"], fmt=".", markersize=4, color=COLORS[scan],
+                    alpha=0.45, linewidth=0.8, label=label)  # fmt: skip
+    ax.axhline(0, color=GREY, linewidth=0.8)

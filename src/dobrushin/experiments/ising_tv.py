@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from dobrushin._influence import influence
-from dobrushin._shared.options import InfluenceMethod
-from dobrushin.experiments.curves import draw_guarantees, guarantees
-from dobrushin.experiments.drawing import panels
-from dobrushin.experiments.models import paper_ising
-from dobrushin.experiments.outcome import Finding
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.drawing import draw_guarantees, panels
+from dobrushin.experiments.scans import guarantees, paper_ising
 from dobrushin.experiments.store import Arrays, Part, Store
 
 # Steps. The paper gives no lengths in words: two orders of magnitude are reached between 2000 and 3000 steps.
 BUDGETS = (100, 200, 500, 1000, 1500, 2000, 2500, 3000)
-BOUNDS: dict[InfluenceMethod, str] = {"paper": "Theorem 5", "exact": "exact influence"}
+BOUNDS: dict[Literal["paper", "exact"], str] = {"paper": "Theorem 5", "exact": "exact influence"}
 
 
 def compute(store: Store) -> list[dict[str, Arrays]]:
-    """For each replicate and each influence bound, the guarantees of all scans.
+    """Bound all scans, for each replicate and each influence bound.
 
     Parameters
     ----------
@@ -40,12 +38,12 @@ def compute(store: Store) -> list[dict[str, Arrays]]:
     return [{method: results[seed, method] for method in BOUNDS} for seed in replicates]
 
 
-def _replicate(seed: int, method: InfluenceMethod) -> Arrays:
-    return guarantees(influence(paper_ising(seed=seed), method=method), BUDGETS)
+def _replicate(seed: int, method: Literal["paper", "exact"]) -> Arrays:
+    return guarantees(db.influence(paper_ising(seed=seed), method=method), BUDGETS)
 
 
 def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
-    """What the paper says of Figure 1, and what these replicates say."""
+    """Compare what the paper says of Figure 1 with these replicates."""
     paper = [replicate["paper"] for replicate in data]
     last = BUDGETS[-1]
     early = [_first_not_worse(replicate["paper"]) for replicate in data]
@@ -101,7 +99,7 @@ def findings(data: list[dict[str, Arrays]]) -> list[Finding]:
 
 
 def draw(data: list[dict[str, Arrays]]) -> dict[str, Any]:
-    """One replicate with both influence bounds; all replicates with the paper's."""
+    """Draw one replicate with both influence bounds, and all replicates with the paper's."""
     figure, axes = panels(1, 2, sharey=True)
     for ax, (method, title) in zip(axes[0], BOUNDS.items(), strict=True):
         draw_guarantees(ax, data[0][method], f"10 × 10 Ising, {title}")
@@ -116,7 +114,7 @@ def draw(data: list[dict[str, Arrays]]) -> dict[str, Any]:
 
 
 def _first_not_worse(data: Arrays) -> int:
-    """The first step from which the systematic scan is better."""
+    """Return the first step from which the systematic scan is better."""
     worse = np.flatnonzero(data["systematic, along"] > data["uniform, along"])
     return int(data["along"][worse[-1] + 1]) if len(worse) else 0
 

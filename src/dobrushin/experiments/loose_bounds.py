@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._influence import Influence, influence
-from dobrushin._models import Ising, Model
-from dobrushin._scan import Scan
-from dobrushin.experiments.curves import biases, draw_guarantees, guarantees, value_of
-from dobrushin.experiments.drawing import finish, legend_below, panels
-from dobrushin.experiments.marginal import FEW, SIDE, draw_bias
-from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Part, Store
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.drawing import draw_bias, draw_guarantees, finish, legend_below, panels
+from dobrushin.experiments.scans import all_biases, certify, guarantees
+from dobrushin.experiments.store import Store
 
 FACTORS = (1.0, 1.1, 1.3, 1.5)
 METHODS = ("systematic", "DoGS", "greedy + 1 round")
@@ -22,13 +19,8 @@ BUDGETS = (50, 100, 200, 500, 1000, 2000, 4000, 8000, 16_000)
 MEASURED = (10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
-def make_model() -> Model:
-    """The torus of Section 5.6."""
-    return Ising.grid(SIDE, SIDE, couplings=0.165, periodic=True)
-
-
 def compute(store: Store) -> dict[float, dict[str, Any]]:
-    """For each factor: guarantees with the paper's bound times the factor, and measured biases of the same scans.
+    """Bound the bias with the paper's influence times each factor, and measure the biases of the same scans.
 
     Parameters
     ----------
@@ -39,35 +31,30 @@ def compute(store: Store) -> dict[float, dict[str, Any]]:
     -------
     dict from factors to dicts
         "bounds": guarantees; "tight": bounds of the same scans (the longest ones) without the factor; for each method
-        "many" and "few": bias and error.
+        the biases, as from `all_biases`.
     """
     setting = store.setting
-    model = make_model()
-    tight = influence(model, method="paper")
+    model = db.Ising.grid(40, 40, couplings=0.165, periodic=True)
+    tight = db.influence(model, method="paper")
     chains, repetitions = setting.pick(100_000, 10**6), setting.pick(2, 4)
     results: dict[float, dict[str, Any]] = {}
     for number, factor in enumerate(FACTORS):
-        loose = Influence(tight.matrix * factor)
+        loose = db.Influence(tight.matrix * factor)
         bounds = store.part(f"guarantees-{factor}", guarantees, loose, BUDGETS, [0], METHODS, budgets=BUDGETS)
         data: dict[str, Any] = {"bounds": bounds}
-        data["tight"] = np.array([value_of(tight, Scan(bounds[f"{method}, scan"]), [0]) for method in METHODS[1:]])
+        scans = [db.Scan(bounds[f"{method}, scan"]) for method in METHODS[1:]]
+        data["tight"] = np.array([certify(tight, scan, [0]).value for scan in scans])
         for place, method in enumerate(METHODS):
             # The systematic scan does not depend on the influence.
             key = (0 if method == "systematic" else number, place)
-            what = (model, loose, method, MEASURED)
-            file, seed_of = f"bias-{FACTORS[key[0]]}-{method}", setting.seed_of
-            many = store.part(file, biases, *what, chains, seed_of(*key), chains=chains, budgets=MEASURED)
-            few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(*key, k)), {"budgets": MEASURED})
-                for k in range(repetitions)
-            ])  # fmt: skip
-            data[method] = {"many": many, "few": few, "chains": chains}
+            name, what = f"bias-{FACTORS[key[0]]}-{method}", (model, loose, method, MEASURED)
+            data[method] = all_biases(store, name, what, chains, repetitions, key)
         results[factor] = data
     return results
 
 
 def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
-    """What the paper says of Section 5.6, and what was measured."""
+    """Compare what Section 5.6 of the paper says with what was measured."""
     last = {factor: {method: case["bounds"][method][-1] for method in METHODS} for factor, case in data.items()}
     at = MEASURED.index(100)
     dogs = [case["DoGS"]["many"]["bias"][at] for case in data.values()]
@@ -107,7 +94,7 @@ def findings(data: dict[float, dict[str, Any]]) -> list[Finding]:
 
 
 def draw(data: dict[float, dict[str, Any]]) -> dict[str, Any]:
-    """Guarantees above, measured biases below, one column a factor."""
+    """Draw guarantees above and measured biases below, a column for each factor."""
     figure, axes = panels(2, len(data), width=3.1, height=3.6, sharey="row")
     for k, (factor, case) in enumerate(data.items()):
         top, bottom = axes[0][k], axes[1][k]

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence import influence
-from dobrushin._models import Ising, Model
-from dobrushin._shared.options import InfluenceMethod
-from dobrushin.experiments.curves import biases, draw_guarantees, guarantees
-from dobrushin.experiments.drawing import COLORS, finish, legend_below, look, mark_target, panels
-from dobrushin.experiments.outcome import Finding
-from dobrushin.experiments.store import Part, Store
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.drawing import (
+    draw_bias,
+    draw_guarantees,
+    finish,
+    legend_below,
+    look,
+    mark_target,
+    panels,
+)
+from dobrushin.experiments.scans import all_biases, guarantees
+from dobrushin.experiments.store import Store
 
 SIDE, STEPS = 40, 16_000
 BUDGETS = (50, 100, 250, 500, 1000, 2000, 4000, 8000, STEPS)
 MODELS = {"open": "40 × 40, θ = 1/3.915", "torus": "40 × 40 torus, θ = 0.25"}
-BOUNDS = {"paper": "Theorem 5", "exact": "exact influence"}
+BOUNDS: dict[Literal["paper", "exact"], str] = {"paper": "Theorem 5", "exact": "exact influence"}
 # Which influence chooses the scans whose bias is measured: the paper's, and the exact one.
-MEASURED = {"systematic": "paper", "DoGS": "paper", "greedy + 1 round": "exact"}
-FEW = 300  # chains, as in the paper
+MEASURED: dict[str, Literal["paper", "exact"]] = {"systematic": "paper", "DoGS": "paper", "greedy + 1 round": "exact"}
 QUARTERS = 4
 _BINS = 80
 
 
-def make_model(name: str) -> Model:
-    """The model of Section 5.4 ("open"), or that of its appendix ("torus")."""
-    return Ising.grid(SIDE, SIDE, couplings=1 / 3.915 if name == "open" else 0.25, periodic=name == "torus")
-
-
 def distances(name: str) -> NDArray[np.int64]:
-    """Manhattan distance of each variable from the first, around the torus where there is one.
+    """Return the Manhattan distance of each variable from the first, around the torus where there is one.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def distances(name: str) -> NDArray[np.int64]:
 
 
 def compute(store: Store) -> dict[str, dict[str, Any]]:
-    """For both models: guarantees by both influence bounds, and measured biases from many chains and from few.
+    """Bound the bias in both models by both influence bounds, and measure it from many chains and from few.
 
     Parameters
     ----------
@@ -57,39 +57,33 @@ def compute(store: Store) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict from models to dicts
-        "paper", "exact": guarantees; for each scan "many": bias and error from many chains, "few": the same from 300
-        chains, once for each repetition.
+        "paper", "exact": guarantees; for each scan the biases, as from `all_biases`.
     """
     setting = store.setting
     chains, repetitions = setting.pick(20_000, 10**6), setting.pick(2, 4)
     results: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(MODELS):
-        model = make_model(name)
-        bounds = {method: influence(model, method=cast(InfluenceMethod, method)) for method in BOUNDS}
-        data: dict[str, Any] = {
+        # The models of Section 5.4 and of its appendix.
+        model = db.Ising.grid(SIDE, SIDE, couplings=1 / 3.915 if name == "open" else 0.25, periodic=name == "torus")
+        bounds = {method: db.influence(model, method=method) for method in BOUNDS}
+        data: dict[Any, Any] = {
             method: store.part(f"guarantees-{name}-{method}", guarantees, bound, BUDGETS, [0], budgets=BUDGETS)
             for method, bound in bounds.items()
         }
         for place, (scan, method) in enumerate(MEASURED.items()):
             what = (model, bounds[method], scan, BUDGETS)
-            file, seed_of = f"bias-{name}-{scan}", setting.seed_of
-            many = store.part(file, biases, *what, chains, seed_of(number, place), chains=chains, budgets=BUDGETS)
-            few = store.parts([
-                Part(f"{file}-{k}", biases, (*what, FEW, seed_of(number, place, k)), {"budgets": BUDGETS})
-                for k in range(repetitions)
-            ])  # fmt: skip
-            data[scan] = {"many": many, "few": few, "chains": chains}
+            data[scan] = all_biases(store, f"bias-{name}-{scan}", what, chains, repetitions, (number, place))
         results[name] = data
     return results
 
 
 def mean_distances(name: str, scan: NDArray[Any]) -> NDArray[np.float64]:
-    """Mean distance from the target in each quarter of a scan."""
+    """Return the mean distance from the target in each quarter of a scan."""
     return np.array([part.mean() for part in np.array_split(distances(name)[scan], QUARTERS)])
 
 
 def findings(data: dict[str, dict[str, Any]]) -> list[Finding]:
-    """What the paper says of Section 5.4 and its appendix, and what was measured."""
+    """Compare what Section 5.4 of the paper and its appendix say with what was measured."""
     rows = []
     for name, title in MODELS.items():
         paper, exact = data[name]["paper"], data[name]["exact"]
@@ -137,7 +131,7 @@ def _zeroing_in(name: str, title: str, where: str, scan: NDArray[Any]) -> Findin
 
 
 def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
-    """DoGS is at its noise long before the systematic scan; no bias is above its bound."""
+    """Check that DoGS is at its noise long before the systematic scan, and that no bias is above its bound."""
     k = BUDGETS.index(2000)
     greedy, dogs, systematic = (data[scan]["many"] for scan in ("greedy + 1 round", "DoGS", "systematic"))
     within = all(
@@ -155,7 +149,7 @@ def _bias(name: str, title: str, data: dict[str, Any]) -> Finding:
 
 
 def _gain(title: str, data: dict[str, Any]) -> Finding:
-    """The measured gain is at least that which the bounds promise, wherever the noise lets it be seen."""
+    """Compare the measured gain with the one that the bounds promise, wherever the noise lets it be seen."""
     dogs, systematic = data["DoGS"]["many"], data["systematic"]["many"]
     promised = data["paper"]["systematic"] / data["paper"]["DoGS"]
     seen = systematic["bias"] / np.maximum(np.abs(dogs["bias"]), 2 * dogs["error"])
@@ -171,7 +165,7 @@ def _gain(title: str, data: dict[str, Any]) -> Finding:
 
 
 def draw(data: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Guarantees; where the scans go, by distance and in quarters; measured biases."""
+    """Draw guarantees, where the scans go (by distance and in quarters), and measured biases."""
     return {
         "marginal-guarantees": _draw_guarantees(data),
         "marginal-distances": _draw_distances(data),
@@ -189,12 +183,12 @@ def _draw_guarantees(data: dict[str, dict[str, Any]]) -> Any:
 
 
 def _draw_distances(data: dict[str, dict[str, Any]]) -> Any:
-    """Updates of a variable by its distance; on the torus also when."""
+    """Draw the updates of a variable by its distance from the target, and on the torus also by time."""
     figure, axes = panels(1, 3, width=3.9)
     for ax, (name, title) in zip(axes[0], MODELS.items(), strict=False):
         away = distances(name)
         there = np.bincount(away)
-        for scan, method in (("DoGS", "paper"), ("greedy + 1 round", "exact")):
+        for scan, method in list(MEASURED.items())[1:]:
             counts = np.bincount(away[data[name][method][f"{scan}, scan"]], minlength=len(there))
             ax.step(np.arange(len(there)), counts / there, where="mid", label=f"{scan}, {BOUNDS[method]}", **look(scan))
         ax.axhline(STEPS / SIDE**2, label="systematic", **look("systematic"))
@@ -232,36 +226,17 @@ def _draw_heatmaps(data: dict[str, dict[str, Any]]) -> Any:
 
 
 def _draw_biases(data: dict[str, dict[str, Any]]) -> Any:
-    """Twice the bounds beside the means of X_1: 300 chains as in the paper, and many."""
+    """Draw twice the bounds beside the means of X_1: 300 chains as in the paper, and many."""
     figure, axes = panels(2, 2, sharex=True)
     for (left, right), (name, title) in zip(axes, MODELS.items(), strict=True):
         for scan, method in MEASURED.items():
             bound = 2 * data[name][method][scan]
             left.plot(BUDGETS, bound, label=f"{scan}, {BOUNDS[method]}: {bound[-1]:.2g}", **look(scan, marker=True))
             draw_bias(right, BUDGETS, data[name][scan], scan)
-        finish(
-            left,
-            f"{title}: bound on the bias of X₁",
-            "Gibbs steps T",
-            "twice the bound on the variation",
-            log="xy",
-            legend=False,
-        )
+        what = "bound on the bias of X₁", "twice the bound on the variation"
+        finish(left, f"{title}: {what[0]}", "Gibbs steps T", what[1], log="xy", legend=False)
         finish(right, f"{title}: measured bias of X₁", "Gibbs steps T", "mean of X₁ from +1", log="x", legend=False)
         legend_below(left, columns=1)
         legend_below(right, columns=1)
         right.set_ylim(-0.2, 1.2)
     return figure
-
-
-def draw_bias(ax: Any, budgets: Any, data: dict[str, Any], scan: str) -> None:
-    """A line for many chains, points with bars of one standard error for each repetition with few."""
-    many = data["many"]
-    ax.errorbar(budgets, many["bias"], many["error"], label=f"{scan}: {data['chains']:,} chains", **look(scan, True))
-    color = COLORS[scan]
-    for k, few in enumerate(data["few"]):
-        shift = 1.06 ** (k + 1)
-        label = f"{FEW} chains, {len(data['few'])} times" if k == 0 and scan == "greedy + 1 round" else None
-        ax.errorbar(np.asarray(budgets) * shift, few["bias"], few["error"], fmt=".", markersize=4, color=color,
-                    alpha=0.45, linewidth=0.8, label=label)  # fmt: skip
-    ax.axhline(0, color="#8A8A8A", linewidth=0.8)

@@ -11,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dobrushin._influence import influence
-from dobrushin._learning import fit
-from dobrushin._models import Ising
-from dobrushin._sampling import sample
-from dobrushin._scan import Scan
-from dobrushin.experiments.doubling import doubling_scan
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
 from dobrushin.experiments.drawing import finish, look, panels
-from dobrushin.experiments.outcome import Finding
+from dobrushin.experiments.scans import doubling_scan
 from dobrushin.experiments.store import Arrays, Store
 
 SIDES = (3, 4)
@@ -34,7 +30,7 @@ METHODS = ("uniform", "DoGS", "fit", "fit, own step sizes")
 
 
 def uniform_steps(n: int) -> int:
-    """Steps for a gradient that Domke's bound gives the uniform scan.
+    """Return the steps for a gradient that Domke's bound gives the uniform scan.
 
     Examples
     --------
@@ -46,7 +42,7 @@ def uniform_steps(n: int) -> int:
 
 
 def compute(store: Store) -> dict[int, list[Arrays]]:
-    """For each size and run: the error of the parameters after each gradient, Gibbs steps and seconds until then.
+    """Follow the error of the parameters over gradients, Gibbs steps and seconds, for each size and run.
 
     Parameters
     ----------
@@ -65,7 +61,7 @@ def compute(store: Store) -> dict[int, list[Arrays]]:
 
 
 def _run(side: int, seed: np.random.SeedSequence) -> Arrays:
-    """All methods on one set of data."""
+    """Run all methods on one set of data."""
     n = side * side
     data_seed, *own = seed.spawn(1 + len(METHODS))
     data = np.random.default_rng(data_seed).choice(np.array([-1, 1], dtype=np.int8), size=(OBSERVATIONS, n))
@@ -87,7 +83,7 @@ def _edges(side: int) -> list[tuple[int, int]]:
 
 
 def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.float64]:
-    """The couplings of largest likelihood in the box, by enumerating all states.
+    """Find the couplings of largest likelihood in the box, by enumerating all states.
 
     Examples
     --------
@@ -116,11 +112,11 @@ def optimum(edges: list[tuple[int, int]], data: NDArray[Any]) -> NDArray[np.floa
 def _follow(
     method: str, edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
-    """Parameters after each gradient; Gibbs steps of a chain and seconds until then; a bound on the gradients' bias."""
+    """Return parameters after each gradient, Gibbs steps and seconds until then, and a bound on the gradients' bias."""
     if method == "DoGS":
         return _follow_dogs(edges, data, gradients, seed)
     path: list[NDArray[np.float64]] = []
-    done = fit(
+    done = db.fit(
         edges, data, learn="edges", scan="uniform" if method == "uniform" else "certified", tolerance=BIAS,
         steps=uniform_steps(data.shape[1]) if method == "uniform" else None, chains=CHAINS, iterations=gradients,
         step="auto" if method == METHODS[3] else 1 / (4 * len(edges)), box=BOX, initial=0.0, seed=seed,
@@ -132,16 +128,16 @@ def _follow(
 def _follow_dogs(
     edges: list[tuple[int, int]], data: NDArray[Any], gradients: int, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], float]:
-    """The paper's way: DoGS from the uniform scan for a total variation of 0.01, anew for each estimate."""
+    """Do as the paper: DoGS from the uniform scan for a total variation of 0.01, anew for each estimate."""
     one, other = np.array(edges).T
     n = data.shape[1]
     observed = (data[:, one] * data[:, other]).mean(axis=0)
-    base = Scan.uniform(n, uniform_steps(n))
+    base = db.Scan.uniform(n, uniform_steps(n))
     theta, path, steps, seconds, begin = np.zeros(len(edges)), [], [], [], time.perf_counter()
     for own in seed.spawn(gradients):
-        model = Ising(dict(zip(edges, theta.tolist(), strict=True)), fields=np.zeros(n))
-        result = doubling_scan(influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
-        states = sample(model, result, chains=CHAINS, seed=own).states
+        model = db.Ising(dict(zip(edges, theta.tolist(), strict=True)), fields=np.zeros(n))
+        result = doubling_scan(db.influence(model, method="paper"), tolerance=TOLERANCE, base=base, cut=True)
+        states = db.sample(model, result, chains=CHAINS, seed=own).states
         assert states is not None
         expected = (states[:, one] * states[:, other]).mean(axis=0)
         theta = np.clip(theta + (observed - expected) / (4 * len(edges)), -BOX, BOX)
@@ -152,14 +148,14 @@ def _follow_dogs(
 
 
 def work_needed(run: Arrays, method: str, what: str) -> float:
-    """Gibbs steps or seconds until the error is that of the uniform scan at its end, to within noise; inf if never."""
+    """Return the work until the error is that of the uniform scan at its end, to within noise; inf if never."""
     goal = _NOISE * run["uniform, error"][-1]
     there = np.flatnonzero(run[f"{method}, error"][1:] <= goal)
     return float(run[f"{method}, {what}"][there[0]]) if len(there) else math.inf
 
 
 def findings(data: dict[int, list[Arrays]]) -> list[Finding]:
-    """What the paper says of Section 5.3, and what was measured."""
+    """Compare what Section 5.3 of the paper says with what was measured."""
     rows = []
     for side, runs in data.items():
         fewer, faster = (
@@ -209,7 +205,7 @@ def _range(values: NDArray[Any]) -> str:
 
 
 def draw(data: dict[int, list[Arrays]]) -> dict[str, Any]:
-    """Errors against Gibbs steps and against time, all runs."""
+    """Draw errors against Gibbs steps and against time, all runs."""
     figure, axes = panels(len(data), 2, sharey="row")
     for (left, right), (side, runs) in zip(axes, data.items(), strict=True):
         for ax, what in ((left, "steps"), (right, "seconds")):

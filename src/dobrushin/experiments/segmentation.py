@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,31 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._coalescence import coalescence
-from dobrushin._estimate import estimate
-from dobrushin._influence import influence
-from dobrushin._optimize import ScanResult
-from dobrushin._scan import Scan
-from dobrushin._shared.executors import Inline, Within
-from dobrushin._variation import variation
-from dobrushin.errors import VacuousBoundWarning
-from dobrushin.experiments.doubling import doubling_scan
-from dobrushin.experiments.outcome import Finding
+import dobrushin as db
+from dobrushin import vision
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.scans import certify, doubling_scan
 from dobrushin.experiments.segmentation_figures import METHODS, errors, spread
 from dobrushin.experiments.segmentation_figures import draw as draw
 from dobrushin.experiments.store import MissingData, Part, Store
-from dobrushin.vision.field import Region, choose_scan
-from dobrushin.vision.images import Images, hamming_error, read_folder
-from dobrushin.vision.patches import PatchGrid
-from dobrushin.vision.segmentation import Segmentation
-from dobrushin.vision.segmenter import Segmenter, child
-from dobrushin.vision.visual_words import Described, describe
 
 TOLERANCE = 0.05  # of each label, for "certified scan"
 CHAINS = 200
 SIZES = {"320 × 213": (213, 320), "213 × 320": (320, 213), "320 × 240": (240, 320)}
-# Times are those of one thread.
-IN_PLACE = Inline(Within(1))
 _SWEEPS = 20
 _REPEATS = 30
 _MANY_CHAINS = 2000
@@ -48,48 +34,48 @@ _MISSING = (
 
 
 class Pictures:
-    """The images of a folder, read and described once, when they are first needed."""
+    """Images of a folder, read and described once, when they are first needed."""
 
     def __init__(self, folder: Path, most: int | None, words: tuple[int, int, int]) -> None:
         self.folder, self.most, self.words = folder, most, words
-        self._kept: tuple[Any, Segmenter, NDArray[np.int64]] | None = None
+        self._kept: tuple[Any, vision.Segmenter, NDArray[np.int64]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Each worker reads and describes for itself, once: that is less than would have to be sent with every split.
         return open_pictures, (self.folder, self.most, self.words, index_mark(self.folder))
 
     @cached_property
-    def images(self) -> Images:
-        return read_folder(self.folder, most=self.most)
+    def images(self) -> vision.Images:
+        return vision.read_folder(self.folder, most=self.most)
 
     @cached_property
-    def described(self) -> list[Described]:
-        return [describe(image) for image in self.images]
+    def described(self) -> list[vision.Described]:
+        return [vision.describe(image) for image in self.images]
 
-    def train(self, seed: np.random.SeedSequence) -> tuple[Segmenter, NDArray[np.int64]]:
-        """A segmenter trained on nine tenths of the images, and the numbers of the others; the last one is kept."""
+    def train(self, seed: np.random.SeedSequence) -> tuple[vision.Segmenter, NDArray[np.int64]]:
+        """Train a segmenter on nine tenths of the images, and return the numbers of the others; keep the last one."""
         if self._kept is None or self._kept[0] != seed.spawn_key:
             order = np.random.default_rng(seed).permutation(len(self.described))
             test = order[: len(order) // 10]
-            trained = Segmenter(self.images.classes, words=self.words, seed=int(seed.generate_state(1)[0]))
+            trained = vision.Segmenter(self.images.classes, words=self.words, seed=int(seed.generate_state(1)[0]))
             self._kept = seed.spawn_key, trained.fit([self.described[k] for k in order[len(test) :]]), test
         return self._kept[1:]
 
 
 def index_mark(folder: Path) -> int:
-    """A number that changes when the index does."""
+    """Return a number that changes when the index does."""
     return zlib.crc32((folder / "index.json").read_bytes())
 
 
 @lru_cache(maxsize=1)
 def open_pictures(folder: Path, most: int | None, words: tuple[int, int, int], mark: int) -> Pictures:
-    """The images of a folder; the same object as long as the same are asked for, and their index is the same."""
+    """Open the images of a folder: the same object as long as its index and the arguments are the same."""
     del mark
     return Pictures(folder, most, words)
 
 
 def find_images(data: Path | None) -> Path:
-    """The folder of the images, or the sentence that says what is missing."""
+    """Find the folder of the images, or say what is missing."""
     for folder in [] if data is None else [data, data / "msrc"]:
         if (folder / "index.json").is_file():
             return folder
@@ -97,8 +83,8 @@ def find_images(data: Path | None) -> Path:
 
 
 @lru_cache(maxsize=16)
-def dogs_scan(region: Region) -> ScanResult:
-    """The paper's scan: doubling lengths of DoGS from the systematic scan, to its guarantee.
+def dogs_scan(region: vision.Region) -> db.ScanResult:
+    """Choose the paper's scan: doubling lengths of DoGS from the systematic scan, to its guarantee.
 
     Examples
     --------
@@ -123,7 +109,7 @@ SCANS: dict[str, Any] = {
 
 
 def compute(store: Store) -> dict[str, Any]:
-    """Selection of scans; errors and times over random splits; certificates of the posteriors of one test set.
+    """Measure the choice of scans, errors and times over random splits, and certificates of one test set's posteriors.
 
     Parameters
     ----------
@@ -159,24 +145,25 @@ def compute(store: Store) -> dict[str, Any]:
 
 
 def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Errors in the rectangle and everywhere, steps and seconds, each of shape (methods, test images)."""
+    """Measure errors in the rectangle and everywhere, steps and seconds, each of shape (methods, test images)."""
     begin = time.perf_counter()
     pictures.described  # noqa: B018 - read before the clock of the fit starts
     start = time.perf_counter()
     model, test = pictures.train(seed)
     fitted = time.perf_counter()
     tests = [pictures.described[k] for k in test]
-    drawn: list[list[Segmentation]] = [model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))]
-    for number, scan in enumerate(list(SCANS.values())[1:]):
-        seeds = [child(child(seed, 2 + number), k) for k in range(len(tests))]
-        drawn.append(
-            [
-                first.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=own, executor=IN_PLACE)
+    drawn: list[list[vision.Segmentation]] = [
+        model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
+    ]
+    with ThreadPoolExecutor(1) as thread:  # times are those of one thread
+        for number, scan in enumerate(list(SCANS.values())[1:], 2):
+            seeds = [child(child(seed, number), k) for k in range(len(tests))]
+            drawn.append([
+                first.again(scan=scan, tolerance=TOLERANCE, chains=CHAINS, seed=own, executor=thread)
                 for first, own in zip(drawn[0], seeds, strict=True)
-            ]
-        )
+            ])  # fmt: skip
     plain = [
-        [hamming_error(one.grid.to_pixels(one.first), image.labels, where) for where in (one.inside, None)]
+        [vision.hamming_error(one.grid.to_pixels(one.first), image.labels, where) for where in (one.inside, None)]
         for one, image in zip(drawn[0], tests, strict=True)
     ]
     errors = [[[one.error(image.labels, everywhere) for one, image in zip(row, tests, strict=True)] for row in drawn]
@@ -196,14 +183,14 @@ def measure_split(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str,
 
 
 def measure_selection() -> dict[str, Any]:
-    """Lengths, guarantees and warm times of the scans, for each shape of image."""
+    """Measure lengths, guarantees and warm times of the scans, for each shape of image."""
     data: dict[str, list[Any]] = {name: [] for name in ("steps", "bounds", "median", "least", "sharp")}
     for height, width in SIZES.values():
-        region = Region.center(PatchGrid(height, width), _CLASSES)
+        region = vision.Region.center(vision.PatchGrid(height, width), _CLASSES)
         sweep = region.systematic()
         ways = (lambda region=region: dogs_scan.__wrapped__(region),
-                lambda region=region, sweep=sweep: choose_scan(region, sweep.variation.value),
-                lambda region=region, sweep=sweep: choose_scan(region, sweep.variation.value, polish=0))  # fmt: skip
+                lambda region=region, sweep=sweep: _shortest(region, sweep, polish=1),
+                lambda region=region, sweep=sweep: _shortest(region, sweep, polish=0))  # fmt: skip
         results, times = [sweep], [[0.0]]
         for way in ways:
             results.append(way())
@@ -212,15 +199,15 @@ def measure_selection() -> dict[str, Any]:
         data["bounds"].append([result.variation.value for result in results])
         data["median"].append([float(np.median(row)) for row in times])
         data["least"].append([min(row) for row in times])
-        sharper = influence(_plain(region))
-        data["sharp"].append([_bound(sharper, result.scan, region) for result in results])
+        sharper = db.influence(vision.field(np.zeros((*region.shape, region.states)), region.coupling))
+        data["sharp"].append([certify(sharper, result.scan, region.targets).value for result in results])
     return data
 
 
-def _plain(region: Region) -> Any:
-    from dobrushin.vision.field import field
-
-    return field(np.zeros((*region.shape, region.states)), region.coupling)
+def _shortest(region: vision.Region, sweep: db.ScanResult, polish: int) -> db.ScanResult:
+    """Choose the shortest scan as `Region.shortest` does, which remembers it."""
+    tolerance = sweep.variation.value
+    return db.shortest_scan(region.influence(), targets=region.targets, tolerance=tolerance, polish=polish)
 
 
 def _seconds(function: Any) -> float:
@@ -229,45 +216,42 @@ def _seconds(function: Any) -> float:
     return time.perf_counter() - begin
 
 
-def _bound(bound: Any, scan: Scan, region: Region) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VacuousBoundWarning)
-        return variation(bound, scan, targets=region.targets).value
+def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
+    """Return a child by its number, without counting up to it."""
+    return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
 
 
 def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most: int, runs: int) -> dict[str, Any]:
-    """What exact influence of the posteriors, coalescence and `estimate` certify on the test set of one split."""
+    """Certify the test set of one split by exact influence of the posteriors, by coalescence and by `estimate`."""
     model, test = pictures.train(seed)
     tests = [pictures.described[k] for k in test[:most]]
     data: dict[str, list[Any]] = {
         name: []
         for name in (
-            "paper", "best", "exact", "settled", "short", "short, settled", "certified, steps", "certified, bound",
+            "paper", "best", "exact", "coalesced", "short", "short, coalesced", "certified, steps", "certified, bound",
             "estimate, seconds", "estimate, steps", "estimate, chains", "estimate, labels", "estimate, dobrushin",
             "times",
         )
     }  # fmt: skip
     for number, one in enumerate(model.segment_many(tests, scan="certified", tolerance=TOLERANCE, seed=child(seed, 9))):
         region, size = one.region, one.grid.size
-        sweeps = Scan.systematic(size, steps=_SWEEPS * size)
-        exact = influence(one.posterior, method="exact")
-        bounds = {"paper": region.influence(), "best": influence(one.posterior), "exact": exact}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", VacuousBoundWarning)
-            for name, bound in bounds.items():
-                data[name].append(variation(bound, sweeps, targets=region.targets).curve(every=size)[1])
+        sweeps = db.Scan.systematic(size, steps=_SWEEPS * size)
+        exact = db.influence(one.posterior, method="exact")
+        bounds = {"paper": region.influence(), "best": db.influence(one.posterior), "exact": exact}
+        for name, bound in bounds.items():
+            data[name].append(certify(bound, sweeps, region.targets).curve(every=size)[1])
         own = child(child(seed, 10), number)
-        settled = coalescence(one.posterior, sweeps, region.targets, runs=runs, confidence=0.99, seed=own)
-        data["settled"].append(settled.curve(every=size)[1])
+        coalesced = db.coalescence(one.posterior, sweeps, region.targets, runs=runs, confidence=0.99, seed=own)
+        data["coalesced"].append(coalesced.curve(every=size)[1])
         short = dogs_scan(region).scan
-        data["short"].append(_bound(exact, short, region))
-        certificate = coalescence(one.posterior, short, region.targets, runs=runs, confidence=0.99, seed=child(own, 1))
-        data["short, settled"].append(float(certificate.per_variable.mean()))
+        data["short"].append(certify(exact, short, region.targets).value)
+        shorter = db.coalescence(one.posterior, short, region.targets, runs=runs, confidence=0.99, seed=child(own, 1))
+        data["short, coalesced"].append(float(shorter.per_variable.mean()))
         data["times"].append([_drawing(one, scan) for scan in list(SCANS.values())[:3]])
         data["certified, steps"].append(len(one.scan))
         data["certified, bound"].append(one.guarantee.value if one.guarantee is not None else np.nan)
         begin = time.perf_counter()
-        answer = estimate(one.posterior, region.targets.tolist(), tolerance=TOLERANCE, confidence=0.99, seed=own)
+        answer = db.estimate(one.posterior, region.targets.tolist(), tolerance=TOLERANCE, confidence=0.99, seed=own)
         data["estimate, seconds"].append(time.perf_counter() - begin)
         data["estimate, steps"].append(0 if answer.plan.scan is None else len(answer.plan.scan))
         data["estimate, chains"].append(answer.plan.chains or 0)
@@ -276,25 +260,26 @@ def measure_certificates(pictures: Pictures, seed: np.random.SeedSequence, most:
     return data
 
 
-def _drawing(one: Segmentation, scan: Any) -> float:
-    """Seconds for many chains in one thread, the least of a few."""
-    again = [one.again(scan=scan, chains=_MANY_CHAINS, seed=k, executor=IN_PLACE).seconds["draws"] for k in range(5)]
-    return min(again)
+def _drawing(one: vision.Segmentation, scan: Any) -> float:
+    """Time many chains in one thread, and return the least of a few times."""
+    with ThreadPoolExecutor(1) as thread:
+        again = [one.again(scan=scan, chains=_MANY_CHAINS, seed=k, executor=thread) for k in range(5)]
+    return min(drawn.seconds["draws"] for drawn in again)
 
 
 def _is_decided(answer: Any) -> bool:
-    """Whether one state is certified to be the most likely one: its lower limit is above all other upper limits."""
+    """Return whether one state is certified to be the most likely: its lower limit is above all other upper limits."""
     best = int(np.argmax(answer.lower))
     return bool(answer.lower[best] > np.delete(answer.upper, best).max())
 
 
 def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, Any]:
-    """Label maps of one test image: of those on their side, the one with most classes in its rectangle."""
+    """Label one test image with every scan: of those on their side, the one with most classes in its rectangle."""
     model, test = pictures.train(seed)
     tests = [pictures.described[k] for k in test]
     drawn = model.segment_many(tests, scan="systematic", chains=CHAINS, seed=child(seed, 1))
 
-    def interest(one: Segmentation, image: Described) -> tuple[bool, int, float]:
+    def interest(one: vision.Segmentation, image: vision.Described) -> tuple[bool, int, float]:
         truth = image.labels[one.inside] if image.labels is not None else np.empty(0)
         counts = np.bincount(truth[truth >= 0], minlength=_CLASSES) / max(1, (truth >= 0).sum())
         return one.grid.shape[1] > one.grid.shape[0], int((counts > 0.1).sum()), -one.error(image.labels)
@@ -311,7 +296,7 @@ def make_example(pictures: Pictures, seed: np.random.SeedSequence) -> dict[str, 
 
 
 def findings(data: dict[str, Any]) -> list[Finding]:
-    """What the paper says of Section 5.5, and what was measured."""
+    """Compare what Section 5.5 of the paper says with what was measured."""
     return [
         *_selection(data["selection"]),
         *_errors(data["runs"]),
@@ -419,8 +404,8 @@ def _range(values: NDArray[np.float64]) -> str:
 
 
 def _certificates(data: dict[str, Any]) -> list[Finding]:
-    exact, best, settled, paper = (data[name] for name in ("exact", "best", "settled", "paper"))
-    enough = [int(np.argmax(curve < 0.05)) if (curve < 0.05).any() else _SWEEPS + 1 for curve in settled]
+    exact, best, coalesced, paper = (data[name] for name in ("exact", "best", "coalesced", "paper"))
+    enough = [int(np.argmax(curve < 0.05)) if (curve < 0.05).any() else _SWEEPS + 1 for curve in coalesced]
     count = len(exact)
     return [
         Finding(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin.experiments.drawing import finish, legend_below, look, panels
+from dobrushin.experiments.drawing import GREY, finish, legend_below, look, panels
 
 METHODS = ("PLSA", "systematic", "DoGS", "shortest scan", "certified scan")
 TITLES = {
@@ -29,17 +29,17 @@ PALETTE = np.array(
 
 
 def errors(run: list[dict[str, Any]], key: str = "inside") -> NDArray[np.float64]:
-    """Mean error of each split and method, shape (splits, methods)."""
+    """Return the mean error of each split and method, shape (splits, methods)."""
     return np.array([np.nanmean(split[key], axis=1) for split in run])
 
 
 def spread(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean over splits and its standard error."""
+    """Return the mean over splits and its standard error."""
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
-    """Errors of all runs; certificates; label maps, and in a figure of its own the photograph."""
+    """Draw errors of all runs, certificates, label maps, and in a figure of its own the photograph."""
     return {
         "segmentation-errors": _draw_errors(data["runs"]),
         "segmentation-certificates": _draw_certificates(data["certificates"]),
@@ -49,7 +49,7 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
-    """Bars of one standard error over the splits, once for each run; the differences from systematic beside them."""
+    """Draw errors with one standard error over the splits for each run, and the differences from systematic."""
     figure, axes = panels(1, len(runs) + 1, width=3.3, height=3.1)
     places = np.arange(len(METHODS))
     colors = ["#B0B0B0", *(look(name)["color"] for name in METHODS[1:])]
@@ -67,7 +67,7 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
     mean, error = spread(table - table[:, [1]])
     for k in (0, 2, 3, 4):
         ax.errorbar(k, mean[k], 2 * error[k], fmt="o", color=colors[k], capsize=3)
-    ax.axhline(0, color="#8A8A8A", linewidth=0.8)
+    ax.axhline(0, color=GREY, linewidth=0.8)
     ax.set_xticks(places, names)
     ax.set_xlim(-0.5, len(METHODS) - 0.5)
     title = f"all {len(table)} splits, two standard errors"
@@ -77,7 +77,7 @@ def _draw_errors(runs: list[list[dict[str, Any]]]) -> Any:
 
 
 def _draw_certificates(data: dict[str, Any]) -> Any:
-    """Bounds against sweeps, and the labels that `estimate` is sure of."""
+    """Draw bounds against sweeps, and the number of labels that `estimate` certifies."""
     figure, axes = panels(1, 3, width=3.9, height=3.2)
     ax, size = axes[0][0], 96
     sweeps = np.arange(data["paper"].shape[1])
@@ -94,17 +94,17 @@ def _draw_certificates(data: dict[str, Any]) -> Any:
     legend_below(ax, columns=1)
     ax.set_ylim(1e-6, 1.6)
     ax = axes[0][1]
-    for k, curve in enumerate(data["settled"]):
+    for k, curve in enumerate(data["coalesced"]):
         label = "each test image" if k == 0 else None
         ax.plot(sweeps, curve, color=look("DoGS")["color"], alpha=0.4, linewidth=0.9, label=label)
-    ax.axhline(0.05, color="#8A8A8A", linewidth=0.8, linestyle=":")
+    ax.axhline(0.05, color=GREY, linewidth=0.8, linestyle=":")
     finish(ax, "coalescence of all 96 labels at once", "systematic sweeps", "bound on their total variation")
     for one in axes[0][:2]:
         one.set_xticks(range(0, len(sweeps), 5))
     ax = axes[0][2]
     labels = np.sort(data["estimate, labels"])[::-1]
     ax.bar(np.arange(1, len(labels) + 1), labels, color=look("greedy + 1 round")["color"], width=0.8)
-    ax.axhline(size, color="#8A8A8A", linewidth=0.8)
+    ax.axhline(size, color=GREY, linewidth=0.8)
     seconds = float(np.median(data["estimate, seconds"]))
     title = f"labels certified of {size}, {seconds:.1g} s each"
     ax.set_xticks(range(1, len(labels) + 1, max(1, len(labels) // 6)))
@@ -124,7 +124,7 @@ def _outline(ax: Any, box: NDArray[Any]) -> None:
 
 
 def _draw_labels(data: dict[str, Any]) -> Any:
-    """Label maps with the rectangle outlined, and the meaning of the colours."""
+    """Draw label maps with the rectangle outlined, and the meaning of the colours."""
     figure, axes = panels(2, 3, width=3.2, height=2.35)
     for ax, (name, title) in zip(axes.ravel(), TITLES.items(), strict=True):
         ax.imshow(_color(data[name]), interpolation="nearest")
@@ -142,7 +142,7 @@ def _draw_labels(data: dict[str, Any]) -> Any:
 
 
 def _draw_photograph(data: dict[str, Any]) -> Any:
-    """For the folder of who has the images: their licence does not let us show them."""
+    """Draw the photograph for those who have the images: their licence does not let the documentation show them."""
     figure, axes = panels(1, 3, width=3.2, height=2.5)
     pictures = (data["photograph"], _color(data["DoGS"]), _color(data["certified scan"]))
     titles = (str(data["name"]), TITLES["DoGS"], TITLES["certified scan"])

@@ -1,12 +1,12 @@
-"""What an experiment has finished, on disk: an interrupted run goes on from there."""
+"""Results of an experiment on disk, part by part: an interrupted run goes on with what is missing."""
 
 from __future__ import annotations
 
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin import __version__
-from dobrushin._shared.executors import Within, cores, run_pieces, shares_memory, to_bytes, within
-from dobrushin.errors import WorkerError
+import dobrushin as db
 
 Arrays = dict[str, NDArray[Any]]
 _SETTINGS = "settings"
@@ -42,11 +40,11 @@ class Setting:
     data: Path | None = None
 
     def pick(self, quick: Any, full: Any) -> Any:
-        """One of two values."""
+        """Return `quick` for a quick run, else `full`."""
         return quick if self.quick else full
 
     def seed_of(self, *key: int) -> np.random.SeedSequence:
-        """The seed of one part of an experiment."""
+        """Return the seed of one part of an experiment."""
         return np.random.SeedSequence(self.seed, spawn_key=key)
 
 
@@ -97,7 +95,7 @@ class Store:
         self._executor = executor
 
     def part(self, name: str, compute: Callable[..., Mapping[str, Any]], *arguments: Any, **about: Any) -> Arrays:
-        """The arrays of a part: read if a run with the same setting has finished it, else computed and written.
+        """Return the arrays of a part: read if a run with the same setting has finished it, else computed and written.
 
         Parameters
         ----------
@@ -113,7 +111,7 @@ class Store:
         dict of arrays
         """
         wanted = Part(name, compute, arguments, about)
-        stored = self._read_stored(wanted)
+        stored = self._read(wanted)
         if stored is not None:
             return stored
         if self._say is not None:
@@ -121,7 +119,7 @@ class Store:
         return self._write(wanted, compute(*arguments))
 
     def parts(self, wanted: Sequence[Part]) -> list[Arrays]:
-        """Parts that do not depend on each other, in order; over the executor, if there is one.
+        """Return parts that do not depend on each other, in order; over the executor, if there is one.
 
         Examples
         --------
@@ -131,74 +129,61 @@ class Store:
         """
         if self._executor is None:
             return [self.part(part.name, part.compute, *part.arguments, **part.about) for part in wanted]
-        done = {k: stored for k, part in enumerate(wanted) if (stored := self._read_stored(part)) is not None}
-        computed: dict[int, Mapping[str, Any]] = {}
-        whole = Within(cores())
+        done = {k: stored for k, part in enumerate(wanted) if (stored := self._read(part)) is not None}
+        pending: dict[Future[Any], int] = {}
 
-        def submit(pool: Executor, k: int) -> Future[Any]:
-            if self._say is not None:
-                self._say(wanted[k].name)
-            if not shares_memory(pool):
-                to_bytes(wanted[k])
-            return pool.submit(_compute, wanted[k], whole)
+        def keep(finished: Iterable[Future[Any]]) -> None:
+            for future in finished:
+                k = pending[future]
+                done[k] = self._write(wanted[k], future.result())
 
-        def keep() -> None:
-            for k in computed.keys() - done.keys():
-                done[k] = self._write(wanted[k], computed[k])
-
-        left = [k for k in range(len(wanted)) if k not in done]
         try:
-            trouble = run_pieces(self._executor, submit, left, computed, look=keep, stop=lambda: None)
-        finally:
-            keep()
-        if isinstance(trouble, KeyboardInterrupt):
-            raise trouble
-        if trouble is not None:
+            for k in (k for k in range(len(wanted)) if k not in done):
+                if self._say is not None:
+                    self._say(wanted[k].name)
+                pending[self._executor.submit(wanted[k].compute, *wanted[k].arguments)] = k
+            keep(as_completed(pending))
+        except BaseException as error:
+            # What is under way comes to its end and is kept too.
+            for future in pending:
+                future.cancel()
+            ended = wait(pending).done
+            keep(f for f in ended if pending[f] not in done and not f.cancelled() and f.exception() is None)
+            if not isinstance(error, BrokenExecutor):
+                raise
             remedy = "They are kept: the same call with a new executor goes on from there."
-            raise WorkerError(str(trouble), len(done), len(wanted), "parts", remedy)
+            raise db.WorkerError(str(error), len(done), len(wanted), "parts", remedy) from None
         return [done[k] for k in range(len(wanted))]
 
     def _path(self, part: Part) -> Path | None:
         return None if self.folder is None else self.folder / "parts" / f"{part.name}.npz"
 
     def _settings(self, part: Part) -> str:
-        """What a stored part has to have been computed for."""
-        about = {"version": __version__, "quick": self.setting.quick, "seed": self.setting.seed, **part.about}
+        """Return what a stored part must have been computed for."""
+        about = {"version": db.__version__, "quick": self.setting.quick, "seed": self.setting.seed, **part.about}
         return json.dumps(about, sort_keys=True)
 
-    def _read_stored(self, part: Part) -> Arrays | None:
+    def _read(self, part: Part) -> Arrays | None:
         path = self._path(part)
-        return None if path is None else _read(path, self._settings(part))
+        if path is None:
+            return None
+        try:
+            # Opened here: of a damaged file NumPy leaves its own handle open.
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = dict(stored)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
+            return None  # not there, or not whole: computed again
+        return arrays if str(arrays.pop(_SETTINGS, "")) == self._settings(part) else None
 
     def _write(self, part: Part, content: Mapping[str, Any]) -> Arrays:
+        """Write all arrays or none: a file under the final name is always whole."""
         arrays = {key: np.asarray(value) for key, value in content.items()}
         path = self._path(part)
         if path is not None:
-            write_arrays(path, {**arrays, _SETTINGS: np.array(self._settings(part))})
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(path.name + ".partial")
+            with open(partial, "wb") as file:
+                content = {**arrays, _SETTINGS: np.array(self._settings(part))}
+                np.savez_compressed(file, **content)
+            os.replace(partial, path)
         return arrays
-
-
-def _compute(part: Part, whole: Within) -> Mapping[str, Any]:
-    """In a worker, by one thread: the other cores have parts of their own."""
-    with within(whole):
-        return part.compute(*part.arguments)
-
-
-def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write all arrays or none: a file under the final name is always whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    os.replace(partial, path)
-
-
-def _read(path: Path, settings: str) -> Arrays | None:
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
-        return None  # not whole: computed again
-    return arrays if str(arrays.pop(_SETTINGS, "")) == settings else None

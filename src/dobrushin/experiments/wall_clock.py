@@ -10,16 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._influence import influence
-from dobrushin._models import Ising
-from dobrushin._optimize import ScanResult, shortest_scan
-from dobrushin._sampling import Record, sample
-from dobrushin._scan import Scan
-from dobrushin.experiments.curves import value_of
-from dobrushin.experiments.doubling import doubling_scan
-from dobrushin.experiments.drawing import finish, legend_below, look, panels
-from dobrushin.experiments.models import paper_ising
-from dobrushin.experiments.outcome import Finding
+import dobrushin as db
+from dobrushin.experiments.catalog import Finding
+from dobrushin.experiments.drawing import GREY, finish, legend_below, look, panels
+from dobrushin.experiments.scans import certify, doubling_scan, paper_ising
 from dobrushin.experiments.store import Arrays, Store
 
 # Side of the grid: steps of the systematic scan, steps of the paper's DoGS scan.
@@ -28,12 +22,12 @@ SIZES = {300: (190_000, 16), 1000: (2_000_000, 16)}
 SWEEPS = 190_000 / 300**2
 SMALL = 0.001
 SCANS = ("systematic", "DoGS", "shortest_scan", "shortest_scan, bound 0.001")
-_PAPER_STEP = 12.65e-6  # seconds a Gibbs step, Section 5.2
-_MOST = 2**20  # chains in one call
+_PAPER_STEP = 12.65e-6  # seconds for a Gibbs step, Section 5.2
+_MAX_CHAINS = 2**20  # in one call
 
 
 def compute(store: Store) -> dict[int, dict[str, Any]]:
-    """For each size: set-up times, lengths and bounds of the scans; for each trial running means against time.
+    """Measure, for each size, set-up times, lengths and bounds of the scans, and running means against time.
 
     Parameters
     ----------
@@ -58,25 +52,25 @@ def compute(store: Store) -> dict[int, dict[str, Any]]:
     return results
 
 
-def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
-    """Everything before sampling: bounds, the tolerance to match, scans; and the time that each took."""
+def _setup(build: Callable[[], db.Model], steps: int) -> Arrays:
+    """Do everything before sampling (bounds, the tolerance to match, scans), and measure the time that each takes."""
     _compile()
     model = build()
     n = model.n_variables
-    systematic = Scan.systematic(n, steps)
+    systematic = db.Scan.systematic(n, steps)
     begin = time.perf_counter()
-    paper = influence(model, method="paper")
-    tolerance = value_of(paper, systematic, [0])
+    paper = db.influence(model, method="paper")
+    tolerance = certify(paper, systematic, [0]).value
     measured = time.perf_counter()
     doubled = doubling_scan(paper, [0], tolerance=tolerance, base=systematic)
     ready = time.perf_counter()
-    best = influence(model)
-    goal = value_of(best, systematic, [0])
+    best = db.influence(model)
+    goal = certify(best, systematic, [0]).value
     sharp = time.perf_counter()
     shortest, choice_time = _measure_choice(best, goal)
     small, small_time = _measure_choice(model, SMALL)
-    third = Scan.systematic(n, int(SWEEPS * n))  # updates the corner a third time
-    longer = value_of(paper, third, [0])
+    third = db.Scan.systematic(n, int(SWEEPS * n))  # updates the corner a third time
+    longer = certify(paper, third, [0]).value
     return {
         "steps": np.array([steps, len(doubled.scan), len(shortest.scan), len(small.scan)]),
         "bounds": np.array([tolerance, doubled.variation.value, shortest.variation.value, small.variation.value]),
@@ -87,68 +81,68 @@ def _setup(build: Callable[[], Ising], steps: int) -> Arrays:
         "shortest_scan, bound 0.001, scan": small.scan.order,
         "longer, steps": np.array(len(third)),
         "longer, DoGS steps": np.array(len(doubling_scan(paper, [0], tolerance=longer, base=third).scan)),
-        "longer, our steps": np.array(len(shortest_scan(paper, [0], tolerance=longer).scan)),
+        "longer, our steps": np.array(len(db.shortest_scan(paper, [0], tolerance=longer).scan)),
     }
 
 
-def _measure_choice(source: Any, tolerance: float) -> tuple[ScanResult, float]:
-    """The shortest scan and the time to find it: a few milliseconds, so the best of three."""
+def _measure_choice(source: Any, tolerance: float) -> tuple[db.ScanResult, float]:
+    """Return the shortest scan and the time to find it: a few milliseconds, so the best of three."""
     times = []
     for _ in range(3):
         begin = time.perf_counter()
-        result = shortest_scan(source, [0], tolerance=tolerance)
+        result = db.shortest_scan(source, [0], tolerance=tolerance)
         times.append(time.perf_counter() - begin)
     return result, min(times)
 
 
 def _compile() -> None:
-    """Load the kernels: the paper's times do not include compiling either."""
+    """Load the kernels, since the paper's times do not include compiling either."""
     small = paper_ising(6, 6, fields=False)
-    sweep = Scan.systematic(36, 72)
-    paper = influence(small, method="paper")
-    doubling_scan(paper, [0], tolerance=value_of(paper, sweep, [0]), base=sweep)
-    shortest_scan(small, [0], tolerance=SMALL)
+    sweep = db.Scan.systematic(36, 72)
+    paper = db.influence(small, method="paper")
+    doubling_scan(paper, [0], tolerance=certify(paper, sweep, [0]).value, base=sweep)
+    db.shortest_scan(small, [0], tolerance=SMALL)
     for chains in (1, 64):
-        sample(small, sweep, chains=chains, seed=1, initial=np.ones(36, dtype=np.int8))
+        db.sample(small, sweep, chains=chains, seed=1, initial=np.ones(36, dtype=np.int8))
 
 
-def _trial(build: Callable[[], Ising], setup: Arrays, seconds: float, seed: np.random.SeedSequence) -> Arrays:
-    """Running means of X_1 against time, for each scan: all chains begin at +1, where the bias is largest."""
+def _trial(build: Callable[[], db.Model], setup: Arrays, seconds: float, seed: np.random.SeedSequence) -> Arrays:
+    """Follow the mean of X_1 against time, for each scan: all chains begin at +1, where the bias is largest."""
     arrays: Arrays = {}
     _compile()
     model = build()
     for place, (name, own) in enumerate(zip(SCANS, seed.spawn(len(SCANS)), strict=True)):
         steps = int(setup["steps"][place])
-        scan = Scan.systematic(model.n_variables, steps) if name == "systematic" else Scan(setup[f"{name}, scan"])
+        scan = db.Scan.systematic(model.n_variables, steps) if name == "systematic" else db.Scan(setup[f"{name}, scan"])
         times, counts, sums = _draw_for(model, scan, seconds, own)
         arrays |= {f"{name}, time": times, f"{name}, samples": counts, f"{name}, mean": sums / counts}
     return arrays
 
 
 def _draw_for(
-    model: Ising, scan: Scan, seconds: float, seed: np.random.SeedSequence
+    model: db.Model, scan: db.Scan, seconds: float, seed: np.random.SeedSequence
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Draw in calls of more and more chains until the time is over; what stood after each call."""
+    """Draw in calls of more and more chains until the time is over; return times, counts and sums after each call."""
     start = np.ones(model.n_variables, dtype=np.int8)
-    keep = Record([0], states=False, counts=True)
+    keep = db.Record([0], states=False, counts=True)
     times: list[float] = []
     counts: list[int] = []
     sums: list[float] = []
     chains, begin = 1, time.perf_counter()
     while not times or times[-1] < seconds:
-        run = sample(model, scan, chains=chains, seed=seed.spawn(1)[0], initial=start, record=keep)
+        run = db.sample(model, scan, chains=chains, seed=seed.spawn(1)[0], initial=start, record=keep)
         up = float(run.marginals()[0, 1])
         sums.append((sums[-1] if sums else 0.0) + chains * (2 * up - 1))
         counts.append((counts[-1] if counts else 0) + chains)
         times.append(time.perf_counter() - begin)
         left = seconds - times[-1]
         pace = times[-1] / counts[-1]
-        chains = int(min(_MOST, 2 * chains, max(1, np.ceil(left / pace))))
+        chains = int(min(_MAX_CHAINS, 2 * chains, max(1, np.ceil(left / pace))))
     return np.array(times), np.array(counts), np.array(sums)
 
 
 def seconds_a_sample(timing: dict[str, Any]) -> NDArray[np.float64]:
-    """Seconds for one sample point, by scan, over all trials."""
+    """Return the seconds for one sample point, by scan, over all trials."""
     return np.array(
         [
             sum(trial[f"{name}, time"][-1] for trial in timing["trials"])
@@ -159,19 +153,19 @@ def seconds_a_sample(timing: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def speed_up(timing: dict[str, Any], samples: NDArray[Any], place: int) -> NDArray[np.float64]:
-    """Time for so many sample points by the systematic scan, over that by another one and its set-up."""
+    """Return how many times faster another scan, with its set-up, gives these sample points than the systematic one."""
     pace = seconds_a_sample(timing)
     return samples * pace[0] / (timing["setup"]["setup"][place] + samples * pace[place])
 
 
 def _break_even(timing: dict[str, Any]) -> int:
-    """Sample points from which DoGS, set-up included, is faster than the systematic scan."""
+    """Return the number of samples from which DoGS, set-up included, is faster than the systematic scan."""
     pace = seconds_a_sample(timing)
     return int(np.ceil(timing["setup"]["setup"][1] / (pace[0] - pace[1])))
 
 
 def findings(data: dict[int, dict[str, Any]]) -> list[Finding]:
-    """What the paper says of Figure 2 and its appendix, and what these trials say."""
+    """Compare what the paper says of Figure 2 and its appendix with these trials."""
     large, small = data[1000]["setup"], data[300]["setup"]
     million = data[1000]
     gain, given = (speed_up(million, np.array([1, 100, 10_000]), place) for place in (1, 3))
@@ -239,7 +233,7 @@ def _short(value: float) -> str:
 
 
 def _bias(data: dict[int, dict[str, Any]]) -> Finding:
-    """Means far beyond their standard errors are biases, and stay within twice the bounds."""
+    """Check that means far beyond their standard errors, which are biases, stay within twice the bounds."""
     worst, texts = 0.0, []
     for size, timing in data.items():
         for place in (1, 3):
@@ -259,7 +253,7 @@ def _bias(data: dict[int, dict[str, Any]]) -> Finding:
 
 
 def draw(data: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Estimates against time and speed-up, for both sizes; the other trials."""
+    """Draw estimates against time and speed-up, for both sizes, and the other trials."""
     figure, axes = panels(2, 2)
     trials = max(len(timing["trials"]) for timing in data.values())
     others, grid = panels(len(data), max(1, trials - 1), width=3.2, height=2.7, sharey=True)
@@ -280,7 +274,7 @@ def _draw_trial(ax: Any, timing: dict[str, Any], k: int, title: str, legend: boo
         when = setup["setup"][place] + trial[f"{name}, time"]
         label = f"{name}: {setup['steps'][place]} steps, bias ≤ {2 * setup['bounds'][place]:.2g}"
         ax.plot(when, trial[f"{name}, mean"], label=label, markevery=0.05, **_look(place, marker=True))
-    ax.axhline(0, color="#8A8A8A", linewidth=0.8)
+    ax.axhline(0, color=GREY, linewidth=0.8)
     finish(ax, title, "seconds, set-up included", "mean of the samples so far", log="x", legend=False)
     if legend:
         legend_below(ax, columns=1)
@@ -301,6 +295,6 @@ def _draw_speed_up(ax: Any, timing: dict[str, Any], title: str) -> None:
     for place in (1, 2, 3):
         ratio = speed_up(timing, samples, place)
         ax.plot(samples, ratio, label=f"{SCANS[place]}: up to {ratio[-1]:.2g}", **_look(place))
-    ax.axhline(1, color="#8A8A8A", linewidth=0.8)
+    ax.axhline(1, color=GREY, linewidth=0.8)
     finish(ax, title, "sample points", "times faster, set-up included", log="xy", legend=False)
     legend_below(ax, columns=1)

@@ -5,11 +5,9 @@ Without Axes a new figure is made. A notebook shows it, and ``plt.show()`` does 
 ``ax.figure.savefig(path)`` writes it.
 """
 
-from dobrushin.plots.comparison import against_exact
-from dobrushin.plots.curves import bounds
-from dobrushin.plots.intervals import marginals
+from dobrushin.plots.certificates import bounds, influence
+from dobrushin.plots.estimates import against_exact, marginals
 from dobrushin.plots.maps import scan_map
-from dobrushin.plots.matrices import influence
 from dobrushin.plots.traces import trace
 
 __all__ = ["against_exact", "bounds", "influence", "marginals", "scan_map", "trace"]

@@ -1,9 +1,9 @@
-"""Where a scan spends its steps."""
+"""Pictures of scans: where they spend their steps, on a grid or on the graph of the model."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,17 @@ from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
+from dobrushin._shared.layout import spread
 from dobrushin.errors import ArgumentError
-from dobrushin.plots.graphs import MOST_NODES, draw_graph, subgraph
-from dobrushin.plots.style import Look, as_result, color_bar, dress, look, panels
+from dobrushin.plots.style import Look, as_result, color_bar, dress, inches, look, panels, plain
 
-_MOST_PANELS, _MOST_CELLS = 64, 2**26
+_MAX_PANELS, _MAX_CELLS = 64, 2**26
 # Cells of a panel along its longer side; of more, means of blocks.
 _SIDE = 400
 # Colours are logarithmic where the counts are this far apart.
 _WIDE = 30
 # Targets in panels with more cells along a side get circles, unless there are too many.
-_TINY, _MOST_CIRCLES = 60, 30
+_TINY, _MAX_CIRCLES = 60, 30
 
 
 @public(name="plots.scan_map")
@@ -86,10 +86,10 @@ def scan_map(
     n = n if n is not None else cells[0] * cells[1]  # type: ignore[index]
     scan.check_fits(n)
     segments = check.count(segments, "segments")
-    if segments > (most := min(_MOST_PANELS, len(scan))):
+    if segments > (most := min(_MAX_PANELS, len(scan))):
         raise ArgumentError("segments", f"at most {most} for {len(scan)} steps", segments)
-    if segments * n > _MOST_CELLS:
-        raise ArgumentError("segments", f"at most {_MOST_CELLS // n} for {n} variables", segments)
+    if segments * n > _MAX_CELLS:
+        raise ArgumentError("segments", f"at most {_MAX_CELLS // n} for {n} variables", segments)
     marked = np.empty(0, dtype=np.int64)
     if targets is not None:
         labels, lookup = (range(n), None) if model is None else (model.labels, model._lookup)
@@ -123,8 +123,8 @@ def _read_shape(shape: Any, n: int | None) -> tuple[int, int] | None:
         return None
     if n is not None and cells[0] * cells[1] != n:
         raise ArgumentError("shape", f"(rows, columns) of {n} variables", shape)
-    if cells[0] * cells[1] > _MOST_CELLS:
-        raise ArgumentError("shape", f"of at most {_MOST_CELLS} variables", shape)
+    if cells[0] * cells[1] > _MAX_CELLS:
+        raise ArgumentError("shape", f"of at most {_MAX_CELLS} variables", shape)
     return cells
 
 
@@ -147,16 +147,16 @@ def _draw_graph(
 ) -> tuple[list[Any], Any, str]:
     n = model.n_variables
     shown = np.arange(n)
-    if n > MOST_NODES:
+    if n > _MAX_NODES:
         shown = np.union1d(np.flatnonzero(np.any(counts, axis=0)), marked)
-    if len(shown) > MOST_NODES:
-        requirement = f"one with at most {MOST_NODES} variables to draw as a graph (for grids give 'shape')"
+    if len(shown) > _MAX_NODES:
+        requirement = f"one with at most {_MAX_NODES} variables to draw as a graph (for grids give 'shape')"
         raise ArgumentError("model", requirement, got=f"{len(shown)} variables")
-    graph = subgraph(model, shown)
+    graph = _subgraph(model, shown)
     width, height = np.ptp(graph.places, axis=0)
     axes = _panels(ax, len(counts), float(np.clip((height + 0.5) / (width + 0.5), 0.4, 1.2)), is_grid=False)
     parts = [part[shown] for part in counts]
-    image, note = draw_graph(axes, graph, parts, marked, _norm(parts), look(axes[0]))
+    image, note = _draw_nodes(axes, graph, parts, marked, _norm(parts), look(axes[0]))
     return axes, image, _blank(parts) + note
 
 
@@ -244,8 +244,78 @@ def _outline(ax: Any, is_target: NDArray[np.bool_], look: Look, tiny: bool) -> N
     )  # fmt: skip
     ax.add_collection(collection, autolim=False)
     row, column = np.nonzero(is_target)
-    if tiny and len(row) <= _MOST_CIRCLES:
+    if tiny and len(row) <= _MAX_CIRCLES:
         ax.plot(
             column, row, "o", markersize=9, markerfacecolor="none", color=look.alarm, markeredgewidth=1.4,
             path_effects=halo, clip_on=False, scalex=False, scaley=False,
         )  # fmt: skip
+
+
+_MAX_NODES = 2000
+_MAX_EDGES = 20_000
+_MAX_NAMES = 25
+
+
+class DrawnGraph(NamedTuple):
+    """Part of a model's graph, with places for its nodes."""
+
+    shown: NDArray[np.int64]  # positions in the model, sorted
+    total: int
+    names: list[str]
+    edges: NDArray[np.int64]  # pairs of places in `shown`
+    places: NDArray[np.float64]
+
+
+def _subgraph(model: Model, shown: NDArray[np.int64]) -> DrawnGraph:
+    """The graph of some variables of a model."""
+    start, neighbor = model._form.adjacency
+    rows = [neighbor[start[i] : start[i + 1]] for i in shown.tolist()]
+    other = np.concatenate(rows).astype(np.int64)
+    own = np.repeat(np.arange(len(shown)), [len(row) for row in rows])
+    place = np.minimum(np.searchsorted(shown, other), len(shown) - 1)
+    kept = (shown[place] == other) & (own < place)
+    edges = np.stack([own[kept], place[kept]], axis=1)
+    names = [plain(model.labels[i], 12) for i in shown.tolist()] if len(shown) <= _MAX_NAMES else []
+    return DrawnGraph(shown, model.n_variables, names, edges, spread(len(shown), edges))
+
+
+def _draw_nodes(
+    axes: list[Any], graph: DrawnGraph, counts: list[NDArray[Any]], marked: NDArray[np.int64], norm: Any, look: Look
+) -> tuple[Any, str]:
+    """Nodes coloured by counts, blank where the count is 0; the last mappable, and what is not shown."""
+    n = len(graph.shown)
+    area = float((72 * inches(axes[0])).prod())
+    size = float(np.clip(0.1 * area / n, 3.0, 110.0))  # nodes cover a part of the panel that does not hide edges
+    above = (0.0, 1.5 + float(np.sqrt(size / np.pi)))
+    is_target = np.isin(graph.shown, marked)
+    lines = graph.places[graph.edges] if len(graph.edges) <= _MAX_EDGES else np.empty((0, 2, 2))
+    alpha = float(np.clip(250.0 / max(1, len(lines)), 0.05, 0.4))
+    collections = require("matplotlib.collections", "plots")
+    for ax, part in zip(axes, counts, strict=True):
+        ax.add_collection(
+            collections.LineCollection(lines, colors=[look.ink], linewidths=0.7, alpha=alpha, zorder=1), autolim=False
+        )
+        edge = [look.alarm if target else look.ink for target in is_target]
+        width = np.where(is_target, 2.0, 0.5 if n <= 300 else 0.2)
+        never = part == 0
+        x, y = graph.places.T
+        ax.scatter(
+            x[never], y[never], s=0.6 * size, c=[look.paper] * int(never.sum()), zorder=2,
+            edgecolors=[e for e, blank in zip(edge, never, strict=True) if blank], linewidths=width[never],
+        )  # fmt: skip
+        image = ax.scatter(
+            x[~never], y[~never], s=size, c=part[~never], norm=norm, cmap=look.map, zorder=3,
+            edgecolors=[e for e, blank in zip(edge, never, strict=True) if not blank], linewidths=width[~never],
+        )  # fmt: skip
+        for name, place in zip(graph.names, graph.places, strict=False):
+            ax.annotate(
+                name, place, above, textcoords="offset points", ha="center", va="bottom", fontsize="xx-small",
+                color=look.ink, usetex=False, zorder=4,
+            )  # fmt: skip
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.margins(0.12)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.spines[:].set_visible(False)
+    note = "" if n == graph.total else f"\n({n} of {graph.total} variables)"
+    return image, note + ("" if len(graph.edges) <= _MAX_EDGES else f"\n({len(graph.edges)} edges not drawn)")

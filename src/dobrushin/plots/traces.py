@@ -29,8 +29,8 @@ from dobrushin.plots.style import (
     plain,
 )
 
-_PANELS, _MOST_PANELS = 4, 24
-_MOST_POINTS, _MOST_LINES, _MOST_STRIPS = 1000, 20, 100
+_PANELS, _MAX_PANELS = 4, 24
+_MAX_POINTS, _MAX_LINES, _MAX_STRIPS = 1000, 20, 100
 
 
 @public(name="plots.trace")
@@ -77,8 +77,8 @@ def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax:
         columns = np.arange(min(_PANELS, len(labels)))
     else:
         columns = check.positions(variables, labels, lookup, "variables")
-    if len(columns) > _MOST_PANELS:
-        raise ArgumentError("variables", f"at most {_MOST_PANELS}", got=f"{len(columns)} variables")
+    if len(columns) > _MAX_PANELS:
+        raise ArgumentError("variables", f"at most {_MAX_PANELS}", got=f"{len(columns)} variables")
     count = len(columns)
     across = 1 if count == 1 else 2
     size = (6.4, 3.6) if count == 1 else (8.0, 0.4 + 2.2 * -(-count // across))
@@ -121,7 +121,7 @@ def _states_shown(values: range) -> list[int]:
 def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[Any], look: Look) -> None:
     """Running shares of states."""
     chains, draws = states.shape
-    points = np.unique(np.linspace(1, draws, min(draws, _MOST_POINTS)).round().astype(np.int64))
+    points = np.unique(np.linspace(1, draws, min(draws, _MAX_POINTS)).round().astype(np.int64))
     drawn = [values[telling_state(called)] if len(values) == 2 else values[-1]]
     left_out = 0
     names = {state: entry(plain(name, 20)) for state, name in zip(values, called, strict=True)}
@@ -129,7 +129,7 @@ def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[A
         seen, counts = np.unique(states, return_counts=True)
         most = seen[np.argsort(-counts, kind="stable")][: len(look.colors)]
         drawn, left_out = np.sort(most).tolist(), len(seen) - len(most)
-    lines = min(chains, _MOST_LINES) if chains > 1 else 0
+    lines = min(chains, _MAX_LINES) if chains > 1 else 0
     for k, state in enumerate(drawn):
         color = look.colors[k % len(look.colors)]
         hits = states == state
@@ -151,8 +151,8 @@ def _draw_means(ax: Any, states: NDArray[Any], values: range, called: Sequence[A
 def _draw_states(ax: Any, states: NDArray[Any], values: range, look: Look) -> Any:
     """A picture with chains as lines and draws as columns."""
     chains, draws = states.shape
-    columns = np.unique(np.linspace(0, draws - 1, min(draws, _MOST_POINTS)).round().astype(np.int64))
-    picture = states[:_MOST_STRIPS, columns]
+    columns = np.unique(np.linspace(0, draws - 1, min(draws, _MAX_POINTS)).round().astype(np.int64))
+    picture = states[:_MAX_STRIPS, columns]
     edges = np.arange(len(values) + 1) * values.step + values[0] - values.step / 2
     colors = require("matplotlib", "plots").colormaps[look.map].resampled(len(values))
     norm = require("matplotlib.colors", "plots").BoundaryNorm(edges, len(values))
@@ -160,6 +160,6 @@ def _draw_states(ax: Any, states: NDArray[Any], values: range, look: Look) -> An
         picture, cmap=colors, norm=norm, aspect="auto", interpolation="nearest", origin="upper",
         extent=(0.5, draws + 0.5, len(picture) - 0.5, -0.5),
     )  # fmt: skip
-    ax.set_ylabel("chain" if chains <= _MOST_STRIPS else f"chain (the first {_MOST_STRIPS} of {chains})")
+    ax.set_ylabel("chain" if chains <= _MAX_STRIPS else f"chain (the first {_MAX_STRIPS} of {chains})")
     ax.yaxis.set_major_locator(require("matplotlib.ticker", "plots").MaxNLocator(nbins=5, integer=True))
     return image

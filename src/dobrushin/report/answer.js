@@ -1,6 +1,8 @@
 // The table of estimates, page by page, and the chart of the rows that it shows.
 
 const PAGE = 50;
+// Width of a letter of the charts, in pixels, at most.
+const LETTER = 7.6;
 const rows = data.rows;
 const order = { column: null, down: false, first: 0, kept: [], text: "" };
 
@@ -55,8 +57,9 @@ function showRows() {
   byId("body").replaceChildren(
     ...shown.map((k) => {
       const line = element("tr");
-      columns.forEach(([, , text], c) => {
+      columns.forEach(([label, , text], c) => {
         const cell = element("td");
+        cell.dataset.label = label;
         cell.append(c ? text(k) : element("bdi", text(k)));
         line.append(cell);
       });
@@ -76,9 +79,12 @@ function showRows() {
 function drawChart(shown) {
   const chart = byId("chart");
   const width = Math.max(240, chart.parentElement.clientWidth);
-  const left = Math.min(170, Math.round(width * 0.3));
-  const right = width - 14;
-  const line = 20;
+  // Names that have no room beside their bars stand above them, whole.
+  const beside = Math.min(170, Math.round(width * 0.3));
+  const isBeside = shown.every((k) => rowName(k).length <= Math.floor((beside - 10) / LETTER));
+  const left = isBeside ? beside : 14;
+  const right = width - 24;
+  const line = isBeside ? 20 : 36;
   const bottom = 8 + line * shown.length;
   let low = Math.min(...shown.map((k) => rows.lower[k]));
   let high = Math.max(...shown.map((k) => rows.upper[k]));
@@ -90,17 +96,20 @@ function drawChart(shown) {
   chart.setAttribute("viewBox", `0 0 ${width} ${bottom + 24}`);
   chart.style.height = `${bottom + 24}px`;
   if (!shown.length) return;
-  for (const [value, text] of marks(low, high, Math.max(3, (right - left) / 90))) {
+  for (const [value, text] of marks(low, high, Math.max(2, (right - left) / 90))) {
     chart.append(shape("line", { class: "grid", x1: x(value), x2: x(value), y1: 4, y2: bottom }));
-    chart.append(shape("text", { x: x(value), y: bottom + 16, "text-anchor": "middle" }, text));
+    const half = (text.length * LETTER) / 2;
+    const at = Math.min(width - half, Math.max(half, x(value)));
+    chart.append(shape("text", { x: at, y: bottom + 16, "text-anchor": "middle" }, text));
   }
   const open = data.verdict.level === "bad" ? " open" : "";
-  const letters = Math.floor((left - 10) / 7.6);
+  const letters = Math.floor((isBeside ? left - 10 : width - 10) / LETTER);
   shown.forEach((k, row) => {
-    const y = 8 + line * (row + 0.5);
+    const y = 8 + line * (row + 1) - 10;
     const name = rowName(k);
     const short = shortName(k, letters);
-    const label = shape("text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, short);
+    const place = isBeside ? { x: left - 10, y: y + 4, "text-anchor": "end" } : { x: 2, y: y - 10 };
+    const label = shape("text", { class: "name", ...place }, short);
     const ends = [rows.lower[k], rows.upper[k]];
     const wide = Math.max(0, 2 - (x(ends[1]) - x(ends[0]))) / 2;
     const bar = shape("line", { class: `bar${open}`, x1: x(ends[0]) - wide, x2: x(ends[1]) + wide, y1: y, y2: y });

@@ -1,9 +1,12 @@
-"""What a page says, as plain data."""
+"""Content of a page, as plain data: sentences, rows, the curve and the call that repeats it."""
 
 from __future__ import annotations
 
+import json
+import math
 import platform
 from collections.abc import Hashable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 from importlib import metadata
 from typing import Any
 
@@ -13,19 +16,16 @@ from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.headline import given_words
 from dobrushin._estimate.method import Curve, method_of
-from dobrushin._estimate.targets import Statistic, shown
+from dobrushin._estimate.targets import Joint, Statistic, Target, shown
 from dobrushin._models import Model
 from dobrushin._models.state_names import shown_evidence
-from dobrushin._shared.text import percent, rounded_up, visible
+from dobrushin._shared.text import decimals_for, in_full, percent, round_decimal, rounded_up, visible
 from dobrushin.errors import BudgetError
-from dobrushin.report import sentences
-from dobrushin.report.closing import picture
-from dobrushin.report.graph import certified_surroundings, surroundings
-from dobrushin.report.table import distinct_targets, rows_of, short_names
+from dobrushin.report.scan_picture import certified_surroundings, picture, surroundings
 
-# Names in a sentence, and in a line of code.
-_MOST_NAMES, _MOST_IN_CODE = 100, 8
-_MOST_DIAGNOSED = 20_000
+# Names in a sentence, and characters of the targets in code.
+_MAX_NAMES, _MAX_CODE = 100, 20_000
+_MAX_DIAGNOSED = 20_000
 
 
 def content(
@@ -47,12 +47,12 @@ def content(
     default = "Certified estimate" if estimate.is_certified else "Estimate without a certificate"
     return {
         "title": default if title is None else title,
-        "verdict": sentences.verdict(estimate),
+        "verdict": _verdict(estimate),
         "asked": _question(estimate, model, evidence),
         "rows": rows_of(estimate),
         "certificate": {
             "words": method.explain(estimate),
-            "facts": sentences.facts(estimate),
+            "facts": _facts(estimate),
             "assumptions": list(estimate.assumptions),
             "bias": "" if method.bias_is_proven else f"limit at confidence {estimate.confidence_text}",
         },
@@ -67,13 +67,13 @@ def _question(estimate: Estimate, model: Model | None, evidence: dict[Hashable, 
     targets = distinct_targets(estimate)[0]
     hard = {label: state for label, state in evidence.items() if not isinstance(state, Mapping)}
     named = evidence if model is None else {**evidence, **shown_evidence(model, hard)}
-    observed = [given_words({label: state}) for label, state in list(named.items())[:_MOST_NAMES]]
+    observed = [given_words({label: state}) for label, state in list(named.items())[:_MAX_NAMES]]
     certain = " (what was found is certain)" if estimate.plan.is_certain else ""
     return {
         "model": "" if model is None else short_names([repr(model)])[0],
-        "targets": short_names([visible(str(shown(target))) for target in targets[:_MOST_NAMES]]),
+        "targets": short_names([visible(str(shown(target))) for target in targets[:_MAX_NAMES]]),
         "count": len(targets),
-        "tolerance": f"plus or minus {estimate.plan.tolerance:g}",
+        "tolerance": f"plus or minus {in_full(estimate.plan.tolerance)}",
         "confidence": percent(estimate.plan.confidence) + certain,
         "evidence": short_names(observed),
         "evidence_count": len(evidence),
@@ -95,7 +95,7 @@ def _diagnosis(sampled: Model | None, given: Diagnosis | bool | None, has_eviden
     if not isinstance(given, Diagnosis):
         if sampled is None:
             return {"lines": [], "note": "The model was not given to the report: estimate.report(path, model=model)."}
-        if given is None and sampled.n_variables > _MOST_DIAGNOSED:
+        if given is None and sampled.n_variables > _MAX_DIAGNOSED:
             note = f"{sampled.n_variables:,} variables are too many to diagnose unasked: pass diagnosis=True."
             return {"lines": [], "note": note}
         try:
@@ -140,17 +140,162 @@ def _seed(estimate: Estimate) -> str:
 
 
 def _call(estimate: Estimate, evidence: dict[Hashable, Any]) -> str:
-    """The call of `estimate`, as far as it can be written."""
+    """Write the call of `estimate`, which runs as it is printed once `model` is there again."""
     targets, plan = distinct_targets(estimate)[0], estimate.plan
-    names = [f"<statistic {t.name!r}>" if isinstance(t, Statistic) else repr(t) for t in targets[:_MOST_IN_CODE]]
-    listed = ", ".join(short_names(names)) + (", ..." if len(targets) > len(names) else "")
-    count = f"  # {len(targets):,} targets" if len(targets) > len(names) else ""
-    lines = ["import dobrushin as db", "", "db.estimate(", "    model,", f"    targets=[{listed}],{count}"]
+    above = ["import dobrushin as db"]
+    if isinstance(estimate.seed, np.random.SeedSequence):
+        above.append("import numpy as np")
+    if estimate.asked is not None and estimate.asked.model is not None:
+        above += ["", f"# model: {visible(repr(estimate.asked.model))}"]
+    listed = f"[{', '.join(map(_code, targets))}]"
+    if any(isinstance(target, Statistic) for target in targets) or len(listed) > _MAX_CODE:
+        listed = "targets"
+        above += ["", f"# targets: a list of the {len(targets):,} on this page"]
+    asked = [f"targets={listed}"]
     if evidence:
-        shown_evidence = ", ".join(f"{k!r}: {v!r}" for k, v in list(evidence.items())[:_MOST_IN_CODE])
-        cut = ", ..." if len(evidence) > _MOST_IN_CODE else ""
-        lines.append(f"    evidence={{{shown_evidence}{cut}}},")
-    lines.append(f"    tolerance={plan.tolerance!r}, confidence={plan.confidence!r}, method={plan.method!r},")
+        asked.append(f"evidence={{{', '.join(f'{_code(k)}: {_code(v)}' for k, v in evidence.items())}}}")
+    asked.append(f"tolerance={plan.tolerance!r}, confidence={plan.confidence!r}, method={plan.method!r}")
     if estimate.seed is not None:
-        lines.append(f"    seed={_seed(estimate)},")
-    return "\n".join([*lines, ")"])
+        asked.append(f"seed={_seed(estimate)}")
+    return "\n".join([*above, "", "answer = db.estimate(", "    model,", *(f"    {line}," for line in asked), ")"])
+
+
+def _code(value: Any) -> str:
+    """Write a label, a state or a target as Python reads it."""
+    if isinstance(value, Joint):
+        return f"db.Joint({', '.join(map(_code, value.labels))})"
+    if isinstance(value, Target):
+        return f"db.{value!r}"
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _verdict(estimate: Estimate) -> dict[str, str]:
+    """The one thing to know: whether to believe the numbers."""
+    count = len(estimate)
+    rows = {1: "the interval", 2: "both intervals"}.get(count, f"all {count:,} intervals")
+    widest, tolerance = estimate.widest, in_full(estimate.plan.tolerance)
+    if not estimate.is_certified:
+        text = (
+            "Nothing is known about how far the sampler is from the model. The intervals cover chance only; the bias "
+            "is left out of them, and the true values may lie far outside."
+        )
+        return {"level": "bad", "headline": "NOT CERTIFIED: the bias is unknown", "text": text}
+    if estimate.plan.is_certain:
+        text = f"Nothing was sampled. {rows.capitalize()} hold for certain: rounding is inside them."
+        return {"level": "good", "headline": "Certified: exact up to rounding", "text": _with_verb(text, count)}
+    text = (
+        f"{rows.capitalize()} hold{' at once' if count > 1 else ''} with probability {percent(estimate.confidence)} or "
+        "more. The bias of the sampler is inside them."
+    )
+    if widest > estimate.plan.tolerance:
+        headline = f"Certified, but wider than asked: within {rounded_up(widest)} instead of {tolerance}"
+        return {"level": "warn", "headline": headline, "text": _with_verb(text, count)}
+    headline = f"Certified: within {tolerance} at confidence {percent(estimate.confidence)}"
+    return {"level": "good", "headline": headline, "text": _with_verb(text, count)}
+
+
+def _facts(estimate: Estimate) -> list[tuple[str, str]]:
+    """The certificate, line by line."""
+    plan, method = estimate.plan, method_of(estimate.plan)
+    lines = [("Method", plan.method)]
+    if estimate.is_certified:
+        lines.append(("Chosen because", plan.reason))
+    at = "" if method.bias_is_proven else f" (at confidence {estimate.confidence_text})"
+    lines.append(("Largest bias bound", estimate.bias_text + at))
+    lines.append(("Widest interval", f"plus or minus {rounded_up(float(estimate.half_width.max()))}"))
+    if not plan.is_certain:
+        lines.append(("Confidence", f"{estimate.confidence_text}, for all intervals at once"))
+        lines.append(("Interval", f"{plan.interval}, {plan.intervals:,} at once"))
+    if plan.scan is not None:
+        work = f"{estimate.steps:,} steps x {estimate.chains:,} {method.outcomes}, kernel {plan.kernel}"
+        lines.append(("Work", work))
+    if estimate.evidence_text:
+        lines.append(("Evidence", estimate.evidence_text))
+    return lines
+
+
+def _with_verb(text: str, count: int) -> str:
+    return text if count > 1 else text.replace(" hold", " holds", 1)
+
+
+# Rows of a page, and characters that all their names may take.
+MAX_ROWS = 20_000
+_MAX_NAME, _MAX_ALL_NAMES = 200, 500_000
+
+
+def rows_of(estimate: Estimate) -> dict[str, Any]:
+    """The columns of the table; rows name their target by its number."""
+    count = min(len(estimate), MAX_ROWS)
+    targets, numbers = distinct_targets(estimate, count)
+    decimals = _decimals(estimate, count)
+    columns = {
+        "mean": (estimate.mean, ROUND_HALF_EVEN),
+        "lower": (estimate.lower, ROUND_FLOOR),
+        "upper": (estimate.upper, ROUND_CEILING),
+    }
+    return {
+        "total": len(estimate),
+        "names": short_names([visible(str(shown(target))) for target in targets]),
+        "target": numbers,
+        "state": ["" if state is None else visible(str(state)) for state in estimate.states[:count]],
+        **{name: [_round(x, decimals, way) for x in part[:count]] for name, (part, way) in columns.items()},
+        "bias": [None if math.isnan(x) else float(rounded_up(x, 2)) for x in estimate.bias_bound[:count]],
+        "decimals": decimals,
+        "probabilities": not any(isinstance(target, Statistic) and not target.is_event for target in targets),
+    }
+
+
+def cell_texts(rows: dict[str, Any], k: int) -> tuple[str, ...]:
+    """One row as the page shows it."""
+    numbers = (f"{rows[name][k]:.{rows['decimals']}f}" for name in ("mean", "lower", "upper"))
+    bias = "unknown" if rows["bias"][k] is None else f"{rows['bias'][k]:.2g}"
+    return rows["names"][rows["target"][k]], rows["state"][k], *numbers, bias
+
+
+def distinct_targets(estimate: Estimate, count: int | None = None) -> tuple[list[Any], list[int]]:
+    """The targets as they were asked for, and which one each row is about."""
+    targets: list[Any] = []
+    numbers = []
+    for target in estimate.targets[:count]:
+        if not targets or not _same(targets[-1], target):
+            targets.append(target)
+        numbers.append(len(targets) - 1)
+    return targets, numbers
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))
+
+
+def short_names(names: list[str]) -> list[str]:
+    """Names cut in the middle, where they or all of them together are too long; numbered where that makes them alike.
+
+    Examples
+    --------
+    >>> [name[-5:] for name in short_names(["a", "b" * 300 + "x" + "b" * 300, "b" * 300 + "y" + "b" * 300])]
+    ['a', 'b (2)', 'b (3)']
+    """
+    cut = [_cut(name, _MAX_NAME) for name in names]
+    size = sum(len(json.dumps(name)) for name in cut)
+    if size > _MAX_ALL_NAMES:
+        longest = int(_MAX_ALL_NAMES / size * sum(map(len, cut)) / len(cut))
+        cut = [_cut(name, max(8, longest)) for name in names]
+    if len(set(cut)) < len(set(names)):
+        pairs = zip(cut, names, strict=True)
+        cut = [short if short == name else f"{short} ({k})" for k, (short, name) in enumerate(pairs, 1)]
+    return cut
+
+
+def _cut(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}\u2026{name[len(name) - most // 2 + 1 :]}"
+
+
+def _decimals(estimate: Estimate, count: int) -> int:
+    """Return the decimals that the narrowest interval supports."""
+    widths = estimate.half_width[:count]
+    narrow = float(np.min(widths, where=widths > 0, initial=1.0))
+    return decimals_for(narrow, float(np.max(np.abs([estimate.lower[:count], estimate.upper[:count]]), initial=1.0)))
+
+
+def _round(value: float, decimals: int, way: str) -> float:
+    return float(value if abs(value) >= 1e15 else round_decimal(float(value), decimals, way))

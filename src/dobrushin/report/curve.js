@@ -51,12 +51,7 @@ function drawCurve() {
 
 function startCurve() {
   if (!curve) {
-    byId("curve-words").textContent =
-      data.scan === null
-        ? "Nothing was sampled, so there is no such bound."
-        : data.verdict.level === "bad"
-          ? "There is none: the bias of this scan is unknown."
-          : "It was not computed: it takes the model, and runs of some seconds at most.";
+    leaveOut("bound");
     return;
   }
   byId("curve-words").textContent = curve.words;

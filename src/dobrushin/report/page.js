@@ -78,8 +78,16 @@ function showText() {
   for (const words of data.certificate.assumptions) byId("assumptions").append(element("li", words));
   facts(byId("diagnosis"), data.diagnosis.lines);
   byId("diagnosis-note").textContent = data.diagnosis.note;
+  if (!data.diagnosis.lines.length) leaveOut("model");
+  if (!data.certificate.assumptions.length) byId("assumptions-heading").hidden = true;
   byId("command").textContent = data.reproduce.command;
   facts(byId("versions"), data.reproduce.facts);
+}
+
+// A section that has nothing to show, and the way to it.
+function leaveOut(id) {
+  byId(id).hidden = true;
+  for (const link of document.querySelectorAll("nav a")) if (link.hash === `#${id}`) link.remove();
 }
 
 // Whatever is drawn is drawn again when the page gets another width or other colours.

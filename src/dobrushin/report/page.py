@@ -21,8 +21,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.files import replace_file
 from dobrushin.errors import ArgumentError
-from dobrushin.report.content import content
-from dobrushin.report.table import cell_texts
+from dobrushin.report.content import cell_texts, content
 
 _SCRIPTS = ("page.js", "answer.js", "curve.js", "scan.js")
 # Height of the frame in a notebook, in pixels.
@@ -201,7 +200,13 @@ def _static(data: dict[str, Any]) -> str:
         + "</tr></thead>"
     )
     count = min(len(rows["target"]), _STATIC_ROWS)
-    cells = ("".join(f"<td>{html.escape(text)}</td>" for text in cell_texts(rows, k)) for k in range(count))
+    cells = (
+        "".join(
+            f'<td data-label="{name}">{html.escape(text)}</td>'
+            for name, text in zip(_COLUMNS, cell_texts(rows, k), strict=True)
+        )
+        for k in range(count)
+    )
     lines.append("<tbody>" + "\n".join(f"<tr>{line}</tr>" for line in cells) + "</tbody></table></div>")
     if rows["total"] > count:
         lines.append(f"<p>The first {count} of {rows['total']} rows. The others are shown where scripts may run.</p>")

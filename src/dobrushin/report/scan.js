@@ -198,7 +198,7 @@ function scanWords() {
 
 function startScan() {
   if (!scan) {
-    byId("scan-words").textContent = "Nothing was sampled, so there is no scan.";
+    leaveOut("scan");
     return;
   }
   byId("scan-words").textContent = scanWords();

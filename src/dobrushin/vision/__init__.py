@@ -4,14 +4,11 @@ Patches of an image get words for texture, colour and place; classes are learnt 
 known; a Potts field ties neighbouring patches together; and a short Gibbs scan labels the rectangle that matters.
 """
 
-from dobrushin.vision.field import Region, field
-from dobrushin.vision.images import Image, Images, hamming_error, read_folder
-from dobrushin.vision.msrc import convert_msrc
-from dobrushin.vision.patches import PatchGrid
+from dobrushin.vision.images import Image, Images, convert_msrc, hamming_error, read_folder
+from dobrushin.vision.patches import Described, PatchGrid, Vocabulary, describe
 from dobrushin.vision.plsa import Aspects, fit_aspects
-from dobrushin.vision.segmentation import Segmentation
+from dobrushin.vision.segmentation import Region, Segmentation, field
 from dobrushin.vision.segmenter import Segmenter
-from dobrushin.vision.visual_words import Described, Vocabulary, describe
 
 __all__ = [
     "Aspects",

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import dobrushin as db
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
-from dobrushin.errors import ArgumentError
 
 ITERATIONS = 100
-# Seen so often in each class beforehand: a word that training never showed for a class is not impossible there.
+# Added to the count of each word in each class, so that a word that training never showed there is not impossible.
 SMOOTHING = 0.1
 _TINY = 1e-300
 # EM ends when an iteration adds less than this, for each patch.
@@ -62,11 +62,11 @@ class Aspects:
         return f"Aspects({classes} classes, {images} training images, {len(self.history) - 1} iterations)"
 
     def log_likelihoods(self, words: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Logarithm of the probability of each patch's words in each class, shape (patches, classes)."""
+        """Return the logarithm of the probability of each patch's words in each class, shape (patches, classes)."""
         return sum((table[words[:, m]] for m, table in enumerate(self.log_beta)), np.zeros((1, 1)))
 
     def proportions(self, words: NDArray[np.int32], iterations: int = ITERATIONS) -> NDArray[np.float64]:
-        """Proportions of the classes in an image without keywords: EM for theta alone ("fold-in")."""
+        """Estimate the proportions of the classes in an image without keywords: EM for theta alone ("fold-in")."""
         log_likelihoods = self.log_likelihoods(words)
         likelihoods = np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True))
         theta = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
@@ -80,7 +80,7 @@ class Aspects:
         return theta
 
     def unaries(self, words: NDArray[np.int32]) -> NDArray[np.float64]:
-        """log theta[k, a] + sum_m log beta_m[a, word_m] of a new image, shape (patches, classes)."""
+        """Return log theta[k, a] + sum_m log beta_m[a, word_m] of a new image, shape (patches, classes)."""
         return np.log(np.maximum(self.proportions(words), _TINY)) + self.log_likelihoods(words)
 
 
@@ -124,7 +124,7 @@ def fit_aspects(
     """
     allowed = np.asarray(allowed, dtype=bool)
     if (bad := ~allowed.any(axis=1)).any():
-        raise ArgumentError("allowed", "true somewhere in each row", False, f"row {bad.argmax()}")
+        raise db.ArgumentError("allowed", "true somewhere in each row", False, f"row {bad.argmax()}")
     lengths = [len(rows) for rows in words]
     everything = np.concatenate(list(words)).astype(np.int64)
     images, classes = allowed.shape

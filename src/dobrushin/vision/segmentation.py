@@ -1,50 +1,167 @@
-"""Labels by majority over the draws of a posterior, and what is known about them."""
+"""The Markov field on the patches, scans for its target rectangle, and labels by majority over the draws."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models import Potts
-from dobrushin._optimize import ScanResult, shortest_scan
-from dobrushin._sampling import Record, sample
-from dobrushin._scan import Scan
+import dobrushin as db
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.running import kept_seed, seed_sequence
-from dobrushin._variation import Variation
-from dobrushin.vision.field import Region
 from dobrushin.vision.images import hamming_error
-from dobrushin.vision.patches import PatchGrid
+from dobrushin.vision.patches import TARGET, PatchGrid
+
+COUPLING = 0.48
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle on a grid of patches, for which scans are chosen.
+
+    Images of the same shape have the same region, and share its scans.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Rows and columns of the grid.
+    rows, cols : (int, int)
+        First row of the rectangle and the one after its last, and the same for columns.
+    states : int
+        Number of classes.
+    coupling : float
+        Added to the log-density for two neighbours of the same class.
+
+    Examples
+    --------
+    >>> from dobrushin import vision
+    >>> region = vision.Region.center(vision.PatchGrid(213, 320), states=9)
+    >>> sweep, short = region.systematic(), region.shortest()
+    >>> len(sweep.scan), round(sweep.variation.value, 1)
+    (620, 85.5)
+    >>> len(short.scan), short.variation.value <= sweep.variation.value
+    (109, True)
+    """
+
+    shape: tuple[int, int]
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+    states: int
+    coupling: float = COUPLING
+
+    @classmethod
+    def center(
+        cls, grid: PatchGrid, states: int, coupling: float = COUPLING, target: tuple[int, int] = TARGET
+    ) -> Region:
+        """Return the rectangle in the middle of a grid, turned with the image."""
+        rows, cols = grid.rectangle(target)
+        return cls(grid.shape, (rows.start, rows.stop), (cols.start, cols.stop), states, coupling)
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """The variables of the rectangle."""
+        rows, cols = np.arange(*self.rows), np.arange(*self.cols)
+        return (rows[:, None] * self.shape[1] + cols[None, :]).ravel()
+
+    def influence(self) -> db.Influence:
+        """Return Theorem 4 of the paper, without any image: the bound that the paper chooses its scan with."""
+        return _influence(self.shape, self.states, self.coupling)
+
+    def systematic(self) -> db.ScanResult:
+        """Return one sweep over all patches, row by row."""
+        return _systematic(self)
+
+    def shortest(self) -> db.ScanResult:
+        """Return the shortest scan found with a guarantee for the rectangle no worse than that of one sweep."""
+        return _shortest(self)
+
+
+@lru_cache(maxsize=64)
+def _influence(shape: tuple[int, int], states: int, coupling: float) -> db.Influence:
+    return db.influence(db.Potts.grid(*shape, states=states, couplings=coupling), method="paper")
+
+
+@lru_cache(maxsize=64)
+def _systematic(region: Region) -> db.ScanResult:
+    scan = db.Scan.systematic(region.shape[0] * region.shape[1], steps=region.shape[0] * region.shape[1])
+    with warnings.catch_warnings():
+        # Other scans are compared with one sweep, even where its bound is vacuous.
+        warnings.simplefilter("ignore", db.VacuousBoundWarning)
+        return db.ScanResult(scan, db.variation(region.influence(), scan, targets=region.targets))
+
+
+@lru_cache(maxsize=64)
+def _shortest(region: Region) -> db.ScanResult:
+    tolerance = region.systematic().variation.value
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", db.VacuousBoundWarning)
+        return db.shortest_scan(region.influence(), targets=region.targets, tolerance=tolerance)
+
+
+@public(name="vision.field")
+def field(unaries: Any, coupling: float = COUPLING) -> db.Potts:
+    """Make the posterior of the Markov field aspect model.
+
+    Parameters
+    ----------
+    unaries : array of shape (rows, cols, classes)
+        log theta_a + log beta_a(words of the patch), up to a constant for each patch.
+    coupling : float
+
+    Returns
+    -------
+    Potts
+
+    Notes
+    -----
+    pi(x) ∝ exp( sum over neighbours σ 1{x_i = x_j} + sum_i log(theta_{x_i} beta_{x_i, y_i}) ) (paper, Section 5.5).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dobrushin import vision
+    >>> vision.field(np.zeros((20, 31, 9)))
+    Potts(n_variables=620, states=9, edges=1189)
+    """
+    array = check.real_array(unaries, "unaries")
+    if array.ndim != 3:
+        raise db.ArgumentError("unaries", "of shape (rows, cols, classes)", got=f"shape {array.shape}")
+    # The constant of a patch changes nothing; without it no number is large.
+    rows, cols, classes = array.shape
+    centred = array - array.max(axis=2, keepdims=True)
+    return cast(db.Potts, db.Potts.grid(rows, cols, classes, couplings=coupling, unaries=centred))
+
 
 CHAINS = 200
 SCANS = ("shortest", "systematic", "certified")
-ScanChoice = str | Scan | ScanResult | Callable[[Region], Any]
+ScanChoice: TypeAlias = str | db.Scan | db.ScanResult | Callable[[Region], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posed:
-    """What is known of an image before anything is drawn: see `Segmentation`."""
+    """An image whose posterior is known, before labels are drawn: see `Segmentation`."""
 
     name: str
     classes: tuple[str, ...]
     grid: PatchGrid
     region: Region
     first: NDArray[np.int64]
-    posterior: Potts
+    posterior: db.Potts
     seconds: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Segmentation(Posed):
-    """The labels of an image, and what is known about them.
+    """The labels of an image, and how they were drawn.
 
     Attributes
     ----------
@@ -60,7 +177,7 @@ class Segmentation(Posed):
     first : array, shape (rows, cols)
         The start of all chains: the most likely class of each patch by PLSA alone.
     posterior : Potts
-        What was sampled; for `dobrushin.estimate`, `coalescence` and the rest.
+        The model that was sampled, for `dobrushin.estimate`, `coalescence` and the rest.
     scan : Scan
     guarantee : Variation or None
         Bound on the total variation of the rectangle's labels after the scan: for all images of this shape, or with
@@ -91,30 +208,30 @@ class Segmentation(Posed):
 
     labels: NDArray[np.int64]
     probabilities: NDArray[np.float64]
-    scan: Scan
-    guarantee: Variation | None
+    scan: db.Scan
+    guarantee: db.Variation | None
     chains: int
     seed: int | np.random.SeedSequence
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """The variables of the target rectangle."""
+        """Variables of the target rectangle."""
         return self.region.targets
 
     @property
     def pixels(self) -> NDArray[np.int64]:
-        """The class of each pixel: that of the patch whose centre is nearest."""
+        """Class of each pixel: that of the patch whose centre is nearest."""
         return self.grid.to_pixels(self.labels).astype(np.int64)
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Which pixels belong to the target rectangle."""
+        """Pixels of the target rectangle."""
         mask = np.zeros(self.region.shape, dtype=bool)
         mask[slice(*self.region.rows), slice(*self.region.cols)] = True
         return self.grid.to_pixels(mask).astype(bool)
 
     def error(self, truth: Any, everywhere: bool = False) -> float:
-        """Share of wrong pixels in the target rectangle, or everywhere; void pixels do not count.
+        """Return the share of wrong pixels in the target rectangle, or everywhere; void pixels do not count.
 
         Parameters
         ----------
@@ -139,7 +256,7 @@ class Segmentation(Posed):
         executor: Executor | None = None,
     ) -> Segmentation:
         """Draw the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""
-        return draw_labels(self, Drawing(scan, tolerance, chains, seed, executor))
+        return draw_labels(self, scan=scan, tolerance=tolerance, chains=chains, seed=seed, executor=executor)
 
     def __repr__(self) -> str:
         values, counts = np.unique(self.labels.ravel()[self.targets], return_counts=True)
@@ -153,26 +270,26 @@ class Segmentation(Posed):
         )
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """How the labels of an image are drawn; the arguments of `Segmenter.segment`."""
-
-    scan: ScanChoice
-    tolerance: float
-    chains: int
-    seed: int | np.random.SeedSequence | None
-    executor: Executor | None
-
-
-def draw_labels(posed: Posed, how: Drawing) -> Segmentation:
-    """Labels for an image whose posterior is known."""
-    chains = check.count(how.chains, "chains")
-    sequence = seed_sequence(how.seed)
+def draw_labels(
+    posed: Posed, *, scan: Any, tolerance: float, chains: int, seed: Any, executor: Executor | None
+) -> Segmentation:
+    """Draw labels for an image whose posterior is known; arguments as for `Segmenter.segment`."""
+    chains = check.count(chains, "chains")
+    sequence = seed_sequence(seed)
     clock = [time.perf_counter()]
-    order, guarantee = _choose(how.scan, posed.region, posed.posterior, how.tolerance)
+    order, guarantee = _choose(scan, posed, tolerance)
     order.check_fits(posed.grid.size)
     clock.append(time.perf_counter())
-    probabilities = _shares(posed.posterior, order, posed.first, chains, sequence, how.executor)
+    # Patches that the scan does not update keep their first label.
+    start, states = posed.first.ravel(), len(posed.classes)
+    shares = np.eye(states)[start]
+    updated = order.updates(posed.posterior.n_variables)
+    record = db.Record(variables=updated.tolist(), states=False, counts=True)
+    run = db.sample(
+        posed.posterior, order, chains=chains, seed=sequence, initial=start, executor=executor, record=record
+    )
+    shares[updated] = run.marginals()
+    probabilities = shares.reshape(*posed.first.shape, states)
     clock.append(time.perf_counter())
     spent = dict(zip(("scan", "draws"), np.diff(clock).tolist(), strict=True))
     return Segmentation(
@@ -181,34 +298,16 @@ def draw_labels(posed: Posed, how: Drawing) -> Segmentation:
     )  # fmt: skip
 
 
-def _choose(scan: Any, region: Region, posterior: Potts, tolerance: float) -> tuple[Scan, Variation | None]:
+def _choose(scan: Any, posed: Posed, tolerance: float) -> tuple[db.Scan, db.Variation | None]:
+    """Return the scan that was asked for, and its guarantee where there is one."""
+    region = posed.region
     if callable(scan):
         scan = scan(region)
     if check.is_text(scan, "certified"):
         tolerance = check.positive(tolerance, "tolerance")
-        scan = shortest_scan(posterior, targets=region.targets, tolerance=tolerance, criterion="max", polish=0)
+        scan = db.shortest_scan(posed.posterior, targets=region.targets, tolerance=tolerance, criterion="max", polish=0)
     elif check.is_text(scan, *SCANS):
         scan = region.systematic() if scan == "systematic" else region.shortest()
     requirement = f"one of {', '.join(map(repr, SCANS))}, a Scan, or a function that returns one"
-    check.instance(scan, Scan | ScanResult, "scan", requirement)
-    return (scan.scan, scan.variation) if isinstance(scan, ScanResult) else (scan, None)
-
-
-def _shares(
-    posterior: Potts,
-    scan: Scan,
-    first: NDArray[np.int64],
-    chains: int,
-    seed: np.random.SeedSequence,
-    executor: Executor | None = None,
-) -> NDArray[np.float64]:
-    """Shares of the classes over chains that start at `first`, shape (rows, cols, classes)."""
-    states = int(posterior.cardinalities[0])
-    shares = np.eye(states)[first.ravel()]
-    updated = scan.updates(posterior.n_variables)
-    run = sample(
-        posterior, scan, chains=chains, seed=seed, initial=first.ravel(), executor=executor,
-        record=Record(variables=updated.tolist(), states=False, counts=True),
-    )  # fmt: skip
-    shares[updated] = run.marginals()
-    return shares.reshape(*first.shape, states)
+    check.instance(scan, db.Scan | db.ScanResult, "scan", requirement)
+    return (scan.scan, scan.variation) if isinstance(scan, db.ScanResult) else (scan, None)

@@ -9,18 +9,25 @@ from typing import Any
 
 import numpy as np
 
+import dobrushin as db
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.executors import Within, cores, read_executor, receive, run_pieces, share, within, workers_of
 from dobrushin._shared.running import seed_sequence
-from dobrushin.errors import ArgumentError, WorkerError
-from dobrushin.vision.field import COUPLING, Region, field
 from dobrushin.vision.images import Image
-from dobrushin.vision.patches import PATCH, STEP, TARGET
+from dobrushin.vision.patches import PATCH, STEP, TARGET, Described, Vocabulary, describe, one_thread
 from dobrushin.vision.plsa import Aspects, fit_aspects
-from dobrushin.vision.segmentation import CHAINS, Drawing, Posed, ScanChoice, Segmentation, draw_labels
-from dobrushin.vision.visual_words import Described, Vocabulary, describe, one_thread
+from dobrushin.vision.segmentation import (
+    CHAINS,
+    COUPLING,
+    Posed,
+    Region,
+    ScanChoice,
+    Segmentation,
+    draw_labels,
+    field,
+)
 
 _SHARES = 4
 
@@ -81,14 +88,14 @@ class Segmenter:
     ) -> None:
         self.classes = tuple(classes) if check.is_several(classes) else ()
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise ArgumentError("classes", "two or more different names", classes)
+            raise db.ArgumentError("classes", "two or more different names", classes)
         self.patch, self.step = check.count(patch, "patch"), check.count(step, "step")
         if len(words) != 3:
-            raise ArgumentError("words", "three numbers", words)
+            raise db.ArgumentError("words", "three numbers", words)
         self.words = tuple(check.count(number, "words") for number in words)
         self.coupling = float(check.finite(check.real_array(coupling, "coupling"), "coupling"))
         if len(target) != 2:
-            raise ArgumentError("target", "rows and columns", target)
+            raise db.ArgumentError("target", "rows and columns", target)
         self.target = (check.count(target[0], "target"), check.count(target[1], "target"))
         self.seed = check.count(seed, "seed", 0)
         self.vocabulary: Vocabulary | None = None
@@ -96,12 +103,12 @@ class Segmenter:
 
     @public(name="vision.Segmenter.describe")
     def describe(self, image: Image | Described) -> Described:
-        """Measure the patches of an image. All methods also take the result: to use an image again costs less then."""
+        """Measure the patches of an image. All methods also take the result, which saves measuring it again."""
         if isinstance(image, Described):
             if (image.grid.patch, image.grid.step) != (self.patch, self.step):
                 requirement = f"described with patches of {self.patch} pixels every {self.step}"
                 got = f"{image.grid.patch} every {image.grid.step}"
-                raise ArgumentError("image", requirement, got=got)
+                raise db.ArgumentError("image", requirement, got=got)
             return image
         check.instance(image, Image, "image", "an Image, or one that was described")
         return describe(image, self.patch, self.step)
@@ -122,19 +129,19 @@ class Segmenter:
         """
         known = [self.describe(image) for image in images]
         if not known:
-            raise ArgumentError("images", "at least one image", known)
+            raise db.ArgumentError("images", "at least one image", known)
         allowed = np.zeros((len(known), len(self.classes)), dtype=bool)
         for k, image in enumerate(known):
             if not image.keywords:
-                raise ArgumentError("images", "with keywords", got=f"{image.name!r} without any", where=f"index {k}")
+                raise db.ArgumentError("images", "with keywords", got=f"{image.name!r} without any", where=f"index {k}")
             for word in image.keywords:
                 if word not in self.classes:
                     requirement = f"with keywords among {', '.join(self.classes)}"
-                    raise ArgumentError("images", requirement, word, f"index {k}")
+                    raise db.ArgumentError("images", requirement, word, f"index {k}")
                 allowed[k, self.classes.index(word)] = True
         if not allowed.any(axis=0).all():
             missing = self.classes[int(np.argmin(allowed.any(axis=0)))]
-            raise ArgumentError(
+            raise db.ArgumentError(
                 "images", "images that have each class as a keyword at least once", got=f"none with {missing!r}"
             )
         with one_thread():
@@ -179,7 +186,7 @@ class Segmenter:
         """
         clock = [time.perf_counter()]
         if self.vocabulary is None or self.aspects is None:
-            raise ArgumentError("self", "fitted: call fit first", got="a segmenter that is not")
+            raise db.ArgumentError("self", "fitted: call fit first", got="a segmenter that is not")
         known = self.describe(image)
         region = Region.center(known.grid, len(self.classes), self.coupling, self.target)
         words = self.vocabulary.encode(known)
@@ -188,10 +195,9 @@ class Segmenter:
         posterior = field(unaries, self.coupling)
         clock.append(time.perf_counter())
         spent = dict(zip(("words", "proportions"), np.diff(clock).tolist(), strict=True))
-        posed = Posed(
-            known.name, self.classes, known.grid, region, frozen(unaries.argmax(axis=2)), posterior, spent
-        )  # fmt: skip
-        return draw_labels(posed, Drawing(scan, tolerance, chains, seed, executor))
+        first = frozen(unaries.argmax(axis=2))
+        posed = Posed(known.name, self.classes, known.grid, region, first, posterior, spent)
+        return draw_labels(posed, scan=scan, tolerance=tolerance, chains=chains, seed=seed, executor=executor)
 
     @public(name="vision.Segmenter.segment_many")
     def segment_many(
@@ -239,11 +245,13 @@ class Segmenter:
         for number, known in labelled.items():
             if not isinstance(known, Segmentation) or number not in range(len(images)):
                 requirement = "a dict from numbers of images to segmentations"
-                raise ArgumentError("finished", requirement, {number: known})
+                raise db.ArgumentError("finished", requirement, {number: known})
             if known.name != images[number].name:
-                raise ArgumentError("finished", f"of the same images: {images[number].name!r}", known.name)
+                raise db.ArgumentError("finished", f"of the same images: {images[number].name!r}", known.name)
         left = [number for number in range(len(images)) if number not in labelled]
-        pieces = [(images[number], child(sequence, number)) for number in left]
+        # Children by their number, without counting up to it.
+        seeds = [np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, k)) for k in left]
+        pieces = list(zip([images[k] for k in left], seeds, strict=True))
         whole = Within(cores())
         if executor is None:
             labelled.update(zip(left, _segment_some((self, options), pieces, whole), strict=True))
@@ -263,7 +271,7 @@ class Segmenter:
             raise trouble
         if trouble is not None:
             hint = "The same call with finished=error.segmentations goes on from there."
-            raise WorkerError(str(trouble), len(labelled), len(images), "images", hint, segmentations=labelled)
+            raise db.WorkerError(str(trouble), len(labelled), len(images), "images", hint, segmentations=labelled)
         return [labelled[number] for number in range(len(images))]
 
     def __repr__(self) -> str:
@@ -271,13 +279,8 @@ class Segmenter:
         return f"Segmenter({len(self.classes)} classes, {state})"
 
 
-def child(sequence: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
-    """A child by its number, without counting up to it."""
-    return np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, number))
-
-
 def _segment_some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
-    """A share of the images, in a worker, by one thread: the images are what is split up."""
+    """Label a share of the images in a worker, by one thread: the images are split up, not the chains."""
     model, options = receive(shared)
     with within(whole):
         return [model.segment(image, seed=seed, **options) for image, seed in pieces]

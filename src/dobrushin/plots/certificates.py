@@ -1,23 +1,106 @@
-"""The influence matrix and its rows."""
+"""Pictures of certificates: bounds against steps, and the influence matrix with the sums of its rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._coalescence import Coalescence
 from dobrushin._influence import Influence
 from dobrushin._influence import influence as compute
 from dobrushin._models import Model
+from dobrushin._optimize import ScanResult
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.extras import require
-from dobrushin.plots.style import Look, as_result, blocks, color_bar, dress, look, name_ticks, panels, plain
+from dobrushin._shared.text import percent, rounded_up
+from dobrushin._variation import Variation
+from dobrushin.errors import ArgumentError
+from dobrushin.plots.style import (
+    STYLES,
+    Look,
+    as_result,
+    blocks,
+    color_bar,
+    dress,
+    entry,
+    legend_font,
+    look,
+    name_ticks,
+    panels,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@public(name="plots.bounds")
+def bounds(
+    variations: Mapping[str, Variation | Coalescence | ScanResult], *, every: int | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the certified bound against the number of steps, one curve per scan.
+
+    Parameters
+    ----------
+    variations : dict from names to Variation, Coalescence or ScanResult
+        The curve of a Coalescence has points, all of which hold at once with its confidence.
+    every : int, optional
+        Steps between points; default about 200 points, 50 for a Coalescence.
+    ax : matplotlib Axes, optional
+        Default: a new figure's.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> model = db.Ising.grid(5, 5, couplings=0.2)
+    >>> systematic = db.Scan.systematic(25, steps=300)
+    >>> curves = {
+    ...     "systematic": db.variation(model, systematic, targets=[0]),
+    ...     "DoGS": db.optimize(model, systematic, targets=[0]).variation,
+    ... }
+    >>> db.plots.bounds(curves).get_yscale()
+    'log'
+    """
+    kinds = Variation | Coalescence | ScanResult
+    if not isinstance(variations, Mapping) or not all(isinstance(v, kinds) for v in variations.values()):
+        requirement = "a dict from names to Variation, Coalescence or ScanResult"
+        raise ArgumentError("variations", requirement, variations)
+    if not variations:
+        raise ArgumentError("variations", "a dict with at least one curve", variations)
+    axis: Any = panels(ax, 1, (6.4, 4.0))[0]
+    colours = look(axis)
+    handles, names = [], []
+    for k, (name, result) in enumerate(variations.items()):
+        bound = result.variation if isinstance(result, ScanResult) else result
+        steps, values = bound.curve(every)
+        text = f"{plain(name)}: {rounded_up(bound.value, 2)}"
+        if by_simulation := isinstance(bound, Coalescence):
+            text += f" (confidence {percent(bound.confidence)})"
+        line, = axis.plot(
+            steps, values, color=colours.colors[k % len(colours.colors)], linestyle=STYLES[k % len(STYLES)],
+            linewidth=1.8, marker="o" if by_simulation else "", markersize=3, label=entry(text),
+        )  # fmt: skip
+        handles.append(line)
+        names.append(entry(text))
+    axis.set_yscale("log")
+    axis.set_xlabel("Gibbs steps")
+    axis.set_ylabel("certified bound on the bias")
+    axis.legend(handles, names, frameon=False, fontsize=legend_font(axis))
+    dress(axis, colours, grid="both")
+    return axis
+
 
 # Entries of the picture along a side; of a larger matrix the largest entries of blocks.
 _SIDE, _COARSE = 300, 200
-_MOST_BARS, _MOST_POINTS, _MOST_NAMES = 60, 2000, 25
+_MAX_BARS, _MAX_POINTS, _MAX_NAMES = 60, 2000, 25
 
 
 @public(name="plots.influence")
@@ -90,10 +173,10 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
         known = np.zeros(n, dtype=np.bool_)
         known[bound.computed_rows] = True
         sums = np.where(known, sums, np.nan)
-    values, k = blocks(sums, _MOST_POINTS)
+    values, k = blocks(sums, _MAX_POINTS)
     where = np.arange(len(values)) * k + (k - 1) / 2
     high = values >= 1
-    if n <= _MOST_BARS:
+    if n <= _MAX_BARS:
         ax.bar(where, values, color=[look.alarm if bad else look.colors[0] for bad in high])
     else:
         single = np.isnan(values).any()
@@ -103,7 +186,7 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
     ax.set_ylim(0.0, 1.08 * max(1.0, float(np.nanmax(sums))))
     ax.set_xlim(-0.6, n - 0.4)
     above = int((sums >= 1).sum())
-    verdict = f"{above} of {n} not below 1" if above else f"largest {float(np.nanmax(sums)):.2g}"
+    verdict = f"{above} of {n} not below 1" if above else f"largest {rounded_up(float(np.nanmax(sums)), 2)}"
     ax.set_title(f"row sums: {verdict}", fontsize="medium")
     ax.set_xlabel("variable i" if k == 1 else f"variable i (largest of each {k})")
     _ticks(ax.xaxis, bound)
@@ -113,7 +196,7 @@ def _draw_sums(ax: Any, bound: Influence, look: Look) -> None:
 
 
 def _has_names(bound: Influence) -> bool:
-    return bound.n_variables <= _MOST_NAMES and not check.are_positions(bound.labels)
+    return bound.n_variables <= _MAX_NAMES and not check.are_positions(bound.labels)
 
 
 def _ticks(axis: Any, bound: Influence) -> None:

@@ -10,32 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._coalescence.sets import choose_sets, tally_sets
-from dobrushin._diagnose.groups import suggest_groups
 from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
 from dobrushin._estimate.query import Workspace, workspace
 from dobrushin._influence import influence
+from dobrushin._influence.known import known_influence
 from dobrushin._models import FactorGraph, Model
 from dobrushin._models.sources import as_model
 from dobrushin._scan import Scan
+from dobrushin._shared import validate as check
 from dobrushin._shared.call import public, stage
 from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
-from dobrushin._shared.text import counted
+from dobrushin._shared.text import counted, rounded_up
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
 # Larger models are not searched for a clique tree, or enumerated.
-_MOST_FOR_TREE, _MOST_STATES = 20_000, 2**16
+_MAX_FOR_TREE, _MAX_STATES = 20_000, 2**16
 _SWEEPS = (10, 100, 1000)
 _RUNS = 64
+# Seconds of all pilot runs, and of planning.
 _SECONDS = 2.0
 _PLANNING = 2.0
-_SETTLED = 0.05
-# Tables of blocks that are looked at.
-_MOST_ENTRIES = 10**5
+# A variable counts as bounded, or as coalesced, from this bound or share of open runs down.
+_CLOSE = 0.05
+# Entries of the tables of blocks whose influence is computed.
+_MAX_ENTRIES = 10**5
 _SEED = np.random.SeedSequence(0, spawn_key=(1988,))
+
+# Neighbours with less influence than this on each other gain nothing from a common update.
+_STRONG = 0.25
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,20 +117,24 @@ class Diagnosis:
         if self.width is not None:
             exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
         shares = "; ".join(f"{sweeps} sweeps {_percent(share)}" for sweeps, share in self.dobrushin.items())
-        settled = "; ".join(
+        coalesced = "; ".join(
             f"{sweeps} sweeps {_percent(share)} ({_seconds(self.seconds[sweeps])})"
             for sweeps, share in self.coalescence.items()
         )
-        most = f"{self.largest_cardinality} states and {self.largest_degree} neighbours"
-        norms = f"rows {self.row_norm:.3g}, columns {self.column_norm:.3g}, spectral radius {self.spectral_radius:.3g}"
+        most = f"{counted(self.largest_cardinality, 'state')} and {counted(self.largest_degree, 'neighbour')}"
+        norms = f"rows {rounded_up(self.row_norm)}, columns {rounded_up(self.column_norm)}"
+        norms += f", spectral radius {self.spectral_radius:.3g}"
         return [
-            ("size", f"{self.n_variables} variables, up to {most}"),
+            ("size", f"{counted(self.n_variables, 'variable')}, up to {most}"),
             ("influence", f"{norms}: Dobrushin's condition {holds}"),
             ("strongest", strongest),
             ("zeros", zeros),
             ("exact", exact),
             ("dobrushin", f"variables bounded by 0.05 after {shares}"),
-            ("coalescence", f"variables settled in 95% of {_RUNS} pilot runs after {settled or 'no affordable scan'}"),
+            (
+                "coalescence",
+                f"variables coalesce in 95% of {_RUNS} pilot runs within {coalesced or 'no affordable scan'}",
+            ),
             ("estimate", "; ".join(map(_plan_words, self.plans)) or "no guarantee was found in a few seconds"),
             *(("try", advice) for advice in self.advice),
         ]
@@ -180,10 +190,10 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       zeros        none: every state can be reached
       exact        clique tree of width 20, 593 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
-      coalescence  variables settled in 95% of 64 pilot runs after 10 sweeps 23% (...); 100 sweeps 100% (...)
+      coalescence  variables coalesce in 95% of 64 runs within 10 sweeps 23% (...); 100 sweeps 100% (...)
       estimate     all variables within 0.01 by exact, ...; variable 21 within 0.01 by local, at once
       try          method "exact": the clique tree fits in memory
-      try          method "coalescence": all variables settle within 100 sweeps
+      try          method "coalescence": all variables coalesce within 100 sweeps
       try          method "auto": variable 21 within 0.01 by local, at once
     """
     model = as_model(model)
@@ -196,7 +206,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     with stage("looking for a clique tree"):
         width, memory = _tree(space)
     dobrushin = _bounded_shares(space)
-    settled, seconds = _settled_shares(model)
+    coalesced, seconds = _coalesced_shares(model)
     irreducible = _irreducible(model) if zeros else True
     diagnosis = Diagnosis(
         repr(model),
@@ -213,7 +223,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
         width,
         memory,
         dobrushin,
-        settled,
+        coalesced,
         seconds,
         [],
     )
@@ -223,7 +233,7 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
 
 
 def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
-    """What `estimate` would do: about all variables, and about one of the hardest."""
+    """Plan estimates of all variables, and of the most strongly influenced one."""
     plans = {}
     for what, targets in (("all variables", "all"), (f"variable {strongest!r}", [strongest])):
         plan = quick_plan(model, targets, _PLANNING)
@@ -233,7 +243,7 @@ def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
 
 
 def _percent(share: float) -> str:
-    """In whole numbers; all and none are said of all and none only.
+    """Write a share in whole percent; 100% and 0% are said of all and of none only.
 
     Examples
     --------
@@ -246,7 +256,7 @@ def _percent(share: float) -> str:
 
 
 def _seconds(time: float) -> str:
-    """Seconds, with two digits or in full.
+    """Write seconds with two digits, or in full from 100 s on.
 
     Examples
     --------
@@ -262,7 +272,7 @@ def _plan_words(plan: tuple[str, str, float]) -> str:
 
 
 def _tree(space: Workspace) -> tuple[int | None, int | None]:
-    if space.model.n_variables > _MOST_FOR_TREE:
+    if space.model.n_variables > _MAX_FOR_TREE:
         return None, None
     try:
         plan = known_plan(space, memory_limit(None))
@@ -272,18 +282,18 @@ def _tree(space: Workspace) -> tuple[int | None, int | None]:
 
 
 def _bounded_shares(space: Workspace) -> dict[int, float]:
-    """Share of the variables that systematic sweeps bound."""
+    """Return the share of the variables that systematic sweeps bound, by the number of sweeps."""
     n = space.model.n_variables
     everything = Objective(np.arange(n), np.ones(n), True)
     shares = {}
     for sweeps in _SWEEPS[:2]:
         bounds = evaluate(space.influence, Scan.systematic(n, n * sweeps), everything).per_variable
-        shares[sweeps] = float((bounds <= _SETTLED).mean())
+        shares[sweeps] = float((bounds <= _CLOSE).mean())
     return shares
 
 
-def _settled_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
-    """Share of the variables that settle in pilot runs, as long as these are quick."""
+def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the share of the variables that coalesce in pilot runs, as long as these are quick, and their seconds."""
     n = model.n_variables
     shares, seconds = {}, {}
     kernel = choose_sets(model, Scan.systematic(n, n))
@@ -291,7 +301,7 @@ def _settled_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
         if kernel.seconds(n * sweeps * _RUNS) > _SECONDS:
             break
         tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
-        shares[sweeps] = float((tally.open[-1] <= _SETTLED * _RUNS).mean())
+        shares[sweeps] = float((tally.open[-1] <= _CLOSE * _RUNS).mean())
         seconds[sweeps] = kernel.seconds(n * sweeps * 1e4)
         if shares[sweeps] == 1:
             break
@@ -299,7 +309,7 @@ def _settled_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def _determined_variables(model: Model) -> list[Hashable]:
-    """Variables with at most one allowed label for every configuration of the others in some factor."""
+    """Return the variables with at most one allowed state given the others in some factor."""
     graph = model.to_factor_graph()
     stuck: set[int] = set()
     for k in _hard_factors(graph):
@@ -315,7 +325,7 @@ def _hard_factors(graph: FactorGraph) -> list[int]:
 
 
 def _irreducible(model: Model) -> bool | None:
-    """By enumeration, or because only single variables have forbidden states; None where neither helps."""
+    """Return whether single moves reach every allowed state; None where there are too many states to enumerate."""
     from scipy import sparse
     from scipy.sparse import csgraph
 
@@ -323,7 +333,7 @@ def _irreducible(model: Model) -> bool | None:
     if all(len(graph.factor(k)[0]) < 2 for k in _hard_factors(graph)):
         return True
     shape = tuple(graph.cardinalities.tolist())
-    if np.log2(graph.cardinalities).sum() > np.log2(_MOST_STATES):
+    if np.log2(graph.cardinalities).sum() > np.log2(_MAX_STATES):
         return None
     states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
     allowed = graph.log_density(states) > -np.inf
@@ -340,13 +350,13 @@ def _irreducible(model: Model) -> bool | None:
 
 
 def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | None:
-    """Spectral radius of the influence between blocks; None where that takes too long to know."""
+    """Return the spectral radius of the influence between blocks; None where that would take too long."""
     blocks = model.merge(groups)
-    return influence(blocks).spectral_radius() if blocks._form.table.size < _MOST_ENTRIES else None
+    return influence(blocks).spectral_radius() if blocks._form.table.size < _MAX_ENTRIES else None
 
 
 def _all_by_sums(diagnosis: Diagnosis) -> bool:
-    """Whether `estimate` sums all variables: a method for some of them then helps nobody."""
+    """Return whether `estimate` sums all variables: a method for some of them then helps nobody."""
     return any(what == "all variables" and method == "exact" for what, method, _ in diagnosis.plans)
 
 
@@ -360,10 +370,10 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         advice.append('method "dobrushin": the bias can be bounded before sampling')
     whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
     if whole:
-        advice.append(f'method "coalescence": all variables settle within {whole[0]} sweeps')
+        advice.append(f'method "coalescence": all variables coalesce within {whole[0]} sweeps')
     elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0 and not _all_by_sums(diagnosis):
         best = max(diagnosis.coalescence.values())
-        advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables settle')
+        advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables coalesce')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
     advice += [f'method "auto": {_plan_words(plan)}' for plan in missing[:1]]
     groups = suggest_groups(model)
@@ -371,13 +381,76 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
         radius = _radius_of_blocks(model, groups)
         size = f"{counted(len(groups), 'block')} of {sum(map(len, groups))} variables"
         blocks = f"joint variables (suggest_groups, merge): {size}"
-        if diagnosis.determined:
+        is_larger = radius is not None and radius > diagnosis.spectral_radius
+        if diagnosis.determined and not is_larger:
             advice.append(f"{blocks}, so that variables that determine each other move together")
         elif radius is not None and radius < 1:
             advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
     if not diagnosis.plans:
         advice.append(
-            "evidence on strongly coupled variables, a larger tolerance or joint variables (merge); for an estimate "
-            "without any guarantee, the method 'uncertified'"
+            "evidence on strongly coupled variables, or a larger tolerance; for an estimate without any guarantee, "
+            "the method 'uncertified'"
         )
     return advice
+
+
+@public()
+def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable]]:
+    """Propose groups of strongly coupled variables to be made joint variables with ``model.merge``.
+
+    Block updates of such groups forget their start where single updates do not: variables that determine each other
+    cannot move alone at all.
+
+    Parameters
+    ----------
+    model : Model
+    most_states : int
+        Largest number of joint states of a group. An update of a group costs as many times an update of a variable.
+
+    Returns
+    -------
+    list of lists of labels
+        Disjoint groups of two or more variables; empty where no coupling is strong.
+
+    Notes
+    -----
+    Starting from the strongest influence, the groups of two neighbours are joined as long as their joint states stay
+    within the limit.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> ladder = db.Ising({(0, 1): 2.0, (2, 3): 2.0, (1, 2): 0.1, (0, 3): 0.1})
+    >>> groups = db.suggest_groups(ladder)
+    >>> groups
+    [[0, 1], [2, 3]]
+    >>> blocks = ladder.merge(groups)
+    >>> db.influence(ladder).satisfies_dobrushin, db.influence(blocks).satisfies_dobrushin
+    (True, True)
+    >>> round(db.influence(ladder).spectral_radius(), 2), round(db.influence(blocks).spectral_radius(), 2)
+    (0.97, 0.19)
+    """
+    model = as_model(model)
+    most_states = check.count(most_states, "most_states", 2)
+    matrix = known_influence(model).whole.matrix.tocoo()
+    first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)
+    strong = matrix.data >= _STRONG
+    order = np.lexsort((second[strong], first[strong], -matrix.data[strong]))
+    parent = list(range(model.n_variables))
+    states = model.cardinalities.tolist()
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for i, j in zip(first[strong][order].tolist(), second[strong][order].tolist(), strict=True):
+        a, b = root(i), root(j)
+        if a != b and states[a] * states[b] <= most_states:
+            parent[max(a, b)] = min(a, b)
+            states[min(a, b)] *= states[max(a, b)]
+    groups: dict[int, list[Hashable]] = {}
+    for i in np.unique(np.concatenate([first[strong], second[strong]])).tolist():
+        groups.setdefault(root(i), []).append(model.labels[i])
+    return [group for group in groups.values() if len(group) > 1]
