@@ -50,7 +50,7 @@ def test_sections_are_there_only_with_something_in_them(browser, made, tmp_path)
     for case, about, missing in (
         ("exact", {"diagnosis": False}, {"bound", "scan", "model"}),
         ("dobrushin", {"diagnosis": False}, {"model"}),
-        ("dobrushin", made["dobrushin"][1], set()),
+        ("observed", made["observed"][1], set()),
     ):
         made[case][0].report(path, **about)
         browser.open(path)
