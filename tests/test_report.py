@@ -175,7 +175,7 @@ def test_the_code_of_a_page_runs_whatever_was_asked(tmp_path):
     field = db.GaussianField(np.eye(3) + 0.2, labels=["a b", "it's", "c"])
     ising = db.Ising.grid(5, 5, couplings=0.2)
     cases = [
-        (field, [db.Exceeds("it's", 0.25), db.Quantile("a b", 0.5), "c"], {"a b": 1.0}),
+        (field, [db.Exceeds("it's", 0.25), db.Quantile("c", 0.5), "c"], {"a b": 1.0}),
         (
             ising,
             [db.Joint(0, 1), *range(2, 20)],
