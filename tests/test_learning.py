@@ -12,9 +12,7 @@ from scipy.optimize import minimize
 
 import dobrushin as db
 from dobrushin._learning import ascent
-from dobrushin._learning.exact_gradient import Exact
-from dobrushin._learning.gibbs_gradient import Gibbs
-from dobrushin._learning.read import Options
+from dobrushin._learning.gradients import ExactGradient, GibbsGradient, Options
 from dobrushin._learning.structure import FAMILIES as STRUCTURES
 from dobrushin._learning.structure import structure_of
 from dobrushin.errors import FitInterrupted, UncertifiedStep
@@ -106,7 +104,7 @@ def test_statistics_and_exact_means_are_those_of_enumeration(family):
         direction = rng.normal(size=len(structure.start))
         np.testing.assert_allclose(structure.along(direction, x), t @ direction, atol=1e-12)
         full = structure.fill(rng.normal(0, 0.5, len(structure.free)))
-        means, bias, log_z = Exact(structure).expectation(full)
+        means, bias, log_z = ExactGradient(structure).expectation(full)
         wanted, wanted_log_z = enumerated(structure, full)
         assert np.abs(means - wanted).max() <= bias < 1e-10
         assert log_z == pytest.approx(wanted_log_z, rel=1e-12)
@@ -203,7 +201,9 @@ def test_no_bias_is_larger_than_its_bound(family, kind, learn):
         structure = STRUCTURES[family].on(np.array(RING), range(4), 2 if family == "ising" else 3, learn)
         data = all_states(structure)
         steps = None if kind == "certified" else 8
-        engine = Gibbs(structure, Options("gibbs", kind, 0.1, steps, 8, False, None, np.random.SeedSequence(1)), data)
+        engine = GibbsGradient(
+            structure, Options("gibbs", kind, 0.1, steps, 8, False, None, np.random.SeedSequence(1)), data
+        )
         assert worst_bias_and_claims(engine, structure, slow_path(structure, rng)) <= 1e-12
 
 
@@ -230,28 +230,28 @@ def test_a_bound_that_is_dropped_is_caught(monkeypatch):
     """Negative control: the check above fails when a scan is reused on the strength of its first certificate."""
     structure = STRUCTURES["ising"].on(np.array(RING), range(4), 2, "all")
     path = slow_path(structure, np.random.default_rng(0))
-    fresh, first = Gibbs.bound, []
+    fresh, first = GibbsGradient.bound, []
 
     def remembered(self, source, scan, error=0.0):
         first.append(fresh(self, source, scan, error))
         return first[0]
 
     def engine():
-        return Gibbs(
+        return GibbsGradient(
             structure,
             Options("gibbs", "certified", 0.1, None, 8, False, None, np.random.SeedSequence(1)),
             all_states(structure),
         )
 
     assert worst_bias_and_claims(engine(), structure, path) <= 1e-12
-    monkeypatch.setattr(Gibbs, "bound", remembered)
+    monkeypatch.setattr(GibbsGradient, "bound", remembered)
     assert worst_bias_and_claims(engine(), structure, path) > 0.05
 
 
 def test_differences_of_spins_are_two(monkeypatch):
     """Negative control: with differences of 1, as of indicators, a bias is larger than its bound."""
     structure = structure_of(db.Ising({(0, 1): 0.3}), "unaries")
-    engine = Gibbs(
+    engine = GibbsGradient(
         structure,
         Options("gibbs", "systematic", 0.1, 2, 8, False, None, np.random.SeedSequence(1)),
         all_states(structure),
@@ -278,7 +278,7 @@ def test_scans_are_reused_only_with_a_fresh_certificate():
     assert found.bias_bound == h.bias_bound.max()
     structure = structure_of(db.Ising.grid(3, 3, couplings=1.0), "edges")
     # The same scans, gone through again: every bound belongs to the parameters of its own step.
-    engine = Gibbs(
+    engine = GibbsGradient(
         structure, Options("gibbs", "certified", 0.02, None, 1000, False, None, np.random.SeedSequence(1)), data
     )
     for k, theta in enumerate([np.zeros(12), *thetas[:-1]]):
@@ -324,7 +324,7 @@ def test_errors_of_the_updates_count(monkeypatch):
         run = db.sample(*given, **options)
         return dataclasses.replace(run, update_error=np.full(4, 0.003))
 
-    monkeypatch.setattr("dobrushin._learning.gibbs_gradient.sample", coarse)
+    monkeypatch.setattr("dobrushin._learning.gradients.sample", coarse)
     exact_start = db.fit(RING, SPINS, iterations=1, chains=64, step=0.1, seed=1)
     # At 0 the scan itself is exact: an edge of two variables with differences 2, wrong with probability 0.003 each.
     assert exact_start.bias_bound == pytest.approx(4 * 0.003, rel=1e-9)
@@ -333,7 +333,7 @@ def test_errors_of_the_updates_count(monkeypatch):
 
 
 def test_random_scans_beyond_the_budget_have_no_bound(monkeypatch):
-    monkeypatch.setattr("dobrushin._learning.gibbs_gradient._MOST_WORK", 10.0)
+    monkeypatch.setattr("dobrushin._learning.gradients._MAX_WORK", 10.0)
     assert not db.fit(RING, SPINS, iterations=1, scan="uniform", chains=8).is_certified
     assert db.fit(RING, SPINS, iterations=1, scan="systematic", chains=8).is_certified
 
@@ -385,7 +385,7 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_of_it(persistent
     options = {"chains": 100, "iterations": 8, "ridge": 0.1, "seed": 4, "persistent": persistent}
     whole = db.fit(RING, SPINS, **options)
     path = tmp_path / "fit.npz"
-    real, calls = Gibbs.variance, []
+    real, calls = GibbsGradient.variance, []
 
     def interrupted(self, direction):
         calls.append(0)
@@ -393,7 +393,7 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_of_it(persistent
             raise KeyboardInterrupt
         return real(self, direction)
 
-    monkeypatch.setattr(Gibbs, "variance", interrupted)
+    monkeypatch.setattr(GibbsGradient, "variance", interrupted)
     with pytest.raises(FitInterrupted, match="3 of 8"):
         db.fit(RING, SPINS, **options, checkpoint=path)
     same(db.fit(RING, SPINS, **options, checkpoint=path), whole)

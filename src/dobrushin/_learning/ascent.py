@@ -6,16 +6,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._learning.exact_gradient import Exact
 from dobrushin._learning.fit_result import Fit, History
-from dobrushin._learning.gibbs_gradient import Expectation, Gibbs, NoScanError
-from dobrushin._learning.read import Options, Settings
+from dobrushin._learning.gradients import ExactGradient, Expectation, GibbsGradient, NoScanError, Options
 from dobrushin._learning.structure import Structure
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import TimeUp
@@ -29,6 +29,31 @@ _HALVINGS = 20
 _ERROR = 0.01
 # Steps of a chosen size then fall with this power of the number of iterations.
 _DECAY = 2.0 / 3.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of the ascent: step sizes, ridge and box."""
+
+    step: float | Callable[[int], float] | None  # None: chosen at each iteration
+    ridge: float
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def project(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the nearest point of the box."""
+        return np.clip(theta, self.low, self.high)
+
+    def inward(self, theta: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradient without the coordinates that push out of the box."""
+        out = ((theta >= self.high) & (gradient > 0)) | ((theta <= self.low) & (gradient < 0))
+        return np.where(out, 0.0, gradient)
+
+    def step_size(self, iteration: int) -> float | None:
+        """Return the step size of an iteration, counted from 0; None where it is to be chosen."""
+        if callable(self.step):
+            return check.positive(self.step(iteration), "step")
+        return self.step
 
 
 class Ascent(ABC):
@@ -47,11 +72,11 @@ class Ascent(ABC):
 
     @abstractmethod
     def _expectation(self, full: Vector) -> Expectation:
-        """Means of all statistics under the model with these parameters."""
+        """Return the means of all statistics under the model with these parameters."""
 
     @abstractmethod
     def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """The next parameters and the step size that leads there, where the caller sets none."""
+        """Return the next parameters and the step size that leads there, where the caller sets none."""
 
     def run(
         self,
@@ -61,7 +86,7 @@ class Ascent(ABC):
         callback: Callable[[int, Vector], Any] | None,
         deadline: Deadline,
     ) -> Fit:
-        """Climb; whatever ends it early carries what was reached, and time returns it."""
+        """Climb; errors that end it early carry the fit so far, and a time limit returns it."""
         if saved is not None:
             if (arrays := saved.read()) is not None:
                 self._restore(arrays)
@@ -95,12 +120,12 @@ class Ascent(ABC):
         return bool(self._rows) and stop is not None and self._rows[-1][1] <= stop
 
     def _iterate(self) -> None:
-        """One gradient and one step; all or nothing, so that what is kept is never half of one."""
+        """Take one step; an error in the middle leaves no half of it behind."""
         row, theta = self._next()
         self._rows, self.theta = [*self._rows, row], theta
 
     def _next(self) -> tuple[tuple[Any, ...], Vector]:
-        """A row of the history and the next parameters."""
+        """Return a row of the history and the next parameters."""
         stop = self._options.stop
         means, bias, steps, is_new = self._expectation(self._structure.fill(self.theta))
         gradient = self._data - means[self._structure.free] - self._settings.ridge * self.theta
@@ -117,7 +142,7 @@ class Ascent(ABC):
         return row, theta
 
     def _move(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:
-        """The next parameters and the step size that leads there."""
+        """Return the next parameters and the step size that leads there."""
         size = self._settings.step_size(len(self._rows))
         if size is not None or not inward.any():
             return self._at(gradient, size or 1.0 / self._curvature), size or 0.0
@@ -147,7 +172,7 @@ class Ascent(ABC):
         return last <= self._noise(float(history.bias_bound[-1]))
 
     def _noise(self, bias: float) -> float:
-        """What bias and chance make of a gradient of 0, by Hoeffding's inequality for all coordinates."""
+        """Bound a gradient whose expectation is 0, by its bias and Hoeffding's inequality for all coordinates."""
         chance = np.log(2.0 * len(self.theta) / _ERROR) / (2.0 * self._options.chains)
         return float(self._structure.difference * np.sqrt(chance)) + (bias if bias < np.inf else 0.0)
 
@@ -167,11 +192,11 @@ class Ascent(ABC):
 
 
 class GibbsAscent(Ascent):
-    """Gradients from chains, on scans that are certified where that is asked for."""
+    """Ascent by gradients from chains, on scans that are certified where the options ask for it."""
 
     def __init__(self, structure: Structure, observed: NDArray[np.int64], options: Options, *rest: Any) -> None:
         super().__init__(structure, observed, options, *rest)
-        self._engine = Gibbs(structure, options, observed)
+        self._engine = GibbsGradient(structure, options, observed)
 
     def _expectation(self, full: Vector) -> Expectation:
         return self._engine.expectation(full, len(self._rows))
@@ -212,11 +237,11 @@ class GibbsAscent(Ascent):
 
 
 class ExactAscent(Ascent):
-    """Gradients from a clique tree, and steps by trial."""
+    """Ascent by gradients from a junction tree, and steps by trial."""
 
     def __init__(self, structure: Structure, *rest: Any) -> None:
         super().__init__(structure, *rest)
-        self._engine = Exact(structure)
+        self._engine = ExactGradient(structure)
         self._value = -np.inf  # of the objective at theta
 
     def _expectation(self, full: Vector) -> Expectation:
@@ -225,7 +250,7 @@ class ExactAscent(Ascent):
         return Expectation(means, bias, 0, False)
 
     def _choose_step(self, gradient: Vector, inward: Vector) -> tuple[Vector, float]:  # noqa: ARG002
-        """A step, twice as long as the last one or shorter, at whose end the objective has risen as it should."""
+        """Try steps, the first twice as long as the last one, until the objective rises as it should."""
         size = 2.0 * self._rows[-1][0] if self._rows and self._rows[-1][0] else 1.0
         slack = 1e-13 * (1.0 + abs(self._value))
         for _ in range(_HALVINGS + 10):
@@ -238,5 +263,5 @@ class ExactAscent(Ascent):
         return theta, size
 
     def _objective(self, theta: Vector, log_partition: float) -> float:
-        """Mean log-likelihood less the penalty, but for what does not depend on theta."""
+        """Return the mean log-likelihood less the penalty, up to a constant."""
         return float(theta @ self._data) - log_partition - 0.5 * self._settings.ridge * float(theta @ theta)

@@ -1,4 +1,4 @@
-"""What a fit gave."""
+"""The result of a fit, and its history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dobrushin._models import Model
 from dobrushin._shared.extras import require
 from dobrushin._shared.html import card
-from dobrushin._shared.text import rounded_up
+from dobrushin._shared.text import counted, rounded_up
 
 if TYPE_CHECKING:
     import pandas
@@ -67,7 +67,7 @@ class History:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """A fitted model, and what is known about the gradients that led to it.
+    """A fitted model, with bounds on the bias of the gradients that led to it.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Fit:
 
     @property
     def headline(self) -> str:
-        """What was fitted and what is known of it, in a line."""
+        """The model and the bound on its gradients, in one line."""
         count = len(self.history)
         about = "exact gradients" if self.method == "exact" else f"{self.method} scans"
         if self.is_certified:
@@ -119,23 +119,25 @@ class Fit:
             words = "NOT CERTIFIED: the bias of the gradients is unknown"
         else:
             words = "no iteration was finished"
-        return f"Fit ({self.model!r}, {len(self.parameters)} parameters, {about}): {words}"
+        return f"Fit ({self.model!r}, {counted(len(self.parameters), 'parameter')}, {about}): {words}"
 
     @property
     def footer(self) -> str:
-        """How it ended, in a line."""
+        """How the fit ended, in one line."""
         end = "converged" if self.converged else "not converged"
-        return f"{end} after {len(self.history)} iterations" + ("" if self.seed is None else f", seed {self.seed}")
+        return f"{end} after {counted(len(self.history), 'iteration')}" + (
+            "" if self.seed is None else f", seed {self.seed}"
+        )
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """The first and the last iterations."""
+        """Return rows for the first and the last iterations."""
         count, h = len(self.history), self.history
         visible = list(range(count))
         if count > 2 * _SHOWN:
             visible = visible[:_SHOWN] + visible[-_SHOWN:]
         rows: list[tuple[str, ...]] = []
         for k in visible:
-            bias = f"{h.bias_bound[k]:.3g}" if math.isfinite(h.bias_bound[k]) else "unknown"
+            bias = rounded_up(h.bias_bound[k]) if math.isfinite(h.bias_bound[k]) else "unknown"
             numbers = (f"{h.step_size[k]:.3g}", f"{h.gradient_norm[k]:.3g}", bias)
             rows.append((str(k + 1), *numbers, str(h.scan_length[k]), str(h.updates[k]), f"{h.seconds[k]:.2f}"))
         return rows

@@ -1,4 +1,4 @@
-"""What can be learned: the statistics of a family on given edges, and where their parameters go.
+"""Statistics of a family on given edges, and the places of their parameters.
 
 All parameters of a model stand in one vector, those of the edges first. Some of them are free; the others (forbidden
 states, and what is not to be learned) stay as they are.
@@ -57,7 +57,7 @@ class Structure(ABC):
 
     @classmethod
     def of(cls, model: Any, learn: str) -> Structure:
-        """The structure of a model of this family, which starts at the model's own parameters."""
+        """Return the structure of a model, which starts at the parameters of the model."""
         edges, start = cls._parameters(model)
         structure = cls(model.cardinalities, edges, model.labels, start, learn)
         structure.state_names = model._state_names
@@ -65,7 +65,7 @@ class Structure(ABC):
 
     @classmethod
     def on(cls, edges: NDArray[np.int64], labels: Sequence[Hashable], states: int, learn: str) -> Structure:
-        """The family on given edges, all parameters 0."""
+        """Return the structure on given edges, all parameters 0."""
         return cls(np.full(len(labels), states, dtype=np.int64), edges, labels, None, learn)
 
     @property
@@ -74,18 +74,18 @@ class Structure(ABC):
         return False
 
     def fill(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """All parameters, given the free ones."""
+        """Return all parameters, given the free ones."""
         full: NDArray[np.float64] = self.start.copy()
         full[self.free] = theta
         return full
 
     def used_variables(self) -> NDArray[np.int64]:
-        """Positions of the variables that the free statistics depend on."""
+        """Return the positions of the variables that the free statistics depend on."""
         both = np.concatenate([self._first, self._second])
         return np.unique(both[both >= 0])
 
     def weights(self) -> NDArray[np.float64]:
-        """Numbers w with sum_i d_ik b_i <= max_i w_i b_i for every free statistic k with differences d_ik."""
+        """Return numbers w with sum_i d_ik b_i <= max_i w_i b_i for every free statistic k with differences d_ik."""
         w = np.zeros(self.n)
         pair = self._second >= 0
         np.maximum.at(w, self._first, np.where(pair, 2.0, 1.0) * self.difference)
@@ -93,14 +93,14 @@ class Structure(ABC):
         return w
 
     def largest_bias(self, b: NDArray[np.float64]) -> float:
-        """Bound on the bias of every free statistic, given bounds b on the disagreement of the variables."""
+        """Bound the bias of every free statistic, given bounds b on the disagreement of the variables."""
         pair = self._second >= 0
         total = b[self._first] + np.where(pair, b[self._second], 0.0)
         # Sums of two numbers, times 1 or 2: one rounding each.
         return float(min(self.difference, self.difference * total.max() * (1.0 + 2.0**-50)))
 
     def data_digits(self, states: NDArray[Any]) -> NDArray[Any]:
-        """States of shape (observations, variables) as statistics take them."""
+        """Return states of shape (observations, variables) as statistics take them."""
         small = np.int8 if int(self.sizes.max()) <= 127 else np.int32
         return np.ascontiguousarray(states.T, dtype=small)
 
@@ -113,38 +113,38 @@ class Structure(ABC):
     @classmethod
     @abstractmethod
     def _parameters(cls, model: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Edges and parameters of a model."""
+        """Return edges and parameters of a model."""
 
     @abstractmethod
     def _members(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The variables of each statistic; -1 for the second one of those that have one."""
+        """Return the variables of each statistic; -1 for the second one of statistics of one variable."""
 
     @abstractmethod
     def model(self, full: NDArray[np.float64]) -> Model:
-        """The model with these parameters."""
+        """Return the model with these parameters."""
 
     @abstractmethod
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Log-tables of all edges and of all variables, one after the other."""
+        """Return the log-tables of all edges and of all variables, one after the other."""
 
     @abstractmethod
     def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Average of every statistic over observations."""
+        """Return the average of every statistic over observations."""
 
     @abstractmethod
     def along(self, direction: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-        """sum_k direction_k t_k(x) of every observation."""
+        """Return sum_k direction_k t_k(x) of every observation."""
 
     @abstractmethod
     def expectations(self, pairs: NDArray[np.float64], singles: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Average of every statistic, given the marginals of all edges and variables as flat tables."""
+        """Return the average of every statistic, given the marginals of all edges and variables as flat tables."""
 
     @abstractmethod
     def names(self) -> list[tuple[Hashable, ...]]:
-        """What each parameter is."""
+        """Return the name of each parameter."""
 
     def pairwise(self, full: NDArray[np.float64]) -> PairwiseMRF:
-        """The same distribution with a table on every edge, also where a coupling is 0."""
+        """Return the same distribution with a table on every edge, also where a coupling is 0."""
         pairs, singles = self.tables(full)
         return PairTables(self.sizes, singles, self.edges, pairs).to_model(self.labels)
 
@@ -199,7 +199,7 @@ class IsingStructure(Structure):
 
 
 class PottsStructure(Structure):
-    """Labels that like to agree: t = 1{x_i = x_j}, and t = 1{x_i = a}, with differences 1."""
+    """Labels with couplings between equal states: t = 1{x_i = x_j}, and t = 1{x_i = a}, with differences 1."""
 
     family = Potts
 
@@ -251,7 +251,7 @@ class PairwiseStructure(Structure):
         return model.edges, np.concatenate([model._form.table, model._form.unary])
 
     def _cells(self) -> NDArray[np.int64]:
-        """Where the table of each edge begins, and where the last one ends."""
+        """Return the offsets of the table of each edge, and the end of the last one."""
         return prefix_sums(self.sizes[self.edges].prod(axis=1)).astype(np.int64)
 
     def _members(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -296,26 +296,26 @@ class PairwiseStructure(Structure):
         return names + [("unary", self.labels[i], s) for i in range(self.n) for s in range(int(self.sizes[i]))]
 
 
-# What can be learned, by the name that `fit` takes.
+# Structures by the name that `fit` takes.
 FAMILIES: dict[str, type[Structure]] = {"ising": IsingStructure, "potts": PottsStructure, "pairwise": PairwiseStructure}
 
 
 def structure_of(model: Model, learn: str) -> Structure | None:
-    """The structure of a model; None if the ordinary family of its form cannot be learned."""
+    """Return the structure of a model; None if the ordinary family of its form cannot be learned."""
     ordinary = model._form.to_model(model.labels)._name_states(model._state_names)
     kind = next((kind for kind in FAMILIES.values() if isinstance(ordinary, kind.family)), None)
     return None if kind is None else kind.of(ordinary, learn)
 
 
 def _couplings(model: Ising | Potts) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Edges in order, and their couplings."""
+    """Return the edges in order, and their couplings."""
     upper = sparse.coo_array(sparse.triu(model.couplings, k=1))
     order = np.lexsort((upper.coords[1], upper.coords[0]))
     return np.stack(upper.coords, axis=1)[order].astype(np.int64), upper.data[order]
 
 
 def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Share of every state of every variable, one after the other."""
+    """Return the share of every state of every variable, one after the other."""
     start = prefix_sums(sizes)
     counts = np.zeros(int(start[-1]), dtype=np.int64)
     for i, row in enumerate(x):
@@ -324,7 +324,7 @@ def _shares(x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _sum_of_values(values: NDArray[np.float64], x: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sum over variables of the value that belongs to the variable's state."""
+    """Return the sum over variables of the value that belongs to the state of each."""
     start = prefix_sums(sizes)
     total = np.zeros(x.shape[1])
     for i, row in enumerate(x):
