@@ -1,6 +1,9 @@
 """Files that ask the checker for too much, and names that look like claims."""
 
+import ast
+import importlib.util
 import io
+import subprocess
 import sys
 import unicodedata
 import zipfile
@@ -14,7 +17,10 @@ import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
 from dobrushin.verify import TOO_LARGE, verify
 from dobrushin.verify.claim import LONGEST_NAME, printable, rounded
+from dobrushin.verify.single_file import MODULES, single_file
 from dobrushin.verify.sums import Sums
+from forger import Forgery
+from rooms import SOURCE
 
 DISTANCE = {"kind": "distance", "variables": [0], "weights": [1.0]}
 
@@ -228,3 +234,58 @@ def test_the_command_says_what_was_not_checked(path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["verify", str(path), "--time-limit", "1e-6"])
     assert main() == 4
     assert shown.getvalue().startswith("Verdict: was not checked\n")
+
+
+# -- one file --------------------------------------------------------------------------------------
+
+
+def test_the_checker_in_one_file(path, tmp_path, monkeypatch):
+    """A stranger copies one file, which says of proofs, forgeries and model files what the package says."""
+    script, model = tmp_path / "verify.py", tmp_path / "model.uai"
+    script.write_text(single_file("verify.py"), encoding="utf-8")
+    assert "dobrushin.verify import" not in script.read_text()
+    spec = importlib.util.spec_from_file_location("verify_in_one_file", script)
+    one = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, one)
+    spec.loader.exec_module(one)
+    names = [name for module in MODULES for name in _defined(SOURCE / "verify" / f"{module}.py")]
+    assert len(names) == len(set(names)), "a name stands for two things"
+    grid = db.Ising.grid(4, 4, couplings=0.2, fields=0.1)
+    db.write(grid, model)
+    answers = [
+        db.estimate(db.read(model), [0, db.Joint(1, 2)], method="dobrushin", tolerance=0.2, seed=1),
+        db.estimate(db.read(model), [5], method="exact"),
+        db.estimate(db.read(model), [5], method="coalescence", tolerance=0.2, seed=1),
+    ]
+    for answer in answers:
+        answer.write_proof(path)
+        for forged in (None, "lower"):
+            if forged:
+                file = Forgery(path)
+                file.document["claim"]["lower"][0][0] += 0.02
+                file.save(path)
+            for beside in (None, model, path):
+                expected, found = verify(path, beside), one.verify(path, beside)
+                assert (str(found), found.exit_code) == (str(expected), expected.exit_code)
+    command = [sys.executable, script, path, model]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, f"{verify(path, model)}\n")
+
+
+def _defined(file):
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def test_the_checker_is_readable():
+    """No line is longer than 100 characters, and no function than 40 lines beside its docstring."""
+    for file in sorted((SOURCE / "verify").glob("*.py")):
+        assert max(map(len, file.read_text().splitlines())) <= 100, file
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                about = node.body[0].end_lineno - node.body[0].lineno if ast.get_docstring(node) else 0
+                assert node.end_lineno - node.lineno - about < 40, (file, node.name)

@@ -17,7 +17,7 @@ from dobrushin._estimate import runs
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin.io.folder import write_folder
 from dobrushin.verify import BELIEVED, verify
-from forger import Forgery, forgeries
+from forger import Forgery, forgeries, insider_forgeries, name_forgeries, size_forgeries
 from models import FAMILIES, random_model
 
 CHECKER = sorted((rooms.SOURCE / "verify").glob("*.py"))
@@ -354,6 +354,59 @@ def is_true(forged):
 def _joint(model, variables):
     answer = db.estimate(model, db.Joint(*variables), method="exact")
     return answer.mean.reshape([model.cardinalities[model.index(v)] for v in variables])
+
+
+INSIDE = {
+    "a star": (db.Ising({(0, k): 0.1 * (-1) ** k for k in range(1, 40)}, fields=0.2), "uai"),
+    "a grid": (GRID, "npz"),
+    "labels": (LABELS, "uai"),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_forgers_who_have_the_model_file(name, path, tmp_path):
+    """Tables that drift within what a comparison tolerates, and claims that follow: none passes beside the file."""
+    model, ending = INSIDE[name]
+    file, forged_path, rng = tmp_path / f"model.{ending}", tmp_path / "forged.proof", np.random.default_rng(0)
+    db.write(model, file)
+    db.estimate(db.read(file), [0, 5], method="exact", proof=path)
+    holds(path, file)
+    laws, tried = db.exact.marginals(db.read(file)), 0
+    for _ in range(5):
+        for what, forged in insider_forgeries(path, {0: laws[0].tolist(), 1: laws[5].tolist()}, rng):
+            forged.save(forged_path)
+            assert verify(forged_path, file).exit_code == 1, what
+            tried += 1
+    assert tried > 40
+
+
+def test_forgers_who_supply_the_bound(path, tmp_path):
+    file, forged_path = tmp_path / "model.uai", tmp_path / "forged.proof"
+    db.write(GRID, file)
+    db.variation(db.read(file), db.Scan.systematic(25, 50), [0, 1]).write_proof(path)
+    holds(path, file)
+    verdicts = set()
+    for seed in range(10):
+        for what, forged in insider_forgeries(path, {}, np.random.default_rng(seed)):
+            forged.save(forged_path)
+            verdicts.add(verdict := verify(forged_path, file).exit_code)
+            assert verdict in (1, 3), what
+    assert verdicts == {1, 3}
+
+
+@pytest.mark.parametrize("kind", ["marginals", "region", "runs", "bound"])
+def test_forgers_who_ask_for_too_much(kind, path, tmp_path):
+    """Each file is refused, answered, or not checked; nothing is raised, and no text of theirs becomes a line."""
+    ANSWERS[kind]().write_proof(path)
+    forged_path, rng = tmp_path / "forged.proof", np.random.default_rng(0)
+    for what, forged in size_forgeries(path, rng):
+        forged.save(forged_path)
+        assert verify(forged_path, time_limit=1.0).exit_code in (0, 1, 3, 4), what
+    for what, forged in name_forgeries(path, rng):
+        forged.save(forged_path)
+        lines = str(verify(forged_path)).splitlines()
+        assert [line for line in lines if not line.startswith("  ")][1:] == ["Claim:", "Checked:", "Assumed:"], what
+        assert all(map(str.isprintable, lines)), what
 
 
 def test_the_truth_check_can_fail(path):

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from dobrushin.verify.document import Array, Budget, Document, TooLarge, require
+from dobrushin.verify.document import Array, Budget, Document, require
 
 UNIT = 2.0**-53  # the relative error of one operation on doubles
 LARGEST = 1e30  # log-potentials but -inf are at most this: their sums still have digits
@@ -180,6 +180,3 @@ def read_factors(document: Document, budget: Budget) -> Factors:
         "The scope of a table names a variable twice.",
     )
     return Factors(states, zip(scopes, cut(table, scopes, states), strict=True), budget)
-
-
-__all__ = ["UNIT", "Factor", "Factors", "Neighbourhood", "TooLarge", "cut", "read_factors"]
