@@ -1,7 +1,7 @@
 """Check proof files, without the library that wrote them (docs/proofs.md).
 
 Read the files of this folder in this order: `document` (the file, and what a check may take),
-`claim` (what is said), `model` and `modelfile` (of which model), `proof` (its parts),
+`claim` (in words), `model` and `modelfile` (of which model), `proof` (its parts),
 `certificates` (bounds on scans), `intervals`, `draws` and `counts` (chains), `sums`, `fields`, and
 the verdict here.
 """
@@ -29,7 +29,7 @@ ABOUT_FILE = (
     "the model is as the file says: no other factor touches a variable that is updated, summed or"
     " unbounded"
 )
-WIDTH, MOST_LINES = 500, 24  # of what is printed
+WIDTH, MOST_LINES = 500, 24  # of the verdict as it is printed
 
 _LAWS, _SCAN = {"law", "linear"}, {"scan": str, "steps": int, "confidence": float, "chains": int}
 _DRAWN = {
@@ -61,7 +61,7 @@ METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict in words, its reason where something is wrong, and what the proof claims."""
+    """The verdict in words, its reason where something is wrong, and the claim of the proof."""
 
     verdict: str
     reason: str = ""
@@ -170,7 +170,9 @@ def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict
         about = f"the model is that of {model}"
     sentences = (proof.sentences(), proof.checked, [*proof.assumptions, about])
     claim, checked, assumed = (tuple(dict.fromkeys(lines)) for lines in sentences)
-    return Verdict(NOT_COMPARED if unread else verdict, unread, claim, checked, assumed)
+    if unread:
+        verdict, unread = NOT_COMPARED, f"{unread} By itself the proof {verdict}."
+    return Verdict(verdict, unread, claim, checked, assumed)
 
 
 __all__ = ["Verdict", "verify"]

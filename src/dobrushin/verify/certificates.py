@@ -224,7 +224,7 @@ def check_variation(part: Part) -> float:
         all(np.all((b >= 0.0) & (b <= 1.0)) for b in (error, initial)),
         "A bound on a start or an update is not between 0 and 1.",
     )
-    require(not proof.plan["dropped"], "Steps of a scan would see what is left out.")
+    require(not proof.plan["dropped"], "Steps of a scan would see the variables that are left out.")
     proof.close(order.cycle)
     rows = influence(proof.factors, order.cycle)
     if plan["matrix"]:

@@ -20,7 +20,7 @@ LONGEST_NAME, DIGITS = 60, 10  # characters of a name that are shown, digits of 
 RIGHT_TO_LEFT = ("R", "AL", "AN")
 LINEAR = {"name": str, "slope": int, "offset": int, "divisor": int, "bounds": list}
 WEIGHTS = {"weights": list}
-# Kinds of questions: entries, and the title of what is claimed. The last seven are about fields.
+# Kinds of questions: entries, and the title of the claim. The last seven are about fields.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "law": ({}, ""),
     "linear": (

@@ -126,7 +126,7 @@ class Counts:
         return self.walk.seconds(chains) + 3e-8 * looks * chains + 5e-5 * len(self.part.questions)
 
     def _pick(self, number: int) -> Array:
-        """Choose blocks: all, as many as the caller wants, or enough to find wrong counts."""
+        """Choose blocks: all, as many as `replay` asks for, or enough to find wrong counts."""
         proof = self.proof
         limit = REPLAYED_SHARE * (proof.budget.seconds - proof.budget.spent)
         if proof.replay is None and self._seconds(self.trials) <= limit:
@@ -202,7 +202,7 @@ def check_sets(part: Part) -> float:
         and plan["start"] == "",
         "These are no runs on sets.",
     )
-    # A bound is on the law after the steps, which would see what is left out.
+    # A bound is on the law after the steps, which would see variables that are left out.
     require(
         not is_bound or len(part.questions) + len(proof.plan["dropped"]) == 1,
         "A bound on a law after a scan is the only question, and leaves out nothing.",

@@ -144,7 +144,7 @@ class Document:
         self.plan, self.outcomes, self.claim = whole["plan"], whole["outcomes"], whole["claim"]
 
     def array(self, name: str, kind: str, *shape: int, drawn: bool = False) -> Array:
-        """Return an array of a kind and shape (-1: any length) of the plan, or of what was drawn.
+        """Return an array of a kind and shape (-1: any length) of the plan, or of the outcomes.
 
         Only arrays of the outcomes have names that begin with "counts": no seed follows from them.
         """

@@ -176,7 +176,7 @@ class _Answers:
         self.field, self.order, self.far, self.level = field, order, far, level
         self.proof, plan = field.proof, field.part.plan
         self.n, self.slip = plan["chains"], plan["slip"]
-        # Total variation; 1 of what is not updated.
+        # Total variation; 1 for variables that are not updated.
         self.law = {v: min(1.0, far[v] * tilt * (1.0 + 1e-15)) for v, tilt in field.tilt.items()}
 
     def check(self, k: int, question: Question, given: list[float]) -> None:

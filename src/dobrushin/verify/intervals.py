@@ -6,7 +6,7 @@ import numpy as np
 
 from dobrushin.verify.document import Array, Budget
 
-# More than all roundings in a tail; and more than what is 40 deviations and 100 from the mean.
+# More than all roundings in a tail; and than its terms beyond 40 deviations and 100.
 MARGIN, FAR = 1e-9, 1e-60
 # Shares of the error probability: for the number that was planned, and for ending before.
 PLANNED, ANYTIME = 0.99, 0.01
@@ -35,7 +35,7 @@ def upper_tail(k: int, n: int, p: float, budget: Budget) -> float:
 
 
 def is_below(p: float, k: int, n: int, error: float, early: bool, budget: Budget) -> bool:
-    """Return whether p is a lower limit for the chance of what was seen k times in n.
+    """Return whether p is a lower limit for the chance of an event that was seen k times in n.
 
     The limit is wrong with probability `error` at most: Clopper and Pearson's where as many were
     drawn as was planned, and Robbins' mixture for ending early (theory.md, Estimates).

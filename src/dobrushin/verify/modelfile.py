@@ -1,8 +1,7 @@
 """Read a model file, and compare its tables with those of a proof.
 
-Logarithms are rounded, and differently by different programs. So tables need not be equal: how far
-those of the proof can be from those of the file, up to a constant, is added up and charged to the
-claim.
+Logarithms are rounded, and differently by different programs. So tables need not be equal: their
+difference, up to a constant, is bounded, and the bounds are added up and charged to the claim.
 """
 
 import gzip
@@ -42,7 +41,7 @@ Logs = tuple[tuple[int, ...], Array, float]  # scope, log-table, and how far an 
 
 
 class ModelFile(NamedTuple):
-    """What a file says: numbers of states, factors near some variables, names where it has any."""
+    """Numbers of states, factors near some variables, and names where the file has any."""
 
     states: Any
     factors: Iterable[Logs]

@@ -1,4 +1,4 @@
-"""A proof as a whole: what it is about, what it claims, and whether its parts prove that."""
+"""Put the parts of a proof together, and check that they prove the claim."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ Method = tuple[Callable[["Part"], float], set[str], dict[str, Any], dict[str, An
 
 
 class Proof:
-    """A proof file, read: what has been checked so far, and what it rests on."""
+    """A proof file, the checks that were made so far, and the assumptions of the claim."""
 
     def __init__(self, document: Document, replay: int | None = None) -> None:
         self.document, self.replay, self.budget = document, replay, document.budget
@@ -50,7 +50,7 @@ class Proof:
             self.checked.append(f"{len(dropped)} variables sum to a constant and are left out")
         pairs = self.evidence.items()
         self.given = [f"given {self.names.event([v], [digit])}" for v, digit in pairs]
-        self.blocks = self.replayed = 0  # of chains, and how many of them were drawn again
+        self.blocks = self.replayed = 0  # of chains: all, and those that were drawn again
         self.runs = set[int]()  # numbers of the parts that draw: each has its own random words
         self.believes = False  # whether the claim rests on numbers that the file supplies
         self.own = list[Factor]()  # of a field: the numbers of single variables

@@ -4,7 +4,7 @@ import ast
 import sys
 from pathlib import Path
 
-# In the order in which they are read: each one needs those before it.
+# Each module needs those before it.
 MODULES = (
     *("document", "claim", "model", "modelfile", "proof", "certificates", "intervals", "draws"),
     *("counts", "sums", "fields", "__init__", "__main__"),

@@ -1,4 +1,4 @@
-"""Answers that were summed: over everything, or over a region with a bound on what is outside.
+"""Answers that were summed: over everything, or over a region with a bound on the boundary effect.
 
 Sums run along an order of elimination: messages go up the tree of its cliques, and down again to
 the targets. Every table carries a bound on its error (theory.md, Rounding of exact answers).
@@ -62,7 +62,7 @@ class Sums:
                     self.buckets[up].append(message)
 
     def _make_tree(self, order: list[int], scopes: Iterable[Iterable[int]]) -> None:
-        """Find cliques, and where the message of each variable's bucket goes (-1: nowhere)."""
+        """Find cliques, and where the message of each variable's bucket goes (-1: a root)."""
         members = [{v} for v in order]
         for scope in scopes:
             require(self.place.keys() >= set(scope), "An order of elimination is not complete.")
@@ -191,8 +191,8 @@ class Sums:
 def check_sums(part: Part) -> float:
     """Check sums over everything, or over a region around a target.
 
-    What is outside of a region is bounded by sweeps inside (theory.md, What is outside: Dobrushin's
-    bound), or by its two extremes: `border` then has the higher state of each variable.
+    The effect of the boundary is bounded by sweeps inside (theory.md, What is outside: Dobrushin's
+    bound), or by its two extreme states: `border` then has the higher state of each variable.
     """
     proof, plan = part.proof, part.plan
     order = proof.free(proof.array(plan["order"], "i", -1).tolist())
@@ -232,7 +232,7 @@ def check_sums(part: Part) -> float:
 
 
 def _sweep(near: Factors, inside: set[int], sweep: list[int], count: int) -> dict[int, float]:
-    """Bound the effect of what is outside by sweeps over the region."""
+    """Bound the effect of the boundary by sweeps over the region."""
     require(
         sweep and set(sweep) <= inside and 1 <= count <= 10**7,
         "The sweeps leave the region, or are too many.",
