@@ -85,10 +85,10 @@ def _sort_summed(axes, first, last):
 
 @kernel
 def _fuse(axes, kept, n):
-    """Make neighbouring axes one where all strides allow it; returns how many are left, and how many of them kept.
+    """Fuse neighbouring axes where all strides allow it; return the numbers of remaining axes and of kept ones.
 
-    From the last one on, so that what is left over of a long run is its outer part. The rows that are left move to the
-    beginning.
+    Axes are fused from the last one on, so that the remainder of a long run is its outer part. The remaining rows move
+    to the beginning.
     """
     columns = axes.shape[1]
     row, rows_summed = n, 0
@@ -160,7 +160,7 @@ def add_products(axes, begin, end, store, start, out):
     for a in range(outer):
         for k in range(count + 1):
             base[k - 1] += digit[a] * axes[a, 1 + k]  # base[-1] is that of the table that is made
-    # Operands by what they change with: neither axis of the tile, the outer one alone, or the inner one.
+    # Operands by the axes that change them: neither axis of the tile, the outer one alone, or the inner one.
     kinds, sizes = np.zeros((3, count), dtype=np.int64), np.zeros(3, dtype=np.int64)
     for k in range(count):
         kind = 2 if axes[-1, 2 + k] else 1 if axes[-2, 2 + k] else 0
@@ -255,7 +255,7 @@ def _run_many(axes, store, out, base, j, factor, operands, count):
 
 @kernel
 def extremes(table):
-    """The largest entry, and the smallest that is not 0 (infinite if there is none)."""
+    """Return the largest entry, and the smallest positive one (infinite if all are 0)."""
     most, least = 0.0, np.inf
     for i in range(len(table)):
         most = max(most, table[i])

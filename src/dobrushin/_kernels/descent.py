@@ -2,7 +2,7 @@
 
 r = (I - C) b, so that the gain from updating i at the current step is d_i r_i. Gains are the leaves of a tree in which
 every node holds the largest of its eight children: one cache line a level, and most changes end at the first.
-All loops can stop and go on: see `dobrushin._shared.pieces`.
+All loops can stop and continue: see `dobrushin._shared.pieces`.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from dobrushin._shared.compile import inlined, kernel, prefetch
 
 TIE = 2.0**-44
-B, R, D = 0, 1, 2  # columns of the array `variable`: what is known of a variable lies together in memory
+B, R, D = 0, 1, 2  # columns of the array `variable`: the numbers of a variable lie together in memory
 
 
 @kernel
 def tree(n):
-    """Room for n leaves, all -inf: the nodes, level by level, where each level begins, and how many there are."""
+    """Return a tree of n leaves, all -inf: its nodes by level, the start of each level, and the number of levels."""
     base = np.zeros(24, dtype=np.int64)
     depth, size = 0, n
     while size > 1:
@@ -78,7 +78,7 @@ def _first_largest(i, level, lowest, node, base):
 
 @inlined
 def _set_largest(i, value, node, base, depth, rest):
-    """Change leaf i, which is the largest, so that all levels change; `rest` is room for a number for each level."""
+    """Change leaf i, which is the largest, so that all levels change; `rest` is scratch, a number for each level."""
     place = i
     for level in range(depth):
         # The largest of the others, so that no level waits for the one below.
@@ -253,7 +253,7 @@ def forward_greedy(at, allowance, order, start, columns, C_bar, column_start, ro
 
 @kernel
 def steps_through(at, allowance, steps, Q, start, columns, C_bar, every, b, kept):
-    """Take b through steps, each a variable (0 or more) or row -1 - step of Q; keep b before every so many-th of them.
+    """Take b through steps, each a variable (0 or more) or row -1 - step of Q; keep b before every `every`-th of them.
 
     at: [steps].
     """

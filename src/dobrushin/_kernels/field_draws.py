@@ -33,7 +33,7 @@ def _fine(word, more):
 
 
 def _strip_edges():
-    """Strips from 0 on with rectangles of this area over exp(-z^2/2), until one is too wide: there the tail begins."""
+    """Return the edges of strips with rectangles of equal area over exp(-z^2/2), up to the tail."""
     edges = [0]
     while True:
         edge = edges[-1] * _UNIT
@@ -195,7 +195,7 @@ def draw_site(m, c, E, N, low, high, key, gamma, step):
     x = find_mode(m, c, E, N, low, high)
     g = _slope(x, m, c, E, N)
     if not ((x == low and g > 0.0) or (x == high and g < 0.0)) and E == 0.0 and N == 0.0:
-        g = 0.0  # the mode is c / m, and what is left is its rounding
+        g = 0.0  # the mode is c / m, and the slope there is rounding
     scale = _ROOT2 / max(math.sqrt(_bend(x, m, E, N)), abs(g))
     # Tangents at x, to the right and to the left of it; places are relative to x.
     right, left = min(scale, high - x), max(-scale, low - x)
@@ -251,7 +251,7 @@ def _strips(z):
 
 @kernel
 def lower_place(z):
-    """A place at or a little below that of z; none within the tail, which is proposed as a whole."""
+    """Return a place at or a little below that of z; the tail is one piece, without places inside."""
     place = _strips(z) - _SLACK
     return place if place > -_LAST else -_ALL
 
@@ -322,7 +322,7 @@ def _redraw(mean, root, low, high, key, gamma, step):
 
 @kernel
 def _draw_alone(m, c, low, high, key, gamma, step):
-    """One draw, of which the first attempt at once has settled nothing; from tangents in tails and narrow intervals."""
+    """Return a draw whose first attempt was rejected; from tangents in tails and short intervals."""
     mean, root = c * (1.0 / m), math.sqrt(m)
     a, b = (low - mean) * root, (high - mean) * root
     if a >= _EDGE or b <= -_EDGE or (high - low) * root < _WIDE:
@@ -332,9 +332,9 @@ def _draw_alone(m, c, low, high, key, gamma, step):
 
 @kernel
 def draw_normals(m, low, high, keys, step, c, xi):
-    """One draw for each of many chains from exp(-m x^2/2 + c x) on [low, high].
+    """Draw for each of many chains from exp(-m x^2/2 + c x) on [low, high].
 
-    The first attempt is made for all chains at once; the few that it does not settle are drawn by themselves.
+    The first attempt is made for all chains at once; the few whose attempt is rejected are drawn by themselves.
     """
     missing = c.size
     if (high - low) * math.sqrt(m) < _WIDE:

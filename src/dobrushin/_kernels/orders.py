@@ -108,7 +108,7 @@ def _pick(cost, gone, given, seed, state):
 
 @kernel
 def _cost(near, weights, rule, given, ring, v):
-    """What eliminating v costs by the rule, and how much work it was to see that."""
+    """Return the cost of eliminating v by the rule, and the work of computing it."""
     if rule == GIVEN:
         return given[v], 1
     words = near.shape[1]

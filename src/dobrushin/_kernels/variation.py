@@ -1,12 +1,12 @@
 """The recursion b_t = B(q_t) b_{t-1} with clamps (paper Section 3; theory page, "Clamps, caps and update errors").
 
 Only additions and multiplications of non-negative numbers, so that the rounding error is known beforehand.
-Both loops can stop and go on: see `dobrushin._shared.pieces`.
+Both loops can stop and continue: see `dobrushin._shared.pieces`.
 """
 
 from dobrushin._shared.compile import inlined, kernel, prefetch
 
-# Steps ahead at which what a step needs is fetched: its row's place and limits, the row, and the bounds.
+# Steps ahead at which the data of a step are fetched: its row's place and limits, the row, and the bounds.
 FAR, NEAR, NEXT = 24, 16, 8
 FLOOR = 2.0**-1000
 
@@ -76,5 +76,5 @@ def _updated(i, start, columns, C_bar, cap, error, b):
     total = 0.0
     for e in range(start[i], start[i + 1]):
         total += C_bar[e] * b[columns[e]]
-    # An underflow must not look like certainty.
+    # An underflow must not pass for certainty.
     return max(FLOOR, min(1.0, min(cap[i], total) + error[i]))
