@@ -274,8 +274,19 @@ def coalescence(
     updated = np.isin(positions, scan.updates(model.n_variables))
     labels, seed = model._labels_at(positions), kept_seed(sequence)
     if not updated.any():  # a target that is never updated never coalesces
-        ones = np.ones(len(positions))
-        return Coalescence(1.0, ones, confidence, runs, runs, labels, scan, "none", 0.0, seed, model)
+        return Coalescence(
+            1.0,
+            np.ones(len(positions)),
+            confidence,
+            runs=runs,
+            failures=runs,
+            variables=labels,
+            scan=scan,
+            kernel="none",
+            update_error=0.0,
+            seed=seed,
+            _model=model,
+        )
     wanted = model._labels_at(positions[updated])
     tally = tally_sets(model, kernel, scan, wanted, runs, sequence, running=running)
     early, error = tally.trouble is not None, 1.0 - confidence

@@ -221,10 +221,20 @@ class Samples:
             entropy, spawn_key = about["seed"]
             seed = kept_seed(np.random.SeedSequence(entropy, spawn_key=spawn_key))
             return cls(
-                arrays.get("states"), arrays.get("counts"), labels, about["chains"], scan, seed, about["kernel"],
-                arrays["update_error"], about["spins"], about["cardinality"], about.get("start", "uniform"),
-                _read_names(about.get("state_names")), arrays.get("point"),
-            )  # fmt: skip
+                states=arrays.get("states"),
+                counts=arrays.get("counts"),
+                variables=labels,
+                chains=about["chains"],
+                scan=scan,
+                seed=seed,
+                kernel=about["kernel"],
+                update_error=arrays["update_error"],
+                spins=about["spins"],
+                cardinality=about["cardinality"],
+                start=about.get("start", "uniform"),
+                state_names=_read_names(about.get("state_names")),
+                point=arrays.get("point"),
+            )
         except UNREADABLE:
             raise ArgumentError("path", "a file that Samples.save wrote", os.fspath(path)) from None
 
