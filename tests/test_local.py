@@ -474,7 +474,7 @@ def test_write_makes_a_folder_where_the_path_has_no_extension(tmp_path):
         (spins, "beta", {"beta": 2.0}, "'beta'"),
         (spins, "offset", {"offset": 2.0}, "'offset'"),
         (db.SpinMRF({(0, 1, 2): 0.3}), "graph", {}, "an Ising or Potts model"),
-        (local, "local.npz", {}, "made as a whole"),
+        (local, "local.npz", {}, "a model in memory; lazy models go to a folder"),
         (3, "three", {}, "'model'"),
         (db.Ising.grid(9, 7, couplings=lambda e: np.where(e == 1, np.nan, 0)), "nan", {}, r"nan at edge \(1, 2\)"),
     ):

@@ -36,7 +36,7 @@ _CHEAP = 5e7
 
 @public(name="adapters.from_dimod")
 def from_dimod(bqm: dimod.BinaryQuadraticModel, *, beta: float = 1.0) -> Ising:
-    """The Ising model of a dimod model.
+    """Return the Ising model of a dimod model.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def from_dimod(bqm: dimod.BinaryQuadraticModel, *, beta: float = 1.0) -> Ising:
 
 @public(name="adapters.to_dimod")
 def to_dimod(model: Ising, *, beta: float = 1.0, offset: float = 0.0) -> dimod.BinaryQuadraticModel:
-    """The dimod model of an Ising model.
+    """Return the dimod model of an Ising model.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What is known of the sampler before it is used."""
+        """Facts about the sampler, known before it is used."""
         return {"library": f"dobrushin {dobrushin.__version__}", "scan": "systematic"}
 
     @public(name="adapters.DobrushinSampler.sample")

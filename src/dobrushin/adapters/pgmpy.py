@@ -185,8 +185,8 @@ class CertifiedInference:
 
         Notes
         -----
-        In a Bayesian network only what is not d-separated from the variables, and not barren, matters: the rest is left
-        out, as in `dobrushin.estimate`.
+        Variables of a Bayesian network that are d-separated from the targets, or barren, are left out, as in
+        `dobrushin.estimate`.
         """
         discrete = require("pgmpy.factors.discrete", "pgmpy")
         asked = self._read_variables(variables)
@@ -357,7 +357,7 @@ def _cpds(network: Any, variables: list[Hashable]) -> list[Any]:
 
 
 def _merge_names(known: list[Any], names: list[Any], variable: Hashable) -> list[Any]:
-    """What all tables call the states of a variable; where some only count them, what the others say."""
+    """Return the names that all tables have for the states of a variable; tables may also only count states."""
     if not known or known == names:
         return names
     numbers = list(range(len(known)))

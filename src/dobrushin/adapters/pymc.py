@@ -56,7 +56,7 @@ _COMPARED = 16
 
 @public("reading", name="adapters.pymc.read")
 def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
-    """The factor graph of a PyMC model of discrete variables.
+    """Return the factor graph of a PyMC model of discrete variables.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
         numbers of states that do not depend on other variables. What is observed may be of any kind. Potentials may be
         anything; sums in them are taken apart, and each term may depend on few variables only.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: also in a log; False: never.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def to_arviz(answer: Samples | Estimate, model: Any) -> Any:
     arviz.InferenceData (a DataTree from ArviZ 1 on)
         Draws, where they were kept, are the group ``posterior``; variables of which some entries were not kept are left
         out. Of an estimate, ``constant_data`` has ``x_mean``, ``x_lower``, ``x_upper`` and ``x_bias_bound`` with a last
-        dimension ``x_state``, NaN for what was not asked.
+        dimension ``x_state``, NaN for other variables.
 
     Examples
     --------

@@ -62,7 +62,7 @@ class ChangingShape(Exception):
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a variable of the graph."""
+    """Facts about a variable of the graph."""
 
     value: Any  # at the point where the graph was looked at
     needs: NDArray[np.object_] | None  # for each entry a set of inputs; None where no entry needs any
@@ -149,7 +149,7 @@ def _as_number(variable: Any) -> float | None:
 
 
 def with_shapes(outputs: Sequence[Any], inputs: Mapping[Any, NDArray[Any]]) -> tuple[list[Any], list[Any]]:
-    """The same graph over inputs whose shapes are part of their types, and these inputs."""
+    """Copy a graph to inputs whose shapes are part of their types; return the graph and the inputs."""
     tensor = require("pytensor.tensor", "pymc").tensor
     clone = require("pytensor.graph.replace", "pymc").clone_replace
     fixed = {old: tensor(old.name, dtype=old.dtype, shape=value.shape) for old, value in inputs.items()}
@@ -366,7 +366,7 @@ class TermTables:
 
 
 def as_small_tables(tables: Mapping[Scope, Table]) -> list[tuple[Scope, Table]]:
-    """The same sum by tables that are as small as can be; constant ones are left out.
+    """Write a sum of tables as a sum of tables that are as small as possible, without constant ones.
 
     A table without -inf is the sum of its interactions: for a set A of its variables, g_A(x) is the alternating sum of
     the table over the states that x and the state 0 of all variables make on A. Where the largest sets have none, it is

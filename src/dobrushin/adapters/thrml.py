@@ -43,7 +43,7 @@ def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | 
     clamped : list of arrays, optional
         Of a program with clamped blocks: their states, as for ``thrml.sample_states``.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: also in a log; False: never.
 
     Returns
     -------
@@ -78,8 +78,7 @@ def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | 
 def nodes(source: Any) -> list[Any]:
     """The nodes of a model or program of thrml in the order of the variables of ``read(source)``.
 
-    Of an IsingEBM it is the order of its nodes, of other energies that of their factors, of a program that of its free
-    blocks.
+    The order is that of the nodes of an IsingEBM, of the factors of other energies, of the free blocks of a program.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def nodes(source: Any) -> list[Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScheduleCertificate:
-    """What a schedule of thrml is worth, for each target.
+    """Certified bounds on the samples of a schedule of thrml, for each target.
 
     All bounds hold for every initial state, and without `clamped` for every state of the clamped blocks.
 
@@ -168,7 +167,7 @@ def certify(
     update_error: float | None = None,
     progress: bool | None = None,
 ) -> ScheduleCertificate:
-    """Say what the warm-up and the samples of a schedule are worth, before they are drawn.
+    """Bound the bias and the standard error of the samples of a schedule, before they are drawn.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ def certify(
         Bound on the total variation between the law of one draw and the conditional distribution. Default: that of
         float32 or float64 arithmetic, under the assumptions that the certificate names. 0 is for exact draws.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: also in a log; False: never.
 
     Returns
     -------
@@ -292,7 +291,7 @@ class _Bounds:
         self._known: list[NDArray[np.float64]] = []
 
     def at(self, sweeps: int) -> NDArray[np.float64]:
-        """After so many sweeps."""
+        """Return the bounds after a number of sweeps."""
         while len(self._known) <= sweeps and (bounds := next(self._more, None)) is not None:
             self._known.append(bounds)
         return self._known[min(sweeps, len(self._known) - 1)]

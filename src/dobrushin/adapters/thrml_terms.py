@@ -116,7 +116,7 @@ class Terms:
         return SpinPairs(symmetric(i, j, np.array(list(larger.values())), len(fields)), fields).to_model(None)
 
     def without_constants(self) -> Terms:
-        """The same without the nodes of one category, which are not random."""
+        """Return these terms without the nodes of one category, which are not random."""
         smaller = Terms()
         kept = [number for number, size in enumerate(self.sizes) if size > 1]
         for number in kept:

@@ -1,7 +1,7 @@
 """Files: models, evidence and results, one file here per format.
 
 Readers take files from strangers: they execute and unpickle nothing, allocate nothing that a file merely promises, and
-answer a broken file with a `FormatError` that says where, what was expected and what was found.
+answer a broken file with a `FormatError` that names the place, the expected content and the content found.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ _WORDS = frozenset({"table", "default", "property", "type", "network", "variable
 
 
 def read(source: Source) -> FactorGraph:
-    """A factor graph of the tables; variables with one state are left out."""
+    """Read a factor graph of the tables; variables with one state are left out."""
     parser = _Parser(source)
     return parser.network().to_model(parser.k)
 
 
 def write(model: Model) -> bytes:
-    """A Bayesian network as a file: a block for each table, with a row for each state of the parents."""
+    """Return a Bayesian network as a file: a block for each table, with a row for each state of the parents."""
     graph = model.to_factor_graph()
     pairs = find_parents(graph)
     if pairs is None:

@@ -36,12 +36,12 @@ def read(
     beta : float
         Inverse temperature, for files that hold energies: pi ∝ exp(-beta E).
     limit : int
-        Bytes that the file may unpack to, and that the arrays it promises may take. A file that wants more is
-        refused before memory is allocated. Default 1 GiB.
+        Bytes that the file may unpack to, and that the arrays it promises may take. Larger files are refused before
+        memory is allocated. Default 1 GiB.
     format : str, optional
         The format by its name in `io.FORMATS`, where the extension does not tell.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: also in a log; False: never.
 
     Returns
     -------
@@ -50,13 +50,13 @@ def read(
     Raises
     ------
     FormatError
-        If the file is not what its format asks for: with line, what was expected and what was found.
+        If the file breaks the rules of its format; the error has the line, the expected and the found content.
 
     Notes
     -----
     {formats}
 
-    Nothing in a file is executed, unpickled or guessed.
+    No content of a file is executed, unpickled or guessed.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def write(
         Of any family for ``.npz`` and ``.uai``; a Bayesian network for ``.bif``; an `Ising` model for files of
         energies; an `Ising` or `Potts` model or a `LocalModel` for a folder.
     path : str or path
-        A file is replaced as a whole. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
+        A file is replaced in one step. Its extension tells the format as for `read`; with ``.gz`` behind it, the file
         is packed. XMLBIF and Hugin files are only read. A path without an extension, or with a slash at its end, is
         that of a folder, which must not exist yet; see Notes.
     beta : float
@@ -119,7 +119,7 @@ def write(
     format : str, optional
         The format by its name in `io.FORMATS`, or "folder", where the extension does not tell.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: also in a log; False: never.
 
     Notes
     -----
@@ -153,7 +153,7 @@ def write(
         write_folder(model, path)
         return
     if not model.is_whole:
-        requirement = "a model that is made as a whole; others go to a folder (a path without an extension)"
+        requirement = "a model in memory; lazy models go to a folder (a path without an extension)"
         raise ArgumentError("model", requirement, model)
     name, kind = _format(path, format)
     if kind is None or not kind.written_from:
@@ -203,7 +203,7 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = N
 
 @public(name="write")
 def lost_names(model: Model, path: Path, format: str | None = None) -> str:
-    """What a file does not keep of the names of a model, for people; empty if it keeps all."""
+    """Name the labels and states of a model that a file cannot keep; empty if it keeps all."""
     keeps: tuple[str, ...] = ("states",)
     if format != "folder" and not _is_folder(path):
         kind = _format(path, format)[1]
@@ -214,13 +214,13 @@ def lost_names(model: Model, path: Path, format: str | None = None) -> str:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether a path can only be that of a folder."""
+    """Return whether a path can only be that of a folder."""
     text = check.path(path)
     return text.endswith(("/", os.sep)) or not os.path.splitext(os.path.basename(text))[1]
 
 
 def _format(path: Path, format: str | None) -> tuple[str, Format | None]:
-    """The file's name, and its format if that is known."""
+    """Return the name of a file, and its format if that is known."""
     name = os.path.basename(check.path(path))
     if format is not None:
         return name, FORMATS[check.choice(format, tuple(FORMATS), "format")]

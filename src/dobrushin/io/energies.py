@@ -38,7 +38,7 @@ from dobrushin.errors import ArgumentError
 from dobrushin.io import labels as names
 from dobrushin.io.source import Numbers, Source, inverse, is_number, quote
 
-# What a variable takes in memory before it has a coupling: its label and a few numbers.
+# Bytes of memory for a variable before it has a coupling: its label and a few numbers.
 _VARIABLE_BYTES = 128
 
 
@@ -81,7 +81,7 @@ class Energy:
 
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
-        """The energies of an Ising model at this inverse temperature."""
+        """Return the energies of an Ising model at this inverse temperature."""
         ordinary = model._form.to_model(model.labels)
         if not isinstance(ordinary, Ising):
             raise ArgumentError("model", f"an Ising model, for a {extension} file", got=type(model).__name__)
@@ -134,7 +134,7 @@ _INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "i
 
 
 def read_bqm(source: Source) -> Energy:
-    """The energies of a file."""
+    """Read the energies of a file."""
     version, header, at = _read_header(source)
     n, m = header["shape"]
     source.require_memory(float(n) * _VARIABLE_BYTES, "variables")
@@ -159,7 +159,7 @@ def read_bqm(source: Source) -> Energy:
 
 
 def write_bqm(model: Model, beta: float, offset: float) -> bytes:
-    """An Ising model as a file of spins, version 2.0."""
+    """Return an Ising model as a file of spins, version 2.0."""
     energy = Energy.of_model(model, beta, offset, ".bqm")
     n, m = len(energy.h), len(energy.J)
     labelled = energy.labels is not None
@@ -193,7 +193,7 @@ def write_bqm(model: Model, beta: float, offset: float) -> bytes:
 
 
 def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
-    """Version, header and where the numbers start."""
+    """Read the version, the header, and the first byte of the numbers."""
     data = source.data
     if not data.startswith(_MAGIC):
         raise source.error(f"the bytes {_MAGIC.decode()} at the start", quote(data[: len(_MAGIC)]))
@@ -225,7 +225,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
 
 
 def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Sequence[Hashable] | None:
-    """Labels from the header (version 1), or from the end of the file."""
+    """Read labels from the header (version 1), or from the end of the file."""
     data = source.data
     if version == 1 or not told:
         if len(data) != at:
@@ -246,7 +246,7 @@ def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Se
 def _read_pairs(
     source: Source, starts: NDArray[Any], others: NDArray[Any], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Each unordered pair once, from neighbourhoods that must agree with each other."""
+    """Return each unordered pair once, from neighbourhoods that must agree with each other."""
     start = np.append(starts.astype(np.float64), len(others))
     other = others["other"].astype(np.float64)
     if start[0] != 0 or (np.diff(start) < 0).any():
@@ -278,7 +278,7 @@ _OFFSET = re.compile(rb"[ \t]*#[ \t]*offset=(.*)")
 
 
 def read_coo(source: Source) -> Energy:
-    """The energies of a file."""
+    """Read the energies of a file."""
     vartype, offset = _settings(source)
     numbers = Numbers(source, _COMMENT.sub(lambda line: b" " * len(line.group()), source.data))
     what = "lines 'i j bias'"
@@ -305,7 +305,7 @@ def read_coo(source: Source) -> Energy:
 
 
 def write_coo(model: Model, beta: float, offset: float) -> bytes:
-    """An Ising model as a file of spins."""
+    """Return an Ising model as a file of spins."""
     energy = Energy.of_model(model, beta, offset, ".coo")
     labels = list(model.labels)
     for label in labels:
@@ -322,7 +322,7 @@ def write_coo(model: Model, beta: float, offset: float) -> bytes:
 
 
 def _settings(source: Source) -> tuple[bytes, float]:
-    """Vartype and offset, which stand in comments."""
+    """Read the vartype and the offset, which stand in comments."""
     settings: dict[str, set[bytes]] = {"vartype": set(), "offset": set()}
     for comment in _COMMENT.finditer(source.data):
         for vartype in _VARTYPE.findall(comment.group()):
@@ -343,7 +343,7 @@ def _settings(source: Source) -> tuple[bytes, float]:
 
 
 def _write_number(value: float) -> str:
-    """In full, and without an exponent: dimod skips lines that have one."""
+    """Write a number in full, without an exponent: dimod skips lines that have one."""
     return np.format_float_positional(value, trim="-")
 
 
@@ -351,7 +351,7 @@ def _write_number(value: float) -> str:
 
 
 def read_maxcut(source: Source) -> Energy:
-    """The energies of a file."""
+    """Read the energies of a file."""
     numbers = Numbers(source, source.data)
     numbers.rows(1, 2, "a line 'n m', the numbers of vertices and edges")
     numbers.position = 0
@@ -376,7 +376,7 @@ def read_maxcut(source: Source) -> Energy:
 
 
 def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
-    """A model without fields as a file; vertices are numbered by position, from 1."""
+    """Return a model without fields as a file; vertices are numbered by position, from 1."""
     energy = Energy.of_model(model, beta, offset, "max-cut")
     if energy.h.any():
         raise ArgumentError("model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]])
@@ -388,5 +388,5 @@ def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
 
 
 def write_weight(weight: float) -> str:
-    """A weight in full, whole numbers as in the files that people have."""
+    """Write a weight in full, whole numbers without a point."""
     return str(int(weight)) if weight.is_integer() and abs(weight) < 2**53 else repr(weight)

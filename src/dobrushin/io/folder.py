@@ -25,7 +25,7 @@ from dobrushin.io.stored import COUNTS, FORMAT, LENGTHS, NAMES, TABLES_FORMAT
 
 # Rows that are written together, and edges that are sorted together.
 _ROWS, _EDGES = 2**18, 2**19
-# Edges are put aside by ranges of variables, so many of them; each range is then sorted in memory.
+# Number of ranges of variables by which edges are put aside; each range is then sorted in memory.
 _RANGES = 1024
 # So that an edge within a range has a number.
 _MOST_VARIABLES = 2**36
@@ -325,7 +325,7 @@ class _Folder:
         return _Growing(self.files[name], dtype, shape)
 
     def aside(self, n: int) -> _Aside:
-        """Room for edges."""
+        """Open the file to which edges are put aside."""
         return _Aside(open(os.path.join(self.temporary, "edges"), "x+b"), n)
 
     def finish_pairs(self, variables: int, entries: int, states: int, names: StateNames | None) -> None:
@@ -365,7 +365,7 @@ class _Folder:
 
 
 def _encode_names(names: StateNames, n: int) -> tuple[bytes, NDArray[np.int32] | None]:
-    """What a folder holds of names: the text, and the kinds of all variables."""
+    """Return the text with the names of states, and the kinds of all variables."""
     if names.common is not None:
         return labels.encode_states(names), None
     number: dict[Names, int] = {}

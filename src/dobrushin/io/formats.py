@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Format:
-    """A file format: its module, and what people should know of it.
+    """A file format: its module and its description.
 
     Attributes
     ----------
@@ -76,13 +76,13 @@ FORMATS = {
 
 
 def extensions(*, written: bool = False, energies: bool = False) -> str:
-    """Extensions of all formats, of those that are written, or of those that hold energies."""
+    """List the extensions of all formats, of written ones only, or of files of energies only."""
     known = (f for f in FORMATS.values() if (f.written_from or not written) and (f.energies or not energies))
     return ", ".join(extension for known_format in known for extension in known_format.extensions)
 
 
 def table() -> list[tuple[str, str, str, str, str]]:
-    """The formats as the documentation lists them: extensions, what it is, becomes, labels, written from."""
+    """Return the formats as the documentation lists them: extensions, what it is, becomes, labels, written from."""
     return [
         (", ".join(f"`{extension}`" for extension in f.extensions), f.what, f.becomes, f.labels, f.written_from or "–")
         for f in FORMATS.values()

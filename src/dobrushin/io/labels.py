@@ -73,7 +73,7 @@ def decode(source: Source, data: bytes, n: int) -> tuple[Hashable, ...]:
 
 
 def parse(source: Source, data: bytes) -> Any:
-    """JSON without the numbers that are none."""
+    """Read JSON, and refuse NaN and infinities."""
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(word)

@@ -1,8 +1,8 @@
 """The library's own files: ``.npz``, for every form, exact, with labels and names of states.
 
 They are named arrays in a zip file, as ``numpy.savez`` writes them, read without evaluating anything. `numpy.load`
-parses the header of an array as Python and allocates what the header says; here a header must look exactly like those
-that NumPy writes for plain arrays of one axis, and say what the file holds.
+parses the header of an array as Python and allocates what the header says; here a header must have exactly the form
+that NumPy writes for plain arrays of one axis, and the size of the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FORMS: dict[str, type[Form]] = {
 
 
 def write(model: Model) -> bytes:
-    """The model as a file; one of another family is read again as the ordinary family of its form."""
+    """Return the model as a file; another family is read again as the ordinary family of its form."""
     form = model._form
     arrays: dict[str, NDArray[Any]] = {"format": _bytes(f"{_FORMAT} {form.stored_as}".encode())}
     if not check.are_positions(model.labels):
@@ -51,7 +51,7 @@ def write(model: Model) -> bytes:
 
 
 def read(source: Source) -> Model:
-    """The model of a file."""
+    """Read the model of a file."""
     arrays = unpack(source)
     told = arrays.pop("format", np.empty(0, dtype=np.uint8)).tobytes().decode("utf-8", "replace")
     form = _FORMS.get(told.removeprefix(f"{_FORMAT} "))
@@ -65,7 +65,7 @@ def read(source: Source) -> Model:
     try:
         read_form = form.from_arrays(CheckedArrays(arrays, source.error, source.require_memory))
     except ArgumentError as error:
-        raise source.error("a model", f"what is none ({str(error).rstrip('.')})") from None
+        raise source.error("a model", f"numbers of no model ({str(error).rstrip('.')})") from None
     for array in (labels, state_names):
         if array is not None and array.dtype != np.uint8:
             raise source.error("labels as text", "numbers")
@@ -89,7 +89,7 @@ def _bytes(text: bytes) -> NDArray[np.uint8]:
 
 _HEADER = re.compile(rb"\{'descr': '(<f8|<i8|\|u1)', 'fortran_order': False, 'shape': \((\d{1,18}),\), \} *\n")
 _MAGIC = b"\x93NUMPY\x01\x00"
-# What zipfile raises on files that it cannot make sense of.
+# Errors of zipfile on damaged files.
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -119,7 +119,7 @@ def pack(arrays: dict[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(source: Source) -> dict[str, NDArray[Any]]:
-    """The arrays of a file."""
+    """Read the arrays of a file."""
     try:
         with zipfile.ZipFile(io.BytesIO(source.data)) as packed:
             members = packed.infolist()

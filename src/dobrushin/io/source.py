@@ -38,7 +38,7 @@ class Source:
     limit: int
 
     def error(self, expected: str, found: str, offset: int | None = None, hint: str = "") -> FormatError:
-        """What to raise when the content is wrong, at this byte where the place matters."""
+        """Return the error about wrong content, at this byte where the place matters."""
         line = None if offset is None else self.data.count(b"\n", 0, offset) + 1
         return FormatError(self.path, expected, found, line, hint)
 
@@ -48,7 +48,7 @@ class Source:
             raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, _ALLOW_MORE)
 
     def text(self) -> str:
-        """The content as UTF-8."""
+        """Return the content as UTF-8."""
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, limit: int, name: str) -> bytes:
 
 
 def save(path: Path, data: bytes) -> None:
-    """Replace a file as a whole; packed where its name ends in .gz."""
+    """Replace a file in one step; packed where its name ends in .gz."""
     name = os.path.realpath(check.path(path))
     if os.fsdecode(path).lower().endswith(".gz"):
         # Without the time of day, so that the same model gives the same file.
@@ -111,8 +111,8 @@ _CHARACTERS = b"0123456789+-.eE \t\r\n"
 _NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _WORD = re.compile(rb"[^ \t\r\n]+")
 _SPACE = re.compile(rb"[ \t\r\n]")
-# Only with such an exponent, or with so many digits, can a number be too small for a double. Two patterns, since a
-# search for one that starts with a fixed letter is ten times as fast.
+# A number can be too small for a double only with such an exponent, or with at least `_LONG` digits. Two patterns,
+# since a search for one that starts with a fixed letter is ten times as fast.
 _TINY = (re.compile(rb"e-\d{3}"), re.compile(rb"E-\d{3}"))
 _LONG = 300
 # Memory for a number while it is read: its value, its place, and a copy.
@@ -124,7 +124,7 @@ _LARGEST_WHOLE = 2**53 - 1
 
 
 class Numbers:
-    """The numbers of a text in order, and a place in them from where `take` and `whole` go on.
+    """The numbers of a text in order, and the place of the next number that `take` and `whole` return.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Numbers:
         return len(self.values)
 
     def take(self, count: int, what: str) -> NDArray[np.float64]:
-        """The next numbers."""
+        """Return the next numbers."""
         left = len(self) - self.position
         if count > left:
             got = "the end of the file" if not left else f"{left} numbers to the end of the file"
@@ -168,7 +168,7 @@ class Numbers:
         return taken
 
     def whole(self, count: int, what: str, least: int = 0) -> NDArray[np.int64]:
-        """The next numbers, which must be whole and at least `least`."""
+        """Return the next numbers, which must be whole and at least `least`."""
         first = self.position
         taken = self.take(count, what)
         fine = self.are_whole(np.arange(first, first + count)) & (taken >= least)
@@ -176,12 +176,12 @@ class Numbers:
         return taken.astype(np.int64)
 
     def are_whole(self, which: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of these numbers are whole and written so: 3.0 and 3e0 are no counts and no labels."""
+        """Return which numbers are whole and written so: 3.0 and 3e0 are no counts and no labels."""
         return ~self._marked[which] & (np.abs(self.values[which]) <= _LARGEST_WHOLE)
 
     @cached_property
     def _marked(self) -> NDArray[np.bool_]:
-        """Which numbers are written with a point or an exponent."""
+        """Return which numbers are written with a point or an exponent."""
         letters = np.frombuffer(self._text, dtype=np.uint8)
         marks = np.flatnonzero((letters == ord(".")) | (letters == ord("e")) | (letters == ord("E")))
         marked = np.zeros(len(self), dtype=bool)
@@ -189,7 +189,7 @@ class Numbers:
         return marked
 
     def count(self, what: str, least: int = 0) -> int:
-        """The next number, which must be whole."""
+        """Return the next number, which must be whole."""
         return int(self.whole(1, what, least)[0])
 
     def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -211,7 +211,7 @@ class Numbers:
         return at, first + np.flatnonzero(inside)
 
     def rows(self, count: int, width: int, what: str) -> NDArray[np.float64]:
-        """The next numbers as rows, each of which must be a line of its own."""
+        """Return the next numbers as rows, each of which must be a line of its own."""
         first = self.position
         taken = self.take(count * width, what).reshape(count, width)
         lines = self.lines()
@@ -226,7 +226,7 @@ class Numbers:
             raise self.error(f"the end of the file after {what}", self.position)
 
     def offset(self, k: int) -> int:
-        """First byte of number k, or the end of the text."""
+        """Return the first byte of number k, or the end of the text."""
         return int(self.starts[k]) if k < len(self) else len(self._text)
 
     def word(self, k: int) -> bytes:
@@ -234,7 +234,7 @@ class Numbers:
         return match.group() if (match := _WORD.match(self._text, self.offset(k))) else b""
 
     def error(self, expected: str, k: int) -> FormatError:
-        """What to raise when number k is wrong."""
+        """Return the error about number k."""
         got = quote(self.word(k)) if k < len(self) else "the end of the file"
         return self.source.error(expected, got, self.offset(k))
 
@@ -244,12 +244,12 @@ class Numbers:
             raise self.error(expected, first + int(np.argmax(bad)))
 
     def lines(self) -> NDArray[np.int64]:
-        """Lines of the numbers, counted from 0."""
+        """Return the lines of the numbers, counted from 0."""
         ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
         return np.searchsorted(ends, self.starts)
 
     def _strange(self) -> FormatError:
-        """The first word that is no number."""
+        """Return the error about the first word that is not a number."""
         words = _WORD.finditer(self._text)
         match = next((word for word in words if not _NUMBER.fullmatch(word.group())), None)
         return self.source.error("a number", quote(match.group() if match else b""), match.start() if match else 0)
@@ -266,12 +266,12 @@ class Numbers:
 
 
 def is_number(word: bytes) -> bool:
-    """Whether a word is a decimal number, and one that a double can hold."""
+    """Return whether a word is a decimal number, and one that a double can hold."""
     return _NUMBER.fullmatch(word) is not None and np.isfinite(float(word)) and not _vanishes(word)
 
 
 def in_bulk(words: list[str]) -> NDArray[np.float64] | None:
-    """Numbers from words, or None if there is one that `is_number` must look at."""
+    """Read numbers from words; None if `is_number` must look at each of the words."""
     text = " ".join(words)
     if not text.isascii() or text.encode().translate(None, _CHARACTERS):
         return None
@@ -285,18 +285,18 @@ def in_bulk(words: list[str]) -> NDArray[np.float64] | None:
 
 
 def quote(word: bytes | str) -> str:
-    """A word of a file as it is shown in messages."""
+    """Return a word of a file as messages show it."""
     text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
     return text if len(text) <= 40 else text[:36] + "...'"
 
 
 def _vanishes(word: bytes) -> bool:
-    """Whether a number is not 0 as it is written, but is 0 as a double."""
+    """Return whether a number is not 0 as it is written, but is 0 as a double."""
     return float(word) == 0 and re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """The text in pieces that end between words."""
+    """Cut a text into pieces that end between words."""
     start = 0
     while start < len(text):
         gap = _SPACE.search(text, start + _PIECE)

@@ -47,7 +47,7 @@ from dobrushin.io import labels
 from dobrushin.io.source import LIMIT, Path, load
 
 FORMAT, TABLES_FORMAT = "dobrushin model folder 1", "dobrushin factor graph folder 1"
-# What the manifest counts, and of which arrays these are the lengths (one more for starts).
+# Numbers in the manifest of a factor graph, and the arrays that have them as lengths (one more for starts).
 COUNTS = ("variables", "factors", "places", "entries")
 LENGTHS = {
     "cardinalities": ("variables", 0),
@@ -58,7 +58,7 @@ LENGTHS = {
     "factor_start": ("variables", 1),
     "factor_of": ("places", 0),
 }
-# The same for an Ising or Potts model; and of which arrays the last entry is the length of others.
+# Arrays of an Ising or Potts model; and arrays whose last entry is the length of other ones.
 _PAIRS = {"start": ("variables", 1), "neighbor": ("entries", 0), "coupling": ("entries", 0)}
 _PAIR_ENDS = {"start": "entries"}
 _TABLE_ENDS = {"scope_start": "places", "table_start": "entries", "factor_start": "places"}

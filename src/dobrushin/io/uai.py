@@ -30,7 +30,7 @@ _LARGEST_LOG, _SMALLEST_LOG = 709.0, -708.0
 
 
 def read(source: Source) -> FactorGraph:
-    """A factor graph; variables with one state are left out, the others keep their numbers as labels."""
+    """Read a factor graph; variables with one state are left out, the others keep their numbers as labels."""
     kind, numbers = _open(source)
     sizes = _read_sizes(numbers)
     source.require_memory(8.0 * sizes.sum(dtype=np.float64), "states", numbers.offset(0))
@@ -74,7 +74,7 @@ def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
 
 
 def write(model: Model) -> bytes:
-    """The model as a file; -1/+1 become 0/1, and variables are numbered by position."""
+    """Return the model as a file; -1/+1 become 0/1, and variables are numbered by position."""
     graph = model.to_factor_graph()
     logs = graph._form.table
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
@@ -212,7 +212,7 @@ def _read_network(
 
 # -- evidence and marginals ----------------------------------------------------------------------
 
-# What sums of probabilities may be off by, in what is written here.
+# Largest distance of sums of probabilities from 1, in marginals that are written.
 _SLACK = 1e-6
 
 
@@ -269,7 +269,7 @@ def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
 
 
 def _refuse_samples(numbers: Numbers) -> None:
-    """Several samples can look like one: 2 / 0 / 1 5 1 is two samples, or two values. Its lines tell."""
+    """Refuse several samples. 2 / 0 / 1 5 1 can be two samples or two values: the lines tell which."""
     lines = numbers.lines()
     _, first, sizes = np.unique(lines, return_index=True, return_counts=True)
     samples = numbers.values[0]
