@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,10 @@ from dobrushin._estimate.query import Workspace, workspace
 from dobrushin._influence import influence
 from dobrushin._influence.known import known_influence
 from dobrushin._models import FactorGraph, Model
-from dobrushin._models.sources import as_model
+from dobrushin._models.sources import as_model, read_source
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public, stage
-from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.text import counted, rounded_up
@@ -164,7 +164,6 @@ class Diagnosis:
 
 
 @public("looking at the model")
-@by_family
 def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     """Say in ten lines what can be certified about a model, at what cost, and what to try.
 
@@ -196,6 +195,12 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       try          method "coalescence": all variables coalesce within 100 sweeps
       try          method "auto": variable 21 within 0.01 by local, at once
     """
+    return diagnose_model(read_source(model))
+
+
+@singledispatch
+def diagnose_model(model: Model) -> Diagnosis:
+    """See `diagnose`; a family with bounds of its own registers another version."""
     model = as_model(model)
     space = workspace(model)
     bound = space.influence

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.variation import forward, forward_random
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
+from dobrushin._models.sources import read_source
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
 from dobrushin._shared.call import public
-from dobrushin._shared.families import by_family
 from dobrushin._shared.html import card
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._shared.text import rounded_up
@@ -303,7 +304,6 @@ class Variation:
 
 
 @public(_WHAT)
-@by_family
 def variation(
     influence: Influence | Model,
     scan: Any,
@@ -360,6 +360,23 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
+    return certify_scan(
+        read_source(influence), scan, targets, weights, initial_disagreement, update_error, initial=initial
+    )
+
+
+@singledispatch
+def certify_scan(
+    influence: Influence | Model,
+    scan: Any,
+    targets: Any,
+    weights: Any,
+    initial_disagreement: ArrayLike | None,
+    update_error: ArrayLike,
+    *,
+    initial: ArrayLike | None,
+) -> Variation:
+    """See `variation`; a family with bounds of its own registers another version."""
     if initial is not None:
         raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
     source = row_source(influence)

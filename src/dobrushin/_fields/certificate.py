@@ -26,12 +26,12 @@ from dobrushin._kernels.field_draws import spread
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.families import version_of
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import (
     Objective,
     Problem,
     Variation,
+    certify_scan,
     evaluate,
     inflation,
     read_objective,
@@ -141,18 +141,11 @@ class FieldVariation(Variation):
         write_field_variation(self, path)
 
 
-@version_of("variation", GaussianField)
-def field_variation(
-    influence: GaussianField,
-    scan: Any,
-    targets: Any = None,
-    weights: Any = None,
-    initial_disagreement: ArrayLike | None = None,
-    update_error: ArrayLike = 0.0,
-    *,
-    initial: ArrayLike | None = None,
-) -> FieldVariation:
-    """`variation` of a field; with the errors of its own draws."""
+@certify_scan.register
+def _(
+    influence: GaussianField, scan: Any, targets: Any, weights: Any, initial_disagreement: ArrayLike | None,
+    update_error: ArrayLike, *, initial: ArrayLike | None,
+) -> FieldVariation:  # fmt: skip
     if initial_disagreement is not None:
         requirement = "None for a field (see 'initial')"
         raise ArgumentError("initial_disagreement", requirement, initial_disagreement)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dobrushin._diagnose import Diagnosis
+from dobrushin._diagnose import Diagnosis, diagnose_model
 from dobrushin._fields.anchor import FieldSpace, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._scan import Scan
-from dobrushin._shared.families import version_of
 from dobrushin._variation import Objective
 from dobrushin.errors import CertificateError
 
@@ -50,9 +49,8 @@ class FieldDiagnosis(Diagnosis):
         ]
 
 
-@version_of("diagnose", GaussianField)
-def diagnose_field(model: GaussianField) -> FieldDiagnosis:
-    """`diagnose` of a field."""
+@diagnose_model.register
+def _(model: GaussianField) -> FieldDiagnosis:
     space, form = space_of(model), model._form
     bound = space.known.whole
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dobrushin._diagnose import diagnose_model
 from dobrushin._estimate.method import Choice, Method
 from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import TargetReader
@@ -54,6 +55,10 @@ class LazyGrid(Model):
 
     def _local(self) -> None:
         return None
+
+    def near(self, centres: NDArray[np.int64], radius: int) -> Any:
+        del centres, radius
+        return self._form
 
     def _read_evidence(self, evidence: Any) -> dict[int, Any]:
         if evidence:
@@ -159,6 +164,11 @@ class LazySpace(Space):
 @make_space.register
 def _(model: LazyGrid) -> LazySpace:
     return LazySpace(model)
+
+
+@diagnose_model.register
+def _(model: LazyGrid) -> Any:
+    return model._form
 
 
 class _LazyReader(FieldReader):

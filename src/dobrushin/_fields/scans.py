@@ -14,13 +14,16 @@ from dobrushin._fields.anchor import Anchor, FieldSpace, ScaledRows, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
+from dobrushin._influence.bounds import bound_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+from dobrushin._optimize.dogs import improve_scan
+from dobrushin._optimize.greedy import build_scan
+from dobrushin._optimize.shortest import find_shortest_scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.families import version_of
 from dobrushin._shared.options import Guide, InfluenceMethod, Keep, Rounds
-from dobrushin._variation import Objective, read_objective
+from dobrushin._variation import Objective, certify_scan, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 
 # Room for what the search does not know of: the errors of draws.
@@ -34,11 +37,8 @@ class FieldInfluence(Influence):
     """
 
 
-@version_of("influence", GaussianField)
-def influence_of_field(
-    model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None
-) -> FieldInfluence:
-    """`influence` of a field."""
+@bound_influence.register
+def _(model: GaussianField, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> FieldInfluence:
     check.choice(method, METHODS, "method")
     n = model.n_variables
     computed = None
@@ -55,8 +55,8 @@ def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
     raise ArgumentError("influence", "the field itself, which knows its start", influence)
 
 
-for _name in ("variation", "optimize", "greedy_scan", "shortest_scan"):
-    version_of(_name, FieldInfluence)(_refuse)
+for _function in (certify_scan, improve_scan, build_scan, find_shortest_scan):
+    _function.register(FieldInfluence)(_refuse)
 
 
 class _Search:
@@ -80,31 +80,24 @@ class _Search:
         return ScanResult(result.scan, certify(self.space, result.scan, self.objective, self.anchor))
 
 
-@version_of("optimize", GaussianField)
-def optimize_field(
-    influence: GaussianField, scan: Any, targets: Any = None, weights: Any = None, tolerance: float | None = None,
-    rounds: int | Rounds = 1, guide: Guide | None = "auto", *, keep: Keep = "best",
+@improve_scan.register
+def _(
+    influence: GaussianField, scan: Any, targets: Any, weights: Any, tolerance: float | None, rounds: int | Rounds,
+    guide: Guide | None, *, keep: Keep,
 ) -> ScanResult:  # fmt: skip
-    """`optimize` for a field."""
     search = _Search(influence, targets, weights)
     found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide, keep=keep)
     return search.certify(found)
 
 
-@version_of("greedy_scan", GaussianField)
-def greedy_scan_of_field(
-    influence: GaussianField, targets: Any = None, weights: Any = None, **options: Any
-) -> ScanResult:
-    """`greedy_scan` for a field."""
+@build_scan.register
+def _(influence: GaussianField, targets: Any, weights: Any, **options: Any) -> ScanResult:
     search = _Search(influence, targets, weights)
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))
 
 
-@version_of("shortest_scan", GaussianField)
-def shortest_scan_of_field(
-    influence: GaussianField, targets: Any = None, weights: Any = None, *, tolerance: float, **options: Any
-) -> ScanResult:
-    """`shortest_scan` for a field."""
+@find_shortest_scan.register
+def _(influence: GaussianField, targets: Any, weights: Any, *, tolerance: float, **options: Any) -> ScanResult:
     search = _Search(influence, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     try:

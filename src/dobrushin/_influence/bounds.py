@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import singledispatch
 
 import numpy as np
 
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._models import Model
-from dobrushin._models.sources import as_model
+from dobrushin._models.sources import as_model, read_source
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.families import by_family
 from dobrushin._shared.options import InfluenceMethod
 from dobrushin.errors import ArgumentError
 
 
 @public("bounding the influence")
-@by_family
 def influence(
     model: Model,
     method: InfluenceMethod = "best",
@@ -63,6 +62,12 @@ def influence(
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
+    return bound_influence(read_source(model), method, rows)
+
+
+@singledispatch
+def bound_influence(model: Model, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> Influence:
+    """See `influence`; a family with bounds of its own registers another version."""
     model = as_model(model)
     if not model.is_whole:
         raise ArgumentError("model", "a model that is made as a whole", model)

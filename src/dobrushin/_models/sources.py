@@ -1,7 +1,7 @@
 """Read what can stand where a model is asked for: a path, or a model of another library.
 
 A library is recognised by where the class of an object comes from, so that none is imported to look. The packages `io`
-and `adapters` register their readers in `dobrushin._shared.families`, and load them when they are first needed.
+and `adapters` register their readers in `dobrushin._shared.extras`, and load them when they are first needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from dobrushin._models.model import Model
-from dobrushin._shared.families import PATHS, READERS, reads_sources
+from dobrushin._shared.extras import PATHS, READERS
 from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 
@@ -44,7 +44,6 @@ def _nearest_file(path: Any) -> str:
     return f"; the nearest is {close[0]!r}" if close else ""
 
 
-@reads_sources
 def read_source(value: Any) -> Any:
     """Read a model from a path or an object of another library; return anything else as it is."""
     if isinstance(value, Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from scipy import sparse
 from dobrushin._influence import Influence
 from dobrushin._kernels import descent
 from dobrushin._models import Model
+from dobrushin._models.sources import read_source
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
-from dobrushin._shared.families import by_family
 from dobrushin._shared.options import Guide, Keep, Rounds
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -31,7 +32,6 @@ _WHAT = "choosing a scan"
 
 
 @public(_WHAT)
-@by_family
 def optimize(
     influence: Influence | Model,
     scan: Any,
@@ -86,6 +86,22 @@ def optimize(
     >>> before.value / after.variation.value > 100
     True
     """
+    return improve_scan(read_source(influence), scan, targets, weights, tolerance, rounds, guide, keep=keep)
+
+
+@singledispatch
+def improve_scan(
+    influence: Influence | Model,
+    scan: Any,
+    targets: Any,
+    weights: Any,
+    tolerance: float | None,
+    rounds: int | Rounds,
+    guide: Guide | None,
+    *,
+    keep: Keep,
+) -> ScanResult:
+    """See `optimize`; a family with bounds of its own registers another version."""
     source = whole(influence)
     current = as_scan(scan)
     objective = read_objective(source, targets, weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._influence.known import KnownInfluence
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
+from dobrushin._models.sources import read_source
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import move_single_steps
 from dobrushin._optimize.scan_result import ScanResult, whole
@@ -22,7 +24,6 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, row_entries
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for
-from dobrushin._shared.families import by_family
 from dobrushin._shared.options import Guide
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
@@ -32,7 +33,6 @@ _AHEAD = 64
 
 
 @public("choosing a scan")
-@by_family
 def greedy_scan(
     influence: Influence | Model,
     targets: Any = None,
@@ -76,6 +76,14 @@ def greedy_scan(
     >>> greedy.variation.value < db.optimize(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
     True
     """
+    return build_scan(read_source(influence), targets, weights, steps=steps, guide=guide)
+
+
+@singledispatch
+def build_scan(
+    influence: Influence | Model, targets: Any, weights: Any, *, steps: int, guide: Guide | None
+) -> ScanResult:
+    """See `greedy_scan`; a family with bounds of its own registers another version."""
     source = whole(influence)
     objective = read_objective(source, targets, weights)
     steps = check.count(steps, "steps")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import singledispatch
 from typing import Any, get_args
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
-from dobrushin._models.sources import as_model
+from dobrushin._models.sources import as_model, read_source
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.polish import polisher
@@ -19,7 +20,6 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.families import by_family
 from dobrushin._shared.options import Criterion, Guide
 from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
@@ -31,7 +31,6 @@ FIRST_LOOK = 1000
 
 
 @public("choosing a scan")
-@by_family
 def shortest_scan(
     influence: Influence | Model,
     targets: Any = None,
@@ -91,6 +90,31 @@ def shortest_scan(
     >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
+    return find_shortest_scan(
+        read_source(influence),
+        targets,
+        weights,
+        tolerance=tolerance,
+        criterion=criterion,
+        polish=polish,
+        max_steps=max_steps,
+        guide=guide,
+    )
+
+
+@singledispatch
+def find_shortest_scan(
+    influence: Influence | Model,
+    targets: Any,
+    weights: Any,
+    *,
+    tolerance: float,
+    criterion: Criterion,
+    polish: int,
+    max_steps: int | None,
+    guide: Guide | None,
+) -> ScanResult:
+    """See `shortest_scan`; a family with bounds of its own registers another version."""
     if not isinstance(influence, RowSource):
         influence = as_model(influence, "influence", "an Influence or a model")
     if isinstance(influence, Model) and not influence.is_whole:

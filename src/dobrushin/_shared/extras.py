@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
+
+# Readers of what can stand for a model, by the library that its class comes from in small letters; and of paths. The
+# packages that read models put their readers here when `dobrushin` is imported.
+READERS: dict[str, Callable[[Any], Any]] = {}
+PATHS = "a path"
 
 
 def require(module: str, extra: str) -> Any:
