@@ -59,7 +59,7 @@ ScanName = Annotated[
 ]
 Confidence = Annotated[float, typer.Option(help="Probability that all bounds hold at once.")]
 Time = Annotated[
-    float | None, typer.Option(help="Stop after so many seconds and print what was reached; Ctrl-C does too.")
+    float | None, typer.Option(help="Seconds after which to stop and print the result so far; Ctrl-C does that too.")
 ]
 Checkpoint = Annotated[Path | None, typer.Option(help="Save the state here, and resume from it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -88,7 +88,7 @@ def top(version: Version = False) -> None:
 
 
 def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make a function a verb: what it returns is the exit code, and its errors become one sentence.
+    """Make a function a verb: it returns the exit code, and its errors become one sentence.
 
     Every verb has the option --verbose.
     """
@@ -116,7 +116,7 @@ def _verb(example: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
 
 def _name_value(parameter: inspection.Parameter) -> None:
-    """Say in help what stands behind an option, in words and not as a type of Python: MODEL, PATH, EVIDENCE."""
+    """Name the value of an option in help by a word, not by a type of Python: MODEL, PATH, EVIDENCE."""
     kind, *details = get_args(parameter.annotation) or (None,)
     kinds = {kind, *get_args(kind)}
     for detail in details:
@@ -137,7 +137,7 @@ def _read_number_here(annotation: Any) -> None:
 
 
 def _read_number(text: Any, is_whole: bool, least: float | None) -> float:
-    """The number; an error of usage where there is none, or where it is too small.
+    """Read a number; raise an error of usage where the text is no number, or too small.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def _whole(text: Any) -> int | None:
 
 
 def _progress(verb: str, verbose: bool, options: dict[str, Any]) -> bool | None:
-    """Whether to show what is done: not to programs; in logs, to those who want to know everything."""
+    """Return whether to show progress: never with --json or --quiet, also in logs with --verbose."""
     says_it_itself = verb == "reproduce"
     if says_it_itself or options.get("as_json") or options.get("quiet"):
         return False

@@ -1,4 +1,4 @@
-"""What can stand behind an option, for the completion of the shell; quiet when something is wrong."""
+"""Values of options, for the completion of the shell; silent where something fails."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")
 GRADIENTS = ("gibbs", "exact")
 GRADIENT_SCANS = ("certified", "systematic", "uniform")
-# More names than this help nobody.
-_MOST = 200
+# Names that are offered at once, at most.
+_MAX_NAMES = 200
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Methods of estimate."""
+    """Offer methods of estimate."""
     return _begin(METHODS, incomplete)
 
 
 def complete_influence(incomplete: str) -> list[str]:
-    """Methods of influence."""
+    """Offer methods of influence."""
     return _begin(INFLUENCES, incomplete)
 
 
 def complete_scan(incomplete: str) -> list[str]:
-    """Scans by name."""
+    """Offer scans by name."""
     return _begin(SCANS, incomplete)
 
 
 def complete_gradient(incomplete: str) -> list[str]:
-    """Methods of fit."""
+    """Offer methods of fit."""
     return _begin(GRADIENTS, incomplete)
 
 
 def complete_gradient_scan(incomplete: str) -> list[str]:
-    """Scans of fit."""
+    """Offer scans of fit."""
     return _begin(GRADIENT_SCANS, incomplete)
 
 
 def complete_experiment(incomplete: str) -> list[str]:
-    """Names of experiments."""
+    """Offer names of experiments."""
     from dobrushin.experiments.catalog import EXPERIMENTS
 
     return _begin(("all", *EXPERIMENTS), incomplete)
 
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Variables of the model file that is on the line; behind a comma, too."""
+    """Offer variables of the model file that is on the line, also after a comma."""
     done, comma, last = incomplete.rpartition(",")
     return [done + comma + name for name in _begin(_labels(_model(ctx)), last)]
 
 
 def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Variables of the model file that is on the line, and behind = the states of the variable."""
+    """Offer variables of the model file that is on the line, and after = the states of the variable."""
     model = _model(ctx)
     done, comma, last = incomplete.rpartition(",")
     name, equals, state = last.rpartition("=")
@@ -80,7 +80,7 @@ def complete_evidence(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def answer_bash(app: Callable[[], object], environ: MutableMapping[str, str]) -> None:
-    """Complete for bash, which cuts words at = and : and wants only what comes behind the last cut."""
+    """Complete for bash, which cuts words at = and : and takes only the text after the last cut."""
     words, position = environ["COMP_WORDS"].split("\n"), int(environ["COMP_CWORD"])
     joined, behind = join_words(words[: position + 1])
     environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
@@ -98,7 +98,7 @@ def answer_bash(app: Callable[[], object], environ: MutableMapping[str, str]) ->
 
 
 def join_words(words: list[str]) -> tuple[list[str], str]:
-    """Words as they were typed, and what stands behind the last cut of the last one.
+    """Return the words as they were typed, and the text after the last cut of the last one.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def join_words(words: list[str]) -> tuple[list[str], str]:
 
 
 def _model(ctx: typer.Context) -> Any:
-    """The model whose file is on the line; None if there is none that can be read."""
+    """Read the model whose file is on the line; return None if no file can be read."""
     with suppress(Exception), watch(False):  # a shell that completes must not be written into
         import dobrushin as db
 
@@ -135,4 +135,4 @@ def _labels(model: Any) -> list[str]:
 
 
 def _begin(names: Any, incomplete: str) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)][:_MOST]
+    return [name for name in names if name.startswith(incomplete)][:_MAX_NAMES]

@@ -25,7 +25,7 @@ _EXAMPLE = "the paper's Ising model with a million spins (no file was given); ta
 
 
 def show_plan(source: Source, target: Sequence[str], query: dict[str, Any], out: Output) -> int:
-    """Say what would be done."""
+    """Print the plan."""
     model = source.read()
     plan = db.plan(model, _targets(source, model, target), evidence=source.read_evidence(model), **query)
     about = {
@@ -45,7 +45,7 @@ def run(
     files: tuple[Path | None, Path | None, Path | None],
     out: Output,
 ) -> int:
-    """Estimate, print, and write what was asked for: a report, the answer, its proof."""
+    """Estimate, print, and write the report, the answer and its proof where they are asked for."""
     report, output, proof = files
     check_file("--report", report, is_replaced=True)
     check_file("--proof", proof, is_replaced=True)
@@ -85,7 +85,7 @@ def run(
 
 
 def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out: Output) -> None:
-    """What was asked for has its proof already. What was reached in its place may have one, too."""
+    """Say where the proof is; after a failure, write one for the partial result."""
     if answer.says_nothing:
         out.warn("No proof was written: nothing is known.")
         return
@@ -103,7 +103,7 @@ def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out:
 
 
 def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
-    """What was asked for; by default all variables, or one corner of the example. More can be asked of fields."""
+    """Read the targets; by default all variables, or one corner of the example. Fields have more kinds of targets."""
     questions = []
     if isinstance(model, db.GaussianField):
         questions = [text for text in target if {">", "@"} & set(text) and text not in map(str, model.labels)]
@@ -114,7 +114,7 @@ def _targets(source: Source, model: db.Model, target: Sequence[str]) -> Any:
 
 
 def _check_all_are_asked(output: Path, model: db.Model, targets: Any, evidence: Mapping[Hashable, Any]) -> None:
-    """Refuse a file of all marginals where only some are asked for."""
+    """Refuse a file of all marginals where only some are estimated."""
     known = set(model.labels if targets == "all" else targets) | set(evidence)
     missing = [label for label in model.labels if label not in known]
     if missing:
@@ -151,7 +151,7 @@ def _write(
 def _write_mar(
     answer: db.Estimate, output: Path, source: Source, model: db.Model, evidence: Mapping[Hashable, Any]
 ) -> None:
-    """A UAI result file: all variables of the file, those observed and those with one state too."""
+    """Write a UAI result file: all variables of the file, also those observed and those with one state."""
     marginals: dict[Any, Any] = {label: answer[label].mean for label in dict.fromkeys(answer.targets)}
     given = read_evidence(model, evidence)
     observed: dict[Any, int] = {model.labels[i]: model.states(i).index(state) for i, state in given.items()}

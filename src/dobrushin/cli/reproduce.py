@@ -1,4 +1,4 @@
-"""The verb `reproduce`: the paper's experiments, each with a table of what it says and what was measured."""
+"""The verb `reproduce`: the paper's experiments, each with a table of its statements and of measurements."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _list(entries: list[Experiment]) -> Any:
 
 
 def _table(outcome: Outcome) -> Any:
-    """What the paper says beside what was measured; under it the reasons where they differ."""
+    """Make the table of statements and measurements, with the reasons where they differ."""
     grid = Table(show_lines=True)
     for column, ratio in (("", 3), ("paper says", 3), ("we measured", 5), ("", None)):
         grid.add_column(column, ratio=ratio, overflow="fold")

@@ -1,4 +1,4 @@
-"""What the verbs start from: a model file, its evidence, targets and scans as they are written on the command line."""
+"""Input of the verbs: a model file, its evidence, targets and scans as they are written on the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Source:
     example: Callable[[], db.Model] | None = None
 
     def read(self) -> db.Model:
-        """The model in the file, or the example."""
+        """Read the model in the file, or make the example."""
         if self.path is None:
             assert self.example is not None  # other verbs require a path
             return self.example()
@@ -39,7 +39,7 @@ class Source:
         return db.read(self.path, limit=limit) if self.beta is None else db.read(self.path, limit=limit, beta=self.beta)
 
     def _open(self) -> db.Model:
-        """The model in a folder."""
+        """Open the model in a folder."""
         assert self.path is not None
         if not (self.path / "manifest.json").exists():
             raise Usage(f"MODEL must be a file, or a folder that convert wrote. Got the directory {str(self.path)!r}.")
@@ -48,12 +48,12 @@ class Source:
         return db.open_model(self.path)
 
     def read_given(self) -> db.Model:
-        """The model, given the evidence."""
+        """Read the model, given the evidence."""
         model = self.read()
         return model.condition(self.read_evidence(model))
 
     def read_evidence(self, model: db.Model) -> dict[Hashable, Any]:
-        """Evidence such as smoke=yes or 5=1, or from a UAI evidence file."""
+        """Read evidence such as smoke=yes or 5=1, or a UAI evidence file."""
         given: dict[Hashable, Any] = {}
         for text in self.evidence:
             if "=" not in text:
@@ -73,13 +73,13 @@ class Source:
         return given
 
     def uai_sizes(self) -> Any:
-        """Numbers of states of all variables of a UAI file, also of those with one state; None for other files."""
+        """Return the number of states of each variable of a UAI file, even where it is 1; None for other files."""
         if self.path is None or ".uai" not in [suffix.lower() for suffix in self.path.suffixes]:
             return None
         return db.io.read_sizes(self.path)
 
     def _file_evidence(self, name: str) -> dict[int, int]:
-        """Evidence from a file; what it says of variables with one state, which models leave out, says nothing."""
+        """Read evidence from a file, without variables of one state, which models leave out."""
         evidence = db.read_evidence(name)
         sizes = self.uai_sizes()
         if sizes is None:
@@ -95,7 +95,7 @@ class ScanChoice:
     steps: int | None
 
     def make(self, model: db.Model, targets: Any) -> db.Scan:
-        """The scan for this model."""
+        """Make the scan for this model."""
         n = model.n_variables
         length = 100 * n if self.steps is None else self.steps
         ways = {
@@ -114,7 +114,7 @@ class ScanChoice:
 
 
 def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None:
-    """Labels named on the command line, separated by commas or in several options; None if there are none or "all"."""
+    """Read labels, separated by commas or in several options; return None for no label and for "all"."""
     names = None if _are_numbers(model) else set(map(str, model.labels))
     parts: list[str] = []
     for text in texts:  # a name that contains commas is itself, if the model has it
@@ -125,7 +125,7 @@ def read_targets(model: db.Model, texts: Sequence[str]) -> list[Hashable] | None
 
 
 def read_question(model: db.Model, text: str) -> Any:
-    """What is asked about a variable of a field: label>number, the probability, or label@level, the quantile."""
+    """Read a target of a field: label>number for a probability, or label@level for a quantile."""
     mark = ">" if ">" in text else "@"
     name, _, number = text.rpartition(mark)
     try:
@@ -157,7 +157,7 @@ def _label(model: db.Model, name: str, option: str) -> Hashable:
 
 
 def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
-    """A state, likelihoods of states as in yes:0.7/no:0.3, or of fields a number."""
+    """Read a state, likelihoods of states as in yes:0.7/no:0.3, or for fields a number."""
     if isinstance(model, db.GaussianField):
         try:
             return float(text)
@@ -177,7 +177,7 @@ def _read_state(model: db.Model, label: Hashable, text: str) -> Any:
 
 
 def _state(model: db.Model, label: Hashable, text: str) -> Any:
-    """A state by its name, as it is written on the command line, or by its number."""
+    """Read a state by its name or by its number."""
     from dobrushin._models.state_names import expected_states, is_number_of_state
 
     i = model.index(label)

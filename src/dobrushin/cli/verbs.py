@@ -25,7 +25,7 @@ _SWEEPS = 20
 
 
 def inspect(source: Source, out: Output) -> int:
-    """What can be certified about a model."""
+    """Print what can be certified about a model."""
     model = source.read_given()
     diagnosis = db.diagnose(model)
     out.show("inspect", {"fingerprint": model.fingerprint, **diagnosis.to_dict()}, lambda: Text(str(diagnosis)))
@@ -33,7 +33,7 @@ def inspect(source: Source, out: Output) -> int:
 
 
 def influence(source: Source, method: str, top: int, out: Output) -> int:
-    """How strong the influence is, and where."""
+    """Print how strong the influence is, and where."""
     model = source.read_given()
     bound = db.influence(model, method=cast(InfluenceMethod, method))
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
@@ -125,7 +125,7 @@ def sample(
 
 
 def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str]:
-    """A row for each variable and state."""
+    """Return a row for each variable and state."""
     rows = []
     for label, shares in zip(run.variables, run.marginals().tolist(), strict=True):
         called = model._called(model.index(label))
@@ -134,14 +134,14 @@ def _shares(run: db.Samples, model: db.Model) -> tuple[list[dict[str, Any]], str
 
 
 def _moments(run: db.Samples) -> tuple[list[dict[str, Any]], str]:
-    """A row for each variable of a field."""
+    """Return a row for each variable of a field."""
     states: Any = run.states
     numbers = zip(run.variables, states.mean(axis=0).tolist(), states.std(axis=0).tolist(), strict=True)
     return [{"variable": label, "mean": m, "deviation": d} for label, m, d in numbers], "Means and standard deviations"
 
 
 def _write_states(run: db.Samples, output: Path) -> None:
-    """The states of the chains: everything about the run, or a table of the last states by their names."""
+    """Write the states of the chains: the whole run, or a table of the last states by their names."""
     if output.suffix.lower() == ".npz":
         run.save(output)
         return
@@ -151,7 +151,7 @@ def _write_states(run: db.Samples, output: Path) -> None:
 
 
 def convert(source: Source, output: Path, out: Output) -> int:
-    """From one format to another."""
+    """Write a model in another format."""
     check_model("OUTPUT", output)
     model = source.read()
     if source.beta is None:
@@ -310,7 +310,7 @@ def fit(source: Source, data: Path, output: Path | None, out: Output, **options:
 
 
 def _read_data(path: Path) -> Any:
-    """Observations: a .csv file whose first line names the variables, or a .npy array."""
+    """Read observations: a .csv file whose first line names the variables, or a .npy array."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         with path.open("rb") as file:

@@ -113,7 +113,7 @@ def _draw_sorted(ax: Any, estimate: Estimate, rows: NDArray[np.int64], look: Loo
 
 
 def _probability(state: str | None) -> str:
-    """What is drawn; of events of a field the state is called "probability" itself."""
+    """Return the label of the axis; events of a field have "probability" itself as their state."""
     return "probability" if state in (None, "probability") else f"probability of {state}"
 
 
@@ -128,7 +128,7 @@ _MAX_NAMED_MISSES = 8
 
 
 class ExactAnswers(NamedTuple):
-    """What the rows of an estimate are compared with; NaN where there is nothing."""
+    """Exact answers for the rows of an estimate; NaN where a row has none."""
 
     value: NDArray[np.float64]
     lower: NDArray[np.float64]
@@ -286,7 +286,7 @@ def groups(estimate: Estimate) -> list[tuple[int, int]]:
 
 
 def common_state(estimate: Estimate, rows: NDArray[np.int64]) -> Any:
-    """What the state of all these rows is called, if it is the same and each variable has one row; else None."""
+    """Return the name of the state of all these rows, if it is the same and each variable has one row; else None."""
     states = {_state_name(estimate, k) for k in rows.tolist()}
     single = all(not isinstance(estimate.targets[k], Joint) for k in rows.tolist())
     names = {name_of(estimate.targets[k]) for k in rows.tolist()}
@@ -310,7 +310,7 @@ def row_name(estimate: Estimate, k: int, with_state: bool) -> str:
 
 
 def verdict(estimate: Estimate) -> str:
-    """What the intervals are worth, in a few words."""
+    """Say in a few words whether the intervals are certified."""
     if not estimate.is_certified:
         return f"NOT CERTIFIED: bias unknown, confidence {percent(estimate.confidence)}"
     if estimate.confidence == 1:

@@ -1,4 +1,4 @@
-"""What all pictures share: panels, colours that can be read on the background, and plain text."""
+"""Style of all pictures: panels, colours that can be read on the background, and plain text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _new_figure(size: tuple[float, float]) -> Any:
 
 
 def as_result(axes: list[Any]) -> Any:
-    """What a picture returns: its Axes, as an array where there are several."""
+    """Return the Axes of a picture, as an array where there are several."""
     return axes[0] if len(axes) == 1 else np.array(axes, dtype=object)
 
 

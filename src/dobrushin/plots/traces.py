@@ -109,7 +109,7 @@ def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax:
 
 
 def _called(samples: Samples, column: int, values: range) -> Sequence[Any]:
-    """What the states of a variable are called: its names, or all the numbers."""
+    """Return the names of the states of a variable, or their numbers."""
     return (None if samples.state_names is None else samples.state_names.at(column)) or values
 
 

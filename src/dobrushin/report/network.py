@@ -140,7 +140,7 @@ def _link(one: Box, other: Box, is_directed: bool) -> str:
 
 
 def _border(box: Box, other: Box) -> tuple[float, float]:
-    """Where the line from the middle of a box to another one leaves it."""
+    """Return where the line from the middle of a box to another one leaves it."""
     dx, dy = other.x - box.x, other.y - box.y
     share = min(
         _WIDTH / 2 / abs(dx) if dx else np.inf,

@@ -190,7 +190,7 @@ def embed(data: Any) -> str:
 
 
 def _static(data: dict[str, Any]) -> str:
-    """What a reader without scripts sees."""
+    """Make the page for readers without scripts."""
     rows, verdict, again = data["rows"], data["verdict"], data["reproduce"]
     lines = [f'<div class="verdict {verdict["level"]}"><p><strong>{html.escape(verdict["headline"])}</strong></p>']
     lines.append(f"<p>{html.escape(verdict['text'])}</p></div><h2>The answer</h2>")
