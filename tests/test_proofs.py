@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -171,6 +172,34 @@ def test_a_run_that_was_ended_early(path):
         db.estimate(GRID, db.Statistic.total(GRID), method="dobrushin", tolerance=0.5, budget=2e5, seed=1)
     error.value.estimate.write_proof(path)
     holds(path)
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "local", "dobrushin", "coalescence", "parts"])
+def test_a_proof_afterwards_is_written_from_the_same_answer_made_again(path, method):
+    """Results hold no methods and runs unless a proof was asked for; the proof is the same, byte by byte."""
+    islands = db.Ising({(i, i + 1): 0.3 for i in range(39) if i != 19}, fields=0.1)  # two chains
+    how = {"method": method, "tolerance": 0.1, "seed": 5, "evidence": {1: 1}}
+    told = db.estimate(islands, iter([0, 30]), **how, proof=path)
+    assert told.asked.transcript is not None
+    first = path.read_bytes()
+    answer = db.estimate(islands, iter([0, 30]), **how)
+    assert answer.asked.transcript is None
+    answer.write_proof(path)
+    assert path.read_bytes() == first
+    told.write_proof(path)
+    assert path.read_bytes() == first
+    holds(path)
+    many = db.estimate_many(islands, [([0, 30], {1: 1})], method=method, tolerance=0.1, seed=5)
+    many[0].write_proof(path)
+    holds(path)
+
+
+def test_an_answer_that_cannot_be_made_again_has_no_proof_afterwards(path):
+    answer = db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, seed=1)
+    other = replace(answer, mean=answer.mean + 0.01)
+    with pytest.raises(db.ArgumentError, match="proof= or verify= was set beforehand"):
+        other.write_proof(path)
+    assert not path.exists()
 
 
 def test_certificates(path):

@@ -375,11 +375,12 @@ def test_sets_are_counted_as_they_are_read(family):
 
 
 @pytest.mark.parametrize("states", [2, 3])
-def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(states, monkeypatch):
+def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(states, monkeypatch, tmp_path):
     model = db.Potts.grid(6, 6, states=states, couplings=0.7)
     how = {"seed": 3, "method": "coalescence", "tolerance": 0.1}
     kept = db.estimate(model, "all", **how)
-    assert kept._origin.run.tallies[0].open.sum() > 0  # else there would be nothing to forget
+    told = db.estimate(model, "all", **how, proof=tmp_path / "answer.proof")
+    assert told.asked.transcript.run.tallies[0].open.sum() > 0  # else there would be nothing to forget
     monkeypatch.setattr("dobrushin._estimate.coalescence._KEPT_STATES", 0)
     for backend in ("cpu", "cuda"):
         counted = db.estimate(model, "all", **how, backend=backend)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
-from dobrushin._estimate.origin import Asked, Origin
+from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.targets import Target, name_of, shown
 from dobrushin._exact.partition import LogPartition
 from dobrushin._models import Model
@@ -111,10 +111,6 @@ class Estimate:
     log_evidence: LogPartition | None = None
     asked: Asked | None = None
     proof: str | None = None
-    _origin: Origin | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_origin": None}  # it would take the model along
 
     def lift(self, part: Numbering) -> Estimate:
         """The same with plan and certificate by positions in the model that the part belongs to."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose_for_call
 from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
-from dobrushin._estimate.origin import Asked, Origin
+from dobrushin._estimate.origin import Asked, Call, Transcript
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.runs import Run
 from dobrushin._estimate.targets import is_asked
@@ -222,18 +223,20 @@ def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
 
 def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
-    from_plan: Callable[[Origin], np.random.SeedSequence] | None = None,
+    from_plan: Callable[[Asked], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
     """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
     prepared = prepare_query(model, targets, evidence, settings, running)
     if from_plan is not None and prepared.method.query.space.is_replayed:
-        sequence = from_plan(Origin(prepared.method, None, prepared.asked))
+        sequence = from_plan(prepared.asked.told(Transcript(prepared.method)))
     return prepared.answer(sequence)
 
 
 def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, running: Running) -> Prepared:
     """Choose a method for a query."""
     asked_model = model
+    targets = list(targets) if isinstance(targets, Iterator) else targets
+    call = Call(copy.copy(targets), copy.copy(evidence), settings)
     model, evidence, soft = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     method, part = choose_for_call(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
@@ -242,7 +245,7 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = choose_for_call(model, targets, evidence, wider, running)
     observed = read_evidence(model, evidence)
-    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed)
+    asked = Asked(asked_model, {**shown_evidence(model, evidence), **soft}, model, observed, call=call)
     return Prepared(method, part, asked, settings, running, reachable > settings.tolerance, not soft)
 
 
@@ -286,11 +289,10 @@ class Prepared:
 
     def _adapt(self, estimate: Estimate) -> Estimate:
         if self.is_wider:
-            asked = replace(estimate.plan, tolerance=self.settings.tolerance)
-            estimate = replace(estimate, plan=asked, stopped_by=estimate.stopped_by or "the time limit")
-        estimate = replace(estimate, asked=self.asked)
-        if estimate._origin is not None:
-            estimate = replace(estimate, _origin=replace(estimate._origin, asked=self.asked))
+            wider = replace(estimate.plan, tolerance=self.settings.tolerance)
+            estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or "the time limit")
+        asked = self.asked.told(None if estimate.asked is None else estimate.asked.transcript)
+        estimate = replace(estimate, asked=asked)
         return estimate if self.part is None else estimate.lift(self.part)
 
 

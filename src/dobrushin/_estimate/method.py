@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.origin import Asked, Transcript
 from dobrushin._estimate.query import METHODS, Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import shown
@@ -297,7 +297,7 @@ class Method(ABC):
             assumptions = (*assumptions, f"{plan.relevance}; rounding in what the others sum to is included")
         return Estimate(
             targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept,
-            _origin=Origin(self, run),
+            asked=Asked(transcript=Transcript(self, run)) if self.query.proof else None,
         )  # fmt: skip
 
     @classmethod

@@ -23,7 +23,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose, find_relevant, restrict_query
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer
-from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.origin import Asked, Transcript
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.targets import shown
@@ -124,8 +124,8 @@ class Parts(Method):
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
         ended: EstimateInterrupted | WorkerError | None = None
-        answers: list[tuple[NDArray[np.int64], Estimate]] = []
-        for piece in self.pieces:
+        parts: list[Transcript | None] = [None] * len(self.pieces)
+        for k, piece in enumerate(self.pieces):
             samples = piece.method is not None and not piece.method.plan.is_certain
             estimate: Estimate | None
             try:
@@ -136,7 +136,7 @@ class Parts(Method):
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
             if estimate is not None:
-                answers.append((piece.rows, estimate))
+                parts[k] = None if estimate.asked is None else estimate.asked.transcript
                 is_certain &= estimate.confidence == 1.0
                 assumptions += [words for words in estimate.assumptions if words not in assumptions]
                 known = (estimate.mean, estimate.lower, estimate.upper, estimate.bias_bound)
@@ -147,7 +147,9 @@ class Parts(Method):
                 break
         confidence = 1.0 if is_certain else self.query.confidence
         whole = self.assemble([Rows(*columns)], confidence, tuple(assumptions), seed=None if is_certain else sequence)
-        whole = replace(whole, stopped_by=stopped_by, _origin=Origin(self, pieces=answers))
+        whole = replace(whole, stopped_by=stopped_by)
+        if self.query.proof:
+            whole = replace(whole, asked=Asked(transcript=Transcript(self, parts=parts)))
         if ended is not None:
             raise ended.carrying(whole)
         if reasons:

@@ -173,7 +173,8 @@ def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Excepti
 
 def _light(answer: Estimate) -> Estimate:
     """An answer without what it takes a whole process to hold for many."""
-    return replace(answer, samples=None, certificate=None, _origin=None)
+    asked = None if answer.asked is None else answer.asked.told(None)
+    return replace(answer, samples=None, certificate=None, asked=asked)
 
 
 def _light_error(error: Exception) -> Exception:

@@ -142,8 +142,8 @@ def write_field_variation(certificate: FieldVariation, path: str | os.PathLike[s
 
 @write_claim.register
 def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> None:
-    origin: Any = estimate._origin
-    method, run = origin.method, origin.run
+    asked: Any = estimate.asked
+    method, run = asked.transcript.method, asked.transcript.run
     if not isinstance(method, FieldChains) or not method.query.proof:
         requirement = (
             "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
@@ -153,8 +153,8 @@ def _(space: FieldSpace, estimate: Estimate, path: str | os.PathLike[str]) -> No
     if run.trouble is not None:
         raise ArgumentError("estimate", "one that ran to its end", estimate.headline)
     query, scan, drift = method.query, method.design.scan, method.drift
-    model: Any = origin.asked.model
-    part = PartOfField(model, origin.asked.evidence, scan, query.positions, space.anchor, drift.each)
+    model: Any = asked.model
+    part = PartOfField(model, asked.evidence, scan, query.positions, space.anchor, drift.each)
     questions = [_describe(question, part) for question in query.questions]
     numbers = [_numbers(tally) for tally in run.tallies]
     ends = [_ends(tally, question) for tally, question in zip(run.tallies, query.questions, strict=True)]

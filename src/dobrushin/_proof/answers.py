@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Method
-from dobrushin._estimate.origin import Origin
+from dobrushin._estimate.estimator import answer_query
+from dobrushin._estimate.method import Method, Nothing
+from dobrushin._estimate.origin import Asked, Transcript
+from dobrushin._estimate.parts import Parts
+from dobrushin._estimate.query import Space, workspace
 from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Question
 from dobrushin._estimate.targets import _mean, _sum
 from dobrushin._models import Model
 from dobrushin._proof.archive import Arrays, seed_from, text_of, write_archive
 from dobrushin._proof.part_of_model import PartOfModel, positions_in, positions_of
-from dobrushin._shared.running import seed_sequence
-from dobrushin.errors import ArgumentError, CertificateError
+from dobrushin._shared.running import Running, seed_sequence
+from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
 # Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
 _DIGITS, _LEAST_WIDTH = 6, 1e-6
@@ -80,31 +83,64 @@ def register(name: str, writer: tuple[Inside, Writer]) -> None:
     WRITERS[name] = writer
 
 
-def seed_of_plan(origin: Origin) -> np.random.SeedSequence:
+def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
     """The seed that follows from what is asked and planned."""
-    if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(origin)):
+    if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(asked)):
         return np.random.SeedSequence(0)
-    plan, _, draft = _compose(origin)
+    plan, _, draft = _compose(asked)
     return np.random.SeedSequence(seed_from(text_of(plan), draft.arrays.arrays))
 
 
 def write_answer(estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """See `Estimate.write_proof`."""
-    origin = estimate._origin
-    if origin is None or origin.asked is None:
+    asked = estimate.asked
+    if asked is None or asked.weighed is None:
         raise ArgumentError("estimate", "one that was made in this process", estimate.headline)
-    write_claim(origin.method.query.space, estimate, path)
+    if asked.transcript is None:
+        estimate = _answer_again(estimate, asked, workspace(asked.weighed))
+    write_claim(_transcript(estimate.asked).method.query.space, estimate, path)
+
+
+def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
+    """Return the same answer with its transcript, from the call, the model and the seed that gave it."""
+    if not space.is_replayed:
+        requirement = (
+            "one for which proof= or verify= was set beforehand: chains of a field are then as many as was planned, "
+            "with bounds that the checker can make again"
+        )
+        raise ArgumentError("estimate", requirement, estimate.headline)
+    if estimate.plan.method != Parts.name:
+        _require_writer(estimate.plan.method)
+    again: Estimate | None = None
+    if asked.call is not None:
+        settings, sequence = asked.call.settings._replace(proof=True), seed_sequence(estimate.seed)
+        question = (asked.model, asked.call.targets, asked.call.evidence)
+        try:
+            again = answer_query(*question, settings, sequence, Running(backend=settings.backend))
+        except (CertificateError, BudgetError) as error:
+            again = error.estimate
+    ends = [(answer.mean, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
+    if again is None or not all(np.array_equal(a, b) for a, b in zip(*ends, strict=True)):
+        requirement = "one for which proof= or verify= was set beforehand: the same call now gives another answer"
+        raise ArgumentError("estimate", requirement, estimate.headline)
+    return again
+
+
+def _transcript(asked: Asked | None) -> Transcript:
+    assert asked is not None
+    assert asked.transcript is not None
+    return asked.transcript
 
 
 @singledispatch
 def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) -> None:
     """Write the proof of an answer about a model with this space."""
     del space
-    origin: Any = estimate._origin
-    plan, outcomes, draft = _compose(origin)
+    asked: Any = estimate.asked
+    plan, outcomes, draft = _compose(asked)
     text = text_of(plan)
     outcomes["seed"] = seed_entry(estimate.seed, plan, text, draft.arrays)
-    write_archive(path, text, outcomes, _claim(estimate, origin), draft.arrays.arrays)
+    write_archive(path, text, outcomes, _claim(estimate, asked), draft.arrays.arrays)
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
@@ -127,29 +163,28 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
     return replace(estimate, proof=words)
 
 
-def _pieces(origin: Origin) -> list[Piece]:
-    query = origin.method.query
-    if not hasattr(origin.method, "pieces"):
+def _pieces(asked: Asked) -> list[Piece]:
+    transcript = _transcript(asked)
+    method, query = transcript.method, transcript.method.query
+    if not isinstance(method, Parts):
         rows = np.arange(sum(len(question) for question in query.questions))
-        return [Piece(origin.method, origin.run, query.questions, rows, 0)]
-    by_rows = {rows.tobytes(): estimate._origin for rows, estimate in origin.pieces}
+        return [Piece(method, transcript.run, query.questions, rows, 0)]
+    answered: list[Transcript | None] = [None] * len(method.pieces) if transcript.parts is None else transcript.parts
     pieces, drawn = [], 0
-    for piece in origin.method.pieces:
-        found = by_rows.get(piece.rows.tobytes())
-        method = found.method if found is not None else piece.method if not origin.pieces else None
-        number = drawn
+    for piece, part in zip(method.pieces, answered, strict=True):
+        # Before anything is drawn, the planned method counts; afterwards the one that has answered.
+        own = piece.method if transcript.parts is None else None if part is None else part.method
+        own = None if isinstance(own, Nothing) else own
+        run = None if part is None else part.run
+        pieces.append(Piece(own, run, piece.query.questions, piece.rows, drawn))
         drawn += piece.method is not None and not piece.method.plan.is_certain
-        if method is not None and method.plan.method == "none":
-            method = None
-        pieces.append(Piece(method, found.run if found else None, piece.query.questions, piece.rows, number))
     return pieces
 
 
-def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
+def _compose(asked: Asked) -> tuple[dict[str, Any], dict[str, Any], Draft]:
     """The plan and the outcomes; these are empty before anything is drawn."""
-    assert origin.asked is not None
-    assert origin.asked.weighed is not None
-    model, query, pieces = origin.asked.weighed, origin.method.query, _pieces(origin)
+    assert asked.weighed is not None
+    model, query, pieces = asked.weighed, _transcript(asked).method.query, _pieces(asked)
     inside, known = [], []
     for piece in pieces:
         if piece.method is not None:
@@ -157,16 +192,16 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
             inside.append(positions_in(model, piece.method.query.model, own))
             known.append(piece.method.query.model)
         else:
-            inside.append(positions_in(model, query.model, _asked(piece)))
+            inside.append(positions_in(model, query.model, _targets_of(piece)))
     # Where something was left out, it was because it does not matter.
     left_out = any(piece.method is not None and piece.method.query.space.place is not None for piece in pieces)
     kept = np.concatenate([positions_of(model, part.labels) for part in known]) if left_out else None
-    draft = Draft(model, PartOfModel(model, origin.asked.observed, np.concatenate(inside), kept))
+    draft = Draft(model, PartOfModel(model, asked.observed, np.concatenate(inside), kept))
     parts: list[Written] = []
     for piece in pieces:
-        asked = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
+        numbers = [k for question in piece.questions for k in draft.ask(_model_of(piece, query.model), question)]
         if piece.method is not None:
-            parts += _writer(piece.method)[1](draft, piece, asked)
+            parts += _writer(piece.method)[1](draft, piece, numbers)
     draft.part.write(draft.arrays)
     plan = draft.part.describe(draft.questions) | {
         "fingerprint": model.fingerprint or "",
@@ -177,17 +212,21 @@ def _compose(origin: Origin) -> tuple[dict[str, Any], dict[str, Any], Draft]:
 
 
 def _writer(method: Method) -> tuple[Inside, Writer]:
-    if method.name not in WRITERS:
-        known = ", ".join(repr(name) for name in WRITERS)
-        raise ArgumentError("estimate", f"one by {known} or 'parts'", method.name)
+    _require_writer(method.name)
     return WRITERS[method.name]
+
+
+def _require_writer(name: str) -> None:
+    if name not in WRITERS:
+        known = ", ".join(repr(known) for known in WRITERS)
+        raise ArgumentError("estimate", f"one by {known} or 'parts'", name)
 
 
 def _model_of(piece: Piece, model: Model) -> Model:
     return model if piece.method is None else piece.method.query.model
 
 
-def _asked(piece: Piece) -> NDArray[np.int64]:
+def _targets_of(piece: Piece) -> NDArray[np.int64]:
     return np.concatenate([question.positions for question in piece.questions])
 
 
@@ -224,10 +263,10 @@ def seed_entry(seed: Any, plan: dict[str, Any], text: str, arrays: Arrays) -> li
     return [entropy, *spawn_key]
 
 
-def _claim(estimate: Estimate, origin: Origin) -> dict[str, Any]:
+def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
     lower: list[list[float]] = []
     upper: list[list[float]] = []
-    for piece in _pieces(origin):
+    for piece in _pieces(asked):
         at = 0
         is_exact = piece.method is not None and piece.method.name == "exact"
         is_certain = piece.method is not None and piece.method.plan.is_certain
