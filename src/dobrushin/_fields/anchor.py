@@ -21,8 +21,7 @@ from dobrushin._estimate.query import Query, Space, make_space, workspace
 from dobrushin._estimate.targets import TargetReader
 from dobrushin._fields.influence import conditional_variances
 from dobrushin._fields.model import GaussianField
-from dobrushin._fields.reading import require_all
-from dobrushin._fields.terms import UNIT, FieldTerms
+from dobrushin._fields.terms import UNIT, FieldTerms, require_all
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.rows import Rows
 from dobrushin._kernels.field_draws import find_modes

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._fields.reading import (
+from dobrushin._fields.terms import (
+    FieldTerms,
     per_variable,
     read_box,
     read_counts,
@@ -21,7 +22,6 @@ from dobrushin._fields.reading import (
     require_continuous,
     require_definite,
 )
-from dobrushin._fields.terms import FieldTerms
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check

@@ -1,8 +1,8 @@
-"""The form of fields: real numbers in boxes, or in finite sets, coupled by products."""
+"""The form of fields: real numbers in boxes, or in finite sets, coupled by products; and what users give for it."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -11,14 +11,25 @@ from numpy.typing import NDArray
 from scipy import sparse, special
 
 from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
+from dobrushin._models.couplings import is_graph
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import Form
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dobrushin._fields.model import GaussianField
 
+# Blocks up to this size are factorised to see whether they are positive definite.
+_DENSE = 500
+# The square of a width must not underflow.
+_NARROWEST = 1e-100
+# Nor must what is divided by a precision overflow.
+LEAST_PRECISION = 1e-100
+# Entries that differ by less, relatively, were meant to be the same.
+_ROUNDED = 1e-9
+_DEFINITE = "positive definite on the variables that are not bounded"
 UNIT = 2.0**-53
 PARTS = ("couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values")
 
@@ -204,6 +215,236 @@ class FieldTerms(Form):
 
     @classmethod
     def from_arrays(cls, arrays: CheckedArrays) -> FieldTerms:
-        from dobrushin._fields.reading import read_stored
-
         return read_stored(arrays)
+
+
+# -- what users give, checked ------------------------------------------------------------------
+
+
+def read_precision(value: Any) -> tuple[Any, NDArray[np.float64]]:
+    """Off-diagonal couplings (CSR, sorted) and the diagonal of a symmetric matrix."""
+    if sparse.issparse(value):
+        matrix = check.sparse_matrix(value, "precision")
+    else:
+        dense = check.real_array(value, "precision")
+        if dense.ndim != 2:
+            raise ArgumentError("precision", "a square matrix", got=f"shape {dense.shape}")
+        matrix = sparse.csr_array(dense)
+    n = matrix.shape[0]
+    if n != matrix.shape[1] or not n:
+        raise ArgumentError("precision", "a square matrix", got=f"shape {matrix.shape}")
+    rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
+    if (bad := ~(np.abs(matrix.data) <= check.LARGEST)).any():
+        k = int(np.argmax(bad))
+        where = f"index {(int(rows[k]), int(matrix.indices[k]))}"
+        raise ArgumentError("precision", check.FINITE, matrix.data[k], where)
+    _require_symmetric(matrix, "precision", "symmetric")
+    diagonal = matrix.diagonal()
+    check.all_entries(diagonal >= LEAST_PRECISION, diagonal, "precision", "positive on the diagonal, 1e-100 or more")
+    off = sparse.csr_array(matrix - sparse.dia_array((diagonal[None], [0]), shape=(n, n)))
+    off.eliminate_zeros()
+    off.sort_indices()
+    for array in (off.data, off.indices, off.indptr):
+        array.setflags(write=False)
+    return off, diagonal
+
+
+def read_graph(graph: Any) -> tuple[Any, Sequence[Hashable] | None]:
+    """The symmetric matrix of weights of a graph (1 where edges have none), and its labels; self-loops do not count.
+
+    Graphs are networkx graphs, libpysal weights and graphs (anything with `sparse` and `id_order` or `unique_ids`), or
+    matrices.
+    """
+    labels: Sequence[Hashable] | None = None
+    names = getattr(graph, "id_order", getattr(graph, "unique_ids", None))
+    if is_graph(graph):
+        labels = list(graph.nodes)
+        matrix = _edge_weights(graph, {label: i for i, label in enumerate(labels)})
+    elif names is not None and sparse.issparse(getattr(graph, "sparse", None)):
+        labels = names.tolist() if hasattr(names, "tolist") else list(names)
+        matrix = check.sparse_matrix(graph.sparse, "graph")
+    elif sparse.issparse(graph):
+        matrix = check.sparse_matrix(graph, "graph")
+    else:
+        dense = np.empty(0) if graph is None or isinstance(graph, str) else check.real_array(graph, "graph")
+        if dense.ndim != 2:
+            raise ArgumentError("graph", "a networkx graph, libpysal weights or a matrix", graph)
+        matrix = sparse.csr_array(dense)
+    if matrix.shape[0] != matrix.shape[1] or not matrix.shape[0]:
+        raise ArgumentError("graph", "of one or more nodes", got=f"shape {matrix.shape}")
+    entries = matrix.tocoo()
+    fine = (entries.data >= 0) & (entries.data <= check.LARGEST)
+    if not fine.all():
+        k = int(np.argmin(fine))
+        where = f"index {(int(entries.coords[0][k]), int(entries.coords[1][k]))}"
+        raise ArgumentError("graph", "of weights that are finite and not negative", entries.data[k], where)
+    requirement = "undirected: a symmetric matrix (weights that are standardised by rows are not)"
+    _require_symmetric(matrix, "graph", requirement)
+    matrix.setdiag(0.0)
+    matrix.eliminate_zeros()
+    return matrix, labels
+
+
+def _edge_weights(graph: Any, position: Mapping[Hashable, int]) -> Any:
+    """The weights of a networkx graph as a matrix."""
+    if graph.is_directed() or graph.is_multigraph():
+        raise ArgumentError("graph", "an undirected simple graph", got=type(graph).__name__)
+    ends, weights = [], []
+    for a, b, data in graph.edges(data=True):
+        weight = data.get("weight", 1.0)
+        if not check.is_real(weight):
+            raise ArgumentError("graph", "of weights that are numbers", weight, f"edge {(a, b)!r}")
+        if a != b:
+            ends.append((position[a], position[b]))
+            weights.append(float(weight))
+    i, j = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+    shape = (len(position), len(position))
+    return sparse.coo_array((np.tile(weights, 2), (np.append(i, j), np.append(j, i))), shape=shape).tocsr()
+
+
+def _require_symmetric(matrix: Any, argument: str, requirement: str) -> None:
+    difference = sparse.coo_array(matrix - matrix.T)
+    if (uneven := difference.data != 0).any():
+        k = int(np.argmax(uneven))
+        i, j = int(difference.coords[0][k]), int(difference.coords[1][k])
+        one, other = float(matrix[i, j]), float(matrix[j, i])
+        if abs(one - other) <= _ROUNDED * abs(one):
+            requirement += " to the last bit, as (P + P.T) / 2 is"
+        raise ArgumentError(argument, requirement, (one, other), f"indices {(i, j)} and {(j, i)}")
+
+
+def per_variable(value: Any, labels: Sequence[Hashable], fill: float, argument: str) -> NDArray[np.float64]:
+    """One number for each variable, from a number, an array or a dict from labels; `fill` where there is none."""
+    n = len(labels)
+    if value is None:
+        return np.full(n, fill)
+    if isinstance(value, Mapping):
+        numbers = check.real_array(list(value.values()), argument)
+        array = np.full(n, fill)
+        if len(value):
+            known = check.positions(list(value), labels, check.lookup_table(labels), argument)
+            array[known] = numbers
+        return array
+    array = check.real_array(value, argument)
+    if array.ndim and array.shape != (n,):
+        if array.size != n:
+            requirement = f"a number or one for each of {n} variables"
+            raise ArgumentError(argument, requirement, got=f"shape {array.shape}")
+        array = array.ravel()
+    return np.array(np.broadcast_to(array, (n,)))
+
+
+def require_all(
+    fine: NDArray[np.bool_], array: NDArray[np.float64], labels: Sequence[Hashable], argument: str,
+    requirement: str,
+) -> None:  # fmt: skip
+    """Fail at the first variable where `fine` is false."""
+    if not fine.all():
+        i = int(np.argmin(fine))
+        raise ArgumentError(argument, requirement, float(array[i]), f"variable {labels[i]!r}")
+
+
+def read_box(lower: Any, upper: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ends of the intervals; a variable without a limit has an infinite one."""
+    low = per_variable(lower, labels, -np.inf, "lower")
+    high = per_variable(upper, labels, np.inf, "upper")
+    for end, limit, argument in ((low, -np.inf, "lower"), (high, np.inf, "upper")):
+        fine = (np.abs(end) <= check.LARGEST) | (end == limit)
+        require_all(fine, end, labels, argument, f"{check.FINITE}, or {limit}")
+    if (empty := ~(high - low >= _NARROWEST)).any():
+        i = int(np.argmax(empty))
+        got = f"the interval from {low[i]:g} to {high[i]:g}"
+        requirement = "above 'lower'" if not low[i] < high[i] else f"{_NARROWEST:g} or more above 'lower'"
+        raise ArgumentError("upper", requirement, got=got, where=f"variable {labels[i]!r}")
+    return low, high
+
+
+def read_levels(levels: Any, labels: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Positions of the variables on finite sets, increasing, and their values."""
+    if levels is None:
+        return np.empty(0, dtype=np.int64), []
+    if not isinstance(levels, Mapping):
+        raise ArgumentError("levels", "a dict from labels to values", levels)
+    if not levels:
+        return np.empty(0, dtype=np.int64), []
+    positions = check.positions(list(levels), labels, check.lookup_table(labels), "levels")
+    sets = []
+    for label, values in levels.items():
+        array = np.sort(np.atleast_1d(check.real_array(values, "levels")).ravel())
+        if len(array) < 2 or not (np.diff(array) >= _NARROWEST).all() or not (np.abs(array) <= check.LARGEST).all():
+            raise ArgumentError("levels", "two or more different finite values", values, f"label {label!r}")
+        sets.append(array)
+    order = np.argsort(positions)
+    return positions[order], [sets[int(k)] for k in order]
+
+
+def require_definite(form: FieldTerms, labels: Sequence[Hashable]) -> None:
+    """Fail where one can see that the field is improper: on variables without any limit."""
+    free = np.flatnonzero(np.isneginf(form.lower) & np.isposinf(form.upper))
+    block = sparse.coo_array(form.couplings[free][:, free])
+    own = form.diagonal[free]
+    i, j = block.coords
+    with np.errstate(over="ignore"):
+        bad = ~(np.abs(block.data) < np.sqrt(own[i]) * np.sqrt(own[j]))
+    if bad.any():
+        k = int(np.argmax(bad))
+        pair = (labels[int(free[i[k]])], labels[int(free[j[k]])])
+        got = f"the coupling {block.data[k]:g} of {pair[0]!r} and {pair[1]!r}"
+        raise ArgumentError("precision", _DEFINITE, got=got)
+    if len(free) <= _DENSE:
+        try:
+            np.linalg.cholesky(block.toarray() + np.diag(own))
+        except np.linalg.LinAlgError:
+            raise ArgumentError("precision", _DEFINITE, got="a matrix that is not") from None
+
+
+def read_counts(
+    value: Any, labels: Sequence[Hashable], argument: str, most: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Observed whole numbers; NaN where nothing was observed."""
+    counts = per_variable(value, labels, np.nan, argument)
+    seen = ~np.isnan(counts)
+    fine = ~seen | (counts >= 0) & (counts <= 2.0**53) & (counts == np.floor(counts))
+    require_all(fine, counts, labels, argument, "whole numbers that are not negative, at most 2^53")
+    if most is not None:
+        require_all(~seen | (counts <= most), counts, labels, argument, "at most the number of trials")
+    return counts
+
+
+def require_continuous(form: FieldTerms, seen: NDArray[np.bool_], labels: Sequence[Hashable]) -> None:
+    """Observations are of continuous variables."""
+    if (wrong := seen & form.is_finite).any():
+        label = labels[int(np.argmax(wrong))]
+        raise ArgumentError("labels", "of continuous variables where something is observed", label)
+
+
+def read_stored(arrays: CheckedArrays) -> FieldTerms:
+    """The form that arrays of a file hold."""
+    diagonal = arrays.finite("diagonal")
+    n = len(diagonal)
+    arrays.require_variables(n)
+    arrays.require(diagonal >= LEAST_PRECISION, "a positive diagonal", diagonal)
+    parts = {name: arrays[name] for name in ("linear", "lower", "upper", "exposure", "trials")}
+    for name, part in parts.items():
+        arrays.require(len(part) == n, f"{n} numbers in {name}", f"{len(part)}")
+    arrays.finite("linear")
+    for name in ("exposure", "trials"):
+        arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", parts[name])
+    low, high = parts["lower"], parts["upper"]
+    fine = (high - low >= _NARROWEST) & (low <= check.LARGEST) & (high >= -check.LARGEST)
+    fine &= (low >= -check.LARGEST) | np.isneginf(low)
+    arrays.require(fine & ((high <= check.LARGEST) | np.isposinf(high)), "intervals from lower to upper", low)
+    start, values = arrays["value_start"], arrays.finite("values")
+    sizes = np.diff(start)
+    shaped = len(start) == n + 1 and start[0] == 0 and start[-1] == len(values) and bool((sizes >= 0).all())
+    arrays.require(shaped, f"{n + 1} increasing starts of values", f"{len(start)} numbers")
+    arrays.require(sizes != 1, "two or more values of a variable on a finite set", sizes)
+    inner = np.ones(max(len(values) - 1, 0), dtype=np.bool_)
+    inner[start[1:-1][(start[1:-1] > 0) & (start[1:-1] < len(values))] - 1] = False
+    arrays.require((np.diff(values) >= _NARROWEST) | ~inner, "values in increasing order", values[1:])
+    finite = np.flatnonzero(sizes)
+    ends = (low[finite] == values[start[finite]]) & (high[finite] == values[start[finite + 1] - 1])
+    arrays.require(ends, "lower and upper as the least and the largest value", low[finite])
+    observed = parts["exposure"][finite] + parts["trials"][finite]
+    arrays.require(observed == 0, "no likelihood on finite sets", observed)
+    return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values)
