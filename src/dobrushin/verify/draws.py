@@ -26,7 +26,7 @@ SETS = ("set bits", "set field", *RACES)
 START = 2**63  # counters of the words that chains start with; those of draws are far below
 # Seconds for a step of a group of chains and each call of NumPy in it, for a draw and each number
 # that it looks at, and for each number in a draw that is decided with 60 digits.
-PER_GROUP, PER_CALL, PER_DRAW, PER_NUMBER, PER_DECISION = 3e-5, 5e-6, 6e-8, 2e-8, 3e-5
+PER_GROUP, PER_CALL, PER_DRAW, PER_NUMBER, PER_DECISION = 8e-5, 5e-6, 6e-8, 8e-9, 3e-5
 
 Words = NDArray[np.uint64]
 Digits = NDArray[np.int16]
@@ -129,11 +129,11 @@ class Walk:
             numbers, calls = hood.own * tables, hood.own + tables
             if is_race:
                 calls = 2 * hood.own * tables
-                numbers = 8 * (hood.own + sum(table.size for _, table in hood.parts))
+                numbers = 2 * (hood.own + sum(table.size for _, table in hood.parts))
             near = min(1.0, 8.0 * hood.margin) * hood.own * (len(hood.parts) + 1)
             draw = PER_DRAW + PER_NUMBER * numbers + PER_DECISION * near
             total += groups * (PER_GROUP + PER_CALL * calls) + chains * draw
-        ends = 2 if self.kernel in SETS else 1
+        ends = 2 if self.kernel in SETS and not is_race else 1
         return ends * total * len(self.order) / len(self.hoods)
 
     def _fit(self) -> int:
