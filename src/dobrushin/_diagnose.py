@@ -70,7 +70,7 @@ class Diagnosis:
     dobrushin : dict from sweeps to share
         After so many systematic sweeps, the share of the variables with a bound of at most 0.05.
     coalescence : dict from sweeps to share
-        After so many sweeps, the share of the variables that are settled in at least 95% of a few pilot runs.
+        After so many sweeps, the share of the variables that coalesce in at least 95% of a few pilot runs.
     seconds : dict from sweeps to float
         About how long 10 000 runs of coalescence would take.
     advice : list of str
@@ -184,12 +184,12 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     >>> print(db.diagnose(db.Ising.grid(20, 20, couplings=0.3)))
     Diagnosis of Ising(n_variables=400, edges=760)
       size         400 variables, up to 2 states and 4 neighbours
-      influence    rows 1.07, columns 1.12, spectral radius 1.06: Dobrushin's condition fails
+      influence    rows 1.08, columns 1.12, spectral radius 1.06: Dobrushin's condition fails
       strongest    21 (1.07), 22 (1.07), 23 (1.07)
       zeros        none: every state can be reached
       exact        clique tree of width 20, 593 MiB
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
-      coalescence  variables coalesce in 95% of 64 runs within 10 sweeps 23% (...); 100 sweeps 100% (...)
+      coalescence  variables coalesce in 95% of 64 pilot runs within 10 sweeps 23% (...); 100 sweeps 100% (...)
       estimate     all variables within 0.01 by exact, ...; variable 21 within 0.01 by local, at once
       try          method "exact": the clique tree fits in memory
       try          method "coalescence": all variables coalesce within 100 sweeps
