@@ -187,7 +187,7 @@ def _answer(name: str, method: str) -> dict[str, Any]:
             model, "all", evidence=evidence, tolerance=_TOLERANCE, confidence=_SURE, method=method, seed=1
         )
     except db.CertificateError as error:
-        found, why = error.estimate, str(error)
+        found, why = error.result, str(error)
     spent = {"seconds": time.perf_counter() - begin, "CPU": time.process_time() - busy}
     row = {"n": model.n_variables, **spent, "why": why}
     if found is None:

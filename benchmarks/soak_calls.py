@@ -176,7 +176,7 @@ def make_plan(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
                 return []
             return [f"promise: planned {plan.updates} updates, and {error.required} were needed"]
         except db.CertificateError as error:  # a simulated certificate may fail by chance
-            return judge_estimate(case, error.estimate, evidence)
+            return judge_estimate(case, error.result, evidence)
         return judge_estimate(case, answer, evidence)
 
     def run() -> Any:

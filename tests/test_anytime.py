@@ -115,8 +115,8 @@ def test_early_answers_cover_when_an_adversary_stops_them_and_fixed_intervals_do
         options = {"tolerance": tolerance, "confidence": confidence, "method": "dobrushin"}
         try:
             answer = db.estimate(SPINS, [0], seed=seed, executor=pool, **options)
-        except db.EstimateInterrupted as interruption:
-            answer, early = interruption.estimate, early + 1
+        except db.Interrupted as interruption:
+            answer, early = interruption.result, early + 1
             assert answer.stopped_by == "Ctrl-C"
         missed += not answer.lower[1] <= TRUTH <= answer.upper[1]
         low, high = clopper_pearson(pool.total[0, 1], int(pool.total[0].sum()), 1 - confidence)
@@ -134,9 +134,9 @@ def test_an_interrupted_estimate_carries_its_intervals_and_goes_on_from_its_file
     options = {"tolerance": 0.02, "method": "dobrushin", "seed": 3}
     plain = db.estimate(SPINS, [0, 2], **options)
     file = tmp_path / "run.npz"
-    with pytest.raises(db.EstimateInterrupted, match="hold within") as caught:
+    with pytest.raises(db.Interrupted, match="have half-widths up to") as caught:
         db.estimate(SPINS, [0, 2], checkpoint=file, executor=Watched(lambda w: w.batches == 3), **options)
-    early = caught.value.estimate
+    early = caught.value.result
     assert early.is_certified
     assert early.half_width.max() > 0.02
     assert 0 < early.chains < plain.chains
@@ -151,11 +151,11 @@ def test_an_interrupted_estimate_carries_its_intervals_and_goes_on_from_its_file
 def test_every_method_that_draws_has_early_answers(method):
     target = db.Statistic(lambda x: x.mean(axis=1), {0: 1.0, 1: 1.0}, bounds=(-1, 1), name="mean")
     for targets in ([0], [db.Joint(0, 1)], [target]):
-        with pytest.raises(db.EstimateInterrupted) as caught:
+        with pytest.raises(db.Interrupted) as caught:
             db.estimate(
                 SPINS, targets, tolerance=0.01, method=method, seed=1, executor=Watched(lambda w: w.batches == 5)
             )
-        early = caught.value.estimate
+        early = caught.value.result
         done = db.estimate(SPINS, targets, tolerance=0.01, method=method, seed=1)
         assert (early.lower <= done.mean).all()
         assert (done.mean <= early.upper).all()
@@ -179,9 +179,9 @@ def test_later_chains_that_happen_to_finish_are_left_out():
                 raise KeyboardInterrupt
             return future
 
-    with pytest.raises(db.SamplingInterrupted) as caught:
+    with pytest.raises(db.Interrupted) as caught:
         db.sample(SPINS, db.Scan.systematic(3, 30), chains=6400, seed=1, executor=Backwards())
-    assert caught.value.samples.chains == 0
+    assert caught.value.result.chains == 0
 
 
 def test_a_lost_executor_leaves_an_estimate():
@@ -194,7 +194,7 @@ def test_a_lost_executor_leaves_an_estimate():
     for method in ("dobrushin", "coalescence"):
         with pytest.raises(db.WorkerError) as caught:
             db.estimate(SPINS, [0], tolerance=0.01, method=method, seed=1, executor=Dying(lambda _: False))
-        estimate = caught.value.estimate
+        estimate = caught.value.result
         assert estimate.lower[1] <= TRUTH <= estimate.upper[1]
         assert estimate.half_width.max() < 0.5
 
@@ -221,7 +221,7 @@ def test_no_time_at_all_gives_limits_that_hold_for_every_model():
     try:
         answer = db.estimate(SPINS, [0], method="dobrushin", time=NOW)
     except (db.BudgetError, db.CertificateError) as error:
-        answer = error.estimate
+        answer = error.result
     assert (answer.lower[0], answer.upper[0]) == (0.0, 1.0)
     assert db.sample(SPINS, scan, chains=10**9, record="counts", time=NOW).chains < 10**9
     early = db.coalescence(SPINS, scan, runs=10**6, time=NOW)
@@ -238,8 +238,8 @@ def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
     grid = db.Ising.grid(3, 3, couplings=lambda k: 0.1 + 0.0 * k)
     with pytest.raises((db.BudgetError, db.CertificateError)) as caught:
         db.estimate(grid, [4], method="coalescence", time=NOW)
-    assert caught.value.estimate.targets == [4, 4]
-    assert (caught.value.estimate.upper - caught.value.estimate.lower == 1.0).all()
+    assert caught.value.result.targets == [4, 4]
+    assert (caught.value.result.upper - caught.value.result.lower == 1.0).all()
 
 
 def test_queries_that_are_begun_when_no_time_is_left_say_so():
@@ -328,7 +328,7 @@ def test_work_that_takes_longer_than_anyone_waits_is_refused_with_a_way_out():
     with pytest.raises(db.BudgetError, match=r"seconds, over the limit.*time=.*budget=") as caught:
         db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin")
     assert caught.value.plan.seconds > 3600
-    assert caught.value.estimate.says_nothing
+    assert caught.value.result.says_nothing
     assert db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin").chains == caught.value.plan.chains
     scan = db.Scan.systematic(3, 30)
     for call in (lambda: db.sample(SPINS, scan, chains=10**16), lambda: db.coalescence(SPINS, scan, runs=10**16)):
@@ -340,9 +340,9 @@ def test_refusals_carry_limits_that_hold():
     strong = db.Ising.grid(12, 12, couplings=3.0)
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(strong, [0], method="dobrushin")
-    assert caught.value.estimate.says_nothing
-    assert (caught.value.estimate.upper - caught.value.estimate.lower == 1.0).all()
-    assert "attribute 'estimate'" not in str(caught.value)
+    assert caught.value.result.says_nothing
+    assert (caught.value.result.upper - caught.value.result.lower == 1.0).all()
+    assert "attribute 'result'" not in str(caught.value)
 
 
 # -- a plan is a promise ----------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_ctrl_c_leaves_no_lock_behind():
             future._condition.acquire = press  # as `concurrent.futures.wait` takes it
             return future
 
-    with Pressing(2) as pool, pytest.raises(db.SamplingInterrupted):
+    with Pressing(2) as pool, pytest.raises(db.Interrupted):
         db.sample(SPINS, db.Scan.systematic(3, 300), chains=10**6, seed=1, record="counts", executor=pool)
 
 

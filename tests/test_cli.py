@@ -299,13 +299,12 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
     assert code == 3
     speaks_of_options(error)
     scan = db.ScanResult(db.Scan([0]), db.variation(db.read(grid), db.Scan([0]), [0]))
-    samples = db.sample(db.read(grid), db.Scan([0]), chains=3, seed=1)
     for trouble, number in (
-        (db.CertificateError({"exact": "too wide."}, "Pass method='uncertified'.", estimate=None), 3),
-        (db.ToleranceError(0.1, 0.5, scan, "raise max_steps."), 3),
+        (db.CertificateError({"exact": "too wide."}, "Pass method='uncertified'.", result=None), 3),
+        (db.ToleranceError(0.1, 0.5, "raise max_steps.", result=scan), 3),
         (db.BudgetError("The tree", 10, 1, "bytes", "Raise 'memory_limit'."), 1),
-        (db.WorkerError("it died", 1, 2, "chains", "With checkpoint= it goes on.", samples=samples), 1),
-        (db.SamplingInterrupted(samples, 9), 130),
+        (db.WorkerError("it died", 1, 2, "chains", "With checkpoint= it goes on.", result=None), 1),
+        (db.Interrupted("nothing had finished", result=None), 130),
     ):
 
         def fail(*_, trouble=trouble, **__):
@@ -598,7 +597,7 @@ def test_interrupted_verbs_print_what_was_reached(grid, tmp_path, monkeypatch):
 
     def interrupt(model, targets, **options):
         answer = begin(model, targets, **options | {"method": "dobrushin", "tolerance": 0.1})
-        raise db.EstimateInterrupted(answer)
+        raise db.Interrupted("one query was not done", result=answer)
 
     monkeypatch.setattr(db, "estimate", interrupt)
     code, text, error = call("estimate", grid, "--target", "3", "--seed", "1", "--output", tmp_path / "early.csv")
@@ -609,7 +608,7 @@ def test_interrupted_verbs_print_what_was_reached(grid, tmp_path, monkeypatch):
     samples = db.sample(db.read(grid), db.Scan.systematic(16, 16), chains=3, seed=1, record=db.Record(counts=True))
 
     def interrupt_sample(*_, **__):
-        raise db.SamplingInterrupted(samples, 9)
+        raise db.Interrupted("3 of 9 chains had finished", result=samples)
 
     monkeypatch.setattr(db, "sample", interrupt_sample)
     code, text, error = call("sample", grid, "--chains", "9")

@@ -415,7 +415,7 @@ def test_guided_scans_settle_where_the_raw_influence_misleads():
         scans["greedy"] = db.greedy_scan(torus, [0], steps=5760).scan
         with pytest.raises(db.ToleranceError, match="coalescence") as caught:
             db.shortest_scan(torus, [0], tolerance=1e-6)
-    scans["shortest"] = caught.value.best.scan
+    scans["shortest"] = caught.value.result.scan
     left = {name: db.coalescence(torus, scan, [0], runs=2000, seed=1).failures for name, scan in scans.items()}
     assert max(left["dogs"], left["greedy"]) < left["systematic"] / 4
     assert left["raw"] >= left["systematic"]
@@ -448,7 +448,7 @@ def test_estimates_by_coalescence_contain_the_truth(seed, family, zeros):
     try:
         found = db.estimate(model, targets, tolerance=0.2, confidence=1 - ALPHA, method="coalescence", seed=seed)
     except db.CertificateError as error:
-        found = error.estimate
+        found = error.result
         if found is None:
             return
         assert found.half_width.max() > 0.2
@@ -478,7 +478,7 @@ def test_what_is_certified_is_kept_when_the_rest_is_not():
     cold = db.Ising({(i, j): 2.0 for i in range(5) for j in range(i)} | {(5, 6): 0.1})
     with pytest.raises(db.CertificateError, match="certified") as caught:
         db.estimate(cold, "all", tolerance=0.1, method="coalescence", budget=3 * 10**6, seed=1)
-    found = caught.value.estimate
+    found = caught.value.result
     assert (found[5].upper - found[5].lower).max() <= 0.2
     assert (found[0].upper - found[0].lower).max() > 0.2
     for target in (0, 5):

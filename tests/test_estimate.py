@@ -397,11 +397,11 @@ def test_a_budget_that_is_too_small_gives_the_plan_and_what_was_reached():
     with pytest.raises(db.BudgetError, match="Gibbs updates") as caught:
         db.estimate(SMALL, [0], budget=1000, method="dobrushin", seed=1)
     assert caught.value.plan.updates > 1000
-    assert caught.value.estimate.says_nothing
+    assert caught.value.result.says_nothing
     statistic = db.Statistic.energy(SMALL)
-    with pytest.raises(db.BudgetError, match="What was reached is the attribute 'estimate' of this error") as caught:
+    with pytest.raises(db.BudgetError, match="The attribute 'result' of this error has the partial result") as caught:
         db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
-    reached = caught.value.estimate
+    reached = caught.value.result
     exact = db.exact.distribution(SMALL).ravel() @ -SMALL.log_density(all_states(SMALL))
     assert reached.lower[0] <= exact <= reached.upper[0]
     assert reached.half_width[0] > 0.01
@@ -496,7 +496,7 @@ def test_rounding_of_evidence_is_in_the_intervals():
         db.estimate(huge, ["b"], evidence=evidence)
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(huge, ["b"], evidence=evidence, method="exact")
-    assert caught.value.estimate.upper[1] >= 0.92  # the truth is about 0.93
+    assert caught.value.result.upper[1] >= 0.92  # the truth is about 0.93
 
 
 def test_rounding_of_merged_factors_is_in_the_intervals():
@@ -504,7 +504,7 @@ def test_rounding_of_merged_factors_is_in_the_intervals():
     model = db.FactorGraph([2, 2], [((0, 1), table) for table in tables])
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(model, db.Joint(0, 1), method="exact")
-    assert caught.value.estimate.upper[0] >= 0.98
+    assert caught.value.result.upper[0] >= 0.98
 
 
 def test_exact_answers_that_rounding_spoils_are_not_certified():
@@ -598,7 +598,7 @@ def test_the_answer_says_when_the_tolerance_was_not_reached():
     statistic = db.Statistic.energy(SMALL)
     with pytest.raises(db.BudgetError) as caught:
         db.estimate(SMALL, statistic, budget=10**5, tolerance=0.01, method="dobrushin", seed=1)
-    assert "the tolerance 0.01 was not reached" in str(caught.value.estimate)
+    assert "the tolerance 0.01 was not reached" in str(caught.value.result)
 
 
 def test_memory_that_runs_out_is_said_of_the_function_that_was_called(monkeypatch):

@@ -94,8 +94,8 @@ def test_a_dead_worker_is_an_error_that_keeps_the_chains_and_the_run_goes_on(tmp
     error = caught.value
     assert "checkpoint" in str(error)
     plain = db.sample(MODEL, SCAN, **options)
-    assert 0 < error.samples.chains < 1000
-    np.testing.assert_array_equal(error.samples.states, plain.states[: error.samples.chains])
+    assert 0 < error.result.chains < 1000
+    np.testing.assert_array_equal(error.result.states, plain.states[: error.result.chains])
     kept = pickle.loads(pickle.dumps(error))
     assert str(kept) == str(error)
     with ProcessPoolExecutor(2) as pool:
@@ -221,7 +221,7 @@ def test_a_pool_whose_work_is_cancelled_is_an_error(tmp_path):
     threading.Timer(0.5, lambda: pool.shutdown(wait=False, cancel_futures=True)).start()
     with pytest.raises(db.WorkerError, match="of 512 chains had finished") as caught:
         db.sample(MODEL, SCAN, chains=512, seed=3, initial=start, kernel="field", executor=pool)
-    assert 0 < caught.value.samples.chains < 512
+    assert 0 < caught.value.result.chains < 512
 
 
 class Stuck(Executor):
@@ -236,7 +236,7 @@ def test_an_interrupt_does_not_wait_for_an_executor_that_does_nothing(monkeypatc
     db.sample(MODEL, SCAN)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(db.SamplingInterrupted, match="0 of 64 chains"):
+    with pytest.raises(db.Interrupted, match="0 of 64 chains"):
         db.sample(MODEL, SCAN, chains=64, executor=Stuck())
     timer.join()
 
@@ -521,7 +521,7 @@ def test_many_estimates_survive_a_dead_worker(monkeypatch):
     asked[8] = ([deadly], None)
     with ProcessPoolExecutor(1) as pool, pytest.raises(db.WorkerError, match="of 12 queries had finished") as caught:
         db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
-    kept = caught.value.estimates
+    kept = caught.value.result
     assert 0 < len(kept.answers) < 12
     rest = db.estimate_many(MODEL, asked, tolerance=0.05, finished=kept)
     plain = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
@@ -539,10 +539,10 @@ def test_many_estimates_survive_an_interrupt():
     db.estimate_many(MODEL, asked[:2], tolerance=0.005)  # everything is loaded
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(db.EstimatesInterrupted, match="of 60 queries were done") as caught:
+    with pytest.raises(db.Interrupted, match="of 60 queries had finished") as caught:
         db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
     timer.join()
-    kept = pickle.loads(pickle.dumps(caught.value)).estimates
+    kept = pickle.loads(pickle.dumps(caught.value)).result
     assert len(kept.answers) < 60
     rest = db.estimate_many(MODEL, asked, tolerance=0.005, finished=kept)
     plain = db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)

@@ -15,7 +15,7 @@ from dobrushin._learning import ascent
 from dobrushin._learning.gradients import ExactGradient, GibbsGradient, Options
 from dobrushin._learning.structure import FAMILIES as STRUCTURES
 from dobrushin._learning.structure import structure_of
-from dobrushin.errors import FitInterrupted, UncertifiedStep
+from dobrushin.errors import Interrupted, UncertifiedStep
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
 SPINS = np.random.default_rng(5).choice([-1, 1], size=(30, 4))
@@ -296,16 +296,16 @@ def test_parameters_that_cannot_be_certified():
     data = np.repeat([[1, 1, 1, 1], [-1, -1, -1, -1]], 10, axis=0)
     with pytest.raises(UncertifiedStep, match=r"no scan bounds the bias of the gradient by 0\.02") as caught:
         db.fit(RING, data, step=0.5, iterations=50, chains=64, seed=1)
-    reached = caught.value.fit
+    reached = caught.value.result
     assert isinstance(caught.value, db.CertificateError)
     assert 0 < len(reached.history) < 50
     assert reached.bias_bound <= 0.02
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-    assert len(again.fit.history) == len(reached.history)
+    assert len(again.result.history) == len(reached.history)
     with pytest.raises(UncertifiedStep, match="in the direction of the gradient") as caught:
         db.fit(RING, data, iterations=200, chains=64, seed=1)
-    assert np.abs(caught.value.fit.parameters).max() > 0.2
+    assert np.abs(caught.value.result.parameters).max() > 0.2
     inside = db.fit(RING, data, iterations=30, chains=64, seed=1, box=0.15)
     assert inside.is_certified
     np.testing.assert_allclose(inside.parameters[:5], 0.15)
@@ -366,10 +366,10 @@ def test_a_fit_that_was_interrupted_goes_on_as_if_it_were_not(options, tmp_path)
         if k == 5:
             raise KeyboardInterrupt
 
-    with pytest.raises(FitInterrupted, match="5 of 12 iterations had finished") as caught:
+    with pytest.raises(Interrupted, match="5 of 12 iterations had finished") as caught:
         db.fit(RING, SPINS, **options, checkpoint=path, callback=interrupt)
-    assert len(caught.value.fit.history) == 5
-    np.testing.assert_array_equal(caught.value.fit.history.gradient_norm, whole.history.gradient_norm[:5])
+    assert len(caught.value.result.history) == 5
+    np.testing.assert_array_equal(caught.value.result.history.gradient_norm, whole.history.gradient_norm[:5])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
     same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
@@ -394,7 +394,7 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_of_it(persistent
         return real(self, direction)
 
     monkeypatch.setattr(GibbsGradient, "variance", interrupted)
-    with pytest.raises(FitInterrupted, match="3 of 8"):
+    with pytest.raises(Interrupted, match="3 of 8"):
         db.fit(RING, SPINS, **options, checkpoint=path)
     same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
 
@@ -473,9 +473,9 @@ def test_stopping_and_printing():
     for column in (long.parameters, long.history.seconds):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 1
-    with pytest.raises(FitInterrupted) as caught:
+    with pytest.raises(Interrupted) as caught:
         raise_at_once()
-    assert "no iteration was finished" in str(caught.value.fit)
+    assert "no iteration was finished" in str(caught.value.result)
 
 
 def raise_at_once():

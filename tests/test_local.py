@@ -634,7 +634,7 @@ def test_what_errors_carry_is_of_the_whole_model():
     centre = side * (side // 2) + side // 2
     with pytest.raises(db.ToleranceError) as caught:
         db.shortest_scan(model, [centre], tolerance=1e-9, max_steps=2000)
-    best = caught.value.best
+    best = caught.value.result
     rows, cols = np.divmod(best.scan.order, side)
     assert centre in best.scan.order
     assert np.abs(rows - side // 2).max() < 100

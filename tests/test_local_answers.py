@@ -360,7 +360,7 @@ def test_answers_hold_on_random_models_with_evidence_and_several_components(fami
             assert answer.half_width.max() <= tolerance
             reached += 1
         except db.CertificateError as error:
-            answer = error.estimate
+            answer = error.result
         exact = db.estimate(model, targets, method="exact", tolerance=1e-6, evidence=evidence)
         assert (answer.lower <= exact.mean + 1e-9).all()
         assert (exact.mean - 1e-9 <= answer.upper).all()
@@ -402,14 +402,14 @@ def test_an_answer_that_is_too_wide_carries_its_intervals():
     cold = db.Ising.grid(60, 60, couplings=0.6)
     with pytest.raises(db.CertificateError, match="local: sums over regions of up to") as caught:
         db.estimate(cold, [1800], method="local", tolerance=0.01)
-    reached = caught.value.estimate
+    reached = caught.value.result
     assert reached.lower[0] <= 0.5 <= reached.upper[0]
     assert reached.half_width.max() > 0.01
     assert not db.plan(cold, [1800], method="local").reaches_tolerance
     glass = db.Ising.grid(40, 40, couplings=np.random.default_rng(0).choice([-1, 1], size=2 * 40 * 39) * 1.0)
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(glass, [800], method="local")
-    assert caught.value.estimate.half_width.max() <= 0.5
+    assert caught.value.result.half_width.max() <= 0.5
 
 
 def test_auto_says_how_far_regions_came():
@@ -491,7 +491,7 @@ def test_limits_that_hold_for_every_model_are_not_rounded_inwards():
     try:
         answer = db.estimate(model, statistic, method="local", tolerance=0.5)
     except db.CertificateError as error:
-        answer = error.estimate
+        answer = error.result
     assert answer.lower[0] <= a
 
 

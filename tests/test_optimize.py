@@ -204,11 +204,11 @@ def test_a_tolerance_out_of_reach_raises_with_the_best_found():
     with pytest.raises(db.ToleranceError, match=r"see dobrushin\.coalescence") as caught:
         db.shortest_scan(hot, targets=[0], tolerance=0.01)
     assert caught.value.tolerance == 0.01
-    best = caught.value.best
+    best = caught.value.result
     assert best.variation.value == db.variation(hot, best.scan, targets=[0]).value
     with pytest.raises(db.ToleranceError, match="raise max_steps") as caught:
         db.shortest_scan(db.Ising.grid(6, 6, couplings=0.2), targets=[0], tolerance=1e-9, max_steps=20)
-    assert 0 < len(caught.value.best.scan) <= 20
+    assert 0 < len(caught.value.result.scan) <= 20
     with pytest.raises(db.ToleranceError):
         db.shortest_scan(hot, tolerance=0.01, criterion="max")
 
@@ -270,7 +270,7 @@ def test_a_tolerance_below_all_rounding_is_refused(criterion, tolerance):
     for model in (db.Ising.grid(3, 3, couplings=0.1), db.Ising({(0, 1): 0.3})):
         with pytest.raises(db.ToleranceError, match="No scan with a bound") as caught:
             db.shortest_scan(model, targets=[0], tolerance=tolerance, criterion=criterion)
-        assert caught.value.best.variation.value < 1e-290
+        assert caught.value.result.variation.value < 1e-290
 
 
 @given(seed=SEEDS, count=st.integers(1, 30))

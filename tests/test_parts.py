@@ -72,7 +72,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     model = together(TINY, HARD, CHAIN)
     with pytest.raises(db.CertificateError, match=r"parts: the part of 3 \(900 variables\)") as caught:
         db.estimate(model, "all", tolerance=0.05)
-    answer = caught.value.estimate
+    answer = caught.value.result
     truth = np.concatenate(db.exact.marginals(TINY) + [np.full(2, 0.5)] * 900 + db.exact.marginals(CHAIN))
     failed = np.zeros(len(truth), dtype=bool)
     failed[6:1806] = True
@@ -87,7 +87,7 @@ def test_a_part_that_fails_leaves_the_others(monkeypatch):
     with pytest.raises(db.CertificateError) as caught:
         db.estimate(together(HARD, HARD), "all")
     assert set(caught.value.reasons) == {"dobrushin", "local", "exact", "parts"}
-    assert caught.value.estimate is None or caught.value.estimate.half_width.min() == 0.5
+    assert caught.value.result is None or caught.value.result.half_width.min() == 0.5
 
 
 def test_shares_of_the_error_add_up_and_rows_are_all_there():
@@ -151,9 +151,9 @@ def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
     rng = np.random.default_rng(1)
     tangle = db.Ising({(i, int(j)): 0.05 for i in range(400) for j in rng.choice(400, 4) if i < j})
     model = together(TINY, tangle)
-    with pytest.raises(db.EstimateInterrupted) as caught:
+    with pytest.raises(db.Interrupted) as caught:
         db.estimate(model, "all", tolerance=0.1, executor=Ended(), method="parts")
-    answer = caught.value.estimate
+    answer = caught.value.result
     truth = np.concatenate(db.exact.marginals(TINY))
     assert answer.stopped_by == "Ctrl-C"
     np.testing.assert_allclose(answer.mean[: len(truth)], truth, atol=1e-9)

@@ -287,19 +287,19 @@ def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
 def test_an_interruption_keeps_what_there_is(where, name, moment, kept, monkeypatch):
     whole = db.estimate_many(GRID, queries(6), **HOW, backend="cpu")
     monkeypatch.setattr(where, name, interrupted(getattr(where, name), moment))
-    with pytest.raises(db.EstimatesInterrupted) as caught:
+    with pytest.raises(db.Interrupted) as caught:
         db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
-    assert sorted(caught.value.estimates.answers) == kept
-    assert all(same(whole[k], caught.value.estimates[k]) for k in kept)
+    assert sorted(caught.value.result.answers) == kept
+    assert all(same(whole[k], caught.value.result[k]) for k in kept)
 
 
 def test_what_cannot_wait_is_answered_at_once(monkeypatch):
     product = db.Statistic(lambda x: x[:, 0] * x[:, 1], {0: 2, 1: 2}, bounds=(-1, 1))
     asked = [(product, None), *queries(3), (product, {5: 1})]
     monkeypatch.setattr(ChainRun, "draw", interrupted(ChainRun.draw, 2))
-    with pytest.raises(db.EstimatesInterrupted) as caught:
+    with pytest.raises(db.Interrupted) as caught:
         db.estimate_many(GRID, asked, **HOW, backend="cuda")
-    assert sorted(caught.value.estimates.answers) == [0, 1, 2, 3]
+    assert sorted(caught.value.result.answers) == [0, 1, 2, 3]
 
 
 def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):

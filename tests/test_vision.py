@@ -389,7 +389,7 @@ def test_executors_that_end(model, tests, tmp_path):
     scan = DeadlyScan(os.getpid(), str(tmp_path / "calls"), after=2)
     with pool, pytest.raises(WorkerError, match=r"2 of .* images had finished") as caught:
         model.segment_many(tests, scan=scan, chains=20, seed=3, executor=pool)
-    kept = caught.value.segmentations
+    kept = caught.value.result
     assert sorted(kept) == [0, 1]
     rest = model.segment_many(tests, scan=scan, chains=20, seed=3, finished=kept)
     plain = model.segment_many(tests, scan=scan, chains=20, seed=3)

@@ -1,21 +1,16 @@
-"""What can go wrong, one class per thing a caller may want to catch."""
+"""Exceptions and warnings: one class for each thing that a caller may want to catch."""
 
 from __future__ import annotations
 
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dobrushin._coalescence import Coalescence
-    from dobrushin._estimate import Estimate, Estimates, Plan
-    from dobrushin._learning import Fit
-    from dobrushin._optimize import ScanResult
-    from dobrushin._sampling import Samples
+    from dobrushin._estimate import Estimate, Plan
 
 
 class _Told:
-    """What errors share: a message, a hint for callers from Python, and pickling by the arguments of the error.
+    """A message, a hint for callers from Python, and pickling by the arguments of the error.
 
     The hint speaks of arguments and attributes. The command line leaves it out and has hints of its own.
     """
@@ -31,6 +26,30 @@ class _Told:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
+
+
+class _WithResult(_Told):
+    """An error that may carry a partial result: the attribute `result`, None where there is none."""
+
+    result: Any
+
+    def _tell_with(
+        self, result: Any, arguments: tuple[Any, ...], message: str, hint: str, is_useful: bool = True
+    ) -> None:
+        self.result = result
+        self._tell(arguments, message, f"{_RESULT} {hint}" if is_useful else hint)
+
+    def with_result(self, result: Any) -> Any:
+        """Return the same error with another partial result."""
+        kind: Any = type(self)
+        return kind(*self._arguments, result=result)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind: Any = type(self)
+        return partial(kind, result=self.result), self._arguments
+
+
+_RESULT = "The attribute 'result' of this error has the partial result."
 
 
 class ArgumentError(_Told, ValueError):
@@ -72,8 +91,8 @@ class ArgumentError(_Told, ValueError):
         return f"{subject} {self._fault}"
 
 
-class BudgetError(_Told, RuntimeError):
-    """An exact computation that would need more than its stated limit.
+class BudgetError(_WithResult, RuntimeError):
+    """A computation that would need more than its stated limit.
 
     Attributes
     ----------
@@ -82,9 +101,9 @@ class BudgetError(_Told, RuntimeError):
     unit : str
         What `required` and `limit` count.
     plan : Plan or None
-        Of an estimate: the plan that goes beyond its budget.
-    estimate : Estimate or None
-        Of an estimate: what it has reached, intervals that hold. At worst they say nothing.
+        The plan of an estimate that goes beyond its budget.
+    result : Estimate or None
+        The partial result of an estimate: its intervals are valid, at worst vacuous.
     """
 
     def __init__(
@@ -95,48 +114,44 @@ class BudgetError(_Told, RuntimeError):
         unit: str,
         remedy: str,
         plan: Plan | None = None,
-        estimate: Estimate | None = None,
+        *,
+        result: Estimate | None = None,
     ) -> None:
         self.required = required
         self.limit = limit
         self.unit = unit
         self.plan = plan
-        self.estimate = estimate
         message = f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}."
-        self._tell((what, required, limit, unit, remedy, plan, estimate), message, remedy + _reached(estimate))
+        arguments = (what, required, limit, unit, remedy, plan)
+        self._tell_with(result, arguments, message, remedy, result is not None and not result.says_nothing)
 
-    def carrying(self, plan: Plan | None, estimate: Estimate | None) -> BudgetError:
-        """The same with another plan and another estimate."""
-        what, required, limit, unit, remedy, *_ = self._arguments
-        return BudgetError(what, required, limit, unit, remedy, plan, estimate)
+    def with_result(self, result: Estimate | None, plan: Plan | None = None) -> BudgetError:
+        """Return the same error with another partial result, and with another plan if one is given."""
+        what, required, limit, unit, remedy, _ = self._arguments
+        return BudgetError(what, required, limit, unit, remedy, plan or self.plan, result=result)
 
 
-class ToleranceError(_Told, RuntimeError):
+class ToleranceError(_WithResult, RuntimeError):
     """No scan that meets the tolerance was found.
 
     Attributes
     ----------
     tolerance : float
         What was asked for.
-    best : ScanResult
+    result : ScanResult
         The best certified scan that was found.
     """
 
-    def __init__(self, tolerance: float, reached: float, best: ScanResult, why: str) -> None:
-        self.tolerance = tolerance
-        self.best = best
+    def __init__(self, tolerance: float, reached: float, why: str, *, result: Any) -> None:
+        self.tolerance, self.why = tolerance, why
         message = (
             f"No scan with a bound of {tolerance:.6g} or less was found. The best one certifies {reached:.6g} "
-            f"in {len(best.scan)} steps."
+            f"in {len(result.scan)} steps."
         )
-        self._tell((tolerance, reached, best, why), message, f"It is the attribute 'best' of this error. {why}")
-
-    def carrying(self, best: ScanResult, reached: float) -> ToleranceError:
-        """The same with another scan."""
-        return ToleranceError(self.tolerance, reached, best, self._arguments[3])
+        self._tell_with(result, (tolerance, reached, why), message, why)
 
 
-class CertificateError(_Told, RuntimeError):
+class CertificateError(_WithResult, RuntimeError):
     """No certificate is available for what was asked.
 
     Attributes
@@ -145,41 +160,36 @@ class CertificateError(_Told, RuntimeError):
         Why each method that was tried has none.
     remedy : str
         What may help.
-    estimate : Estimate or None
-        Of an estimate: what was reached, intervals that hold, some of them wider than the tolerance. At worst they say
-        nothing.
+    result : Estimate or None
+        The partial result of an estimate: valid intervals, some of them wider than the tolerance, at worst vacuous.
     """
 
-    def __init__(self, reasons: dict[str, str], remedy: str, estimate: Estimate | None = None) -> None:
+    def __init__(self, reasons: dict[str, str], remedy: str, *, result: Estimate | None = None) -> None:
         self.reasons, self.remedy = reasons, remedy
-        self.estimate = estimate
         tried = " ".join(f"{method}: {reason}" for method, reason in reasons.items())
-        self._tell((reasons, remedy, estimate), f"No certificate is available. {tried}", remedy + _reached(estimate))
-
-    def carrying(self, estimate: Estimate | None) -> CertificateError:
-        """The same with another estimate."""
-        return CertificateError(self.reasons, self._arguments[1], estimate)
+        is_useful = result is not None and not result.says_nothing
+        self._tell_with(result, (reasons, remedy), f"No certificate is available. {tried}", remedy, is_useful)
 
 
 class UncertifiedStep(CertificateError):
-    """No scan is certified at the parameters that a fit has come to.
+    """A fit that has come to parameters at which no scan is certified.
 
     Attributes
     ----------
-    fit : Fit
-        As it was after the last iteration that finished.
+    result : Fit
+        The fit as it was after the last iteration that finished.
     """
 
-    def __init__(self, fit: Fit, tolerance: float, reason: str) -> None:
-        self.fit = fit
+    def __init__(self, tolerance: float, reason: str, *, result: Any) -> None:
+        iterations = len(result.history)
+        fault = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}, after {iterations} iterations."
         remedy = (
             "Keep the parameters smaller with box or ridge, raise the tolerance, or use scan='systematic', which needs "
-            "no certificate and gives none. The attribute 'fit' of this error has what was reached."
+            "no certificate and gives none."
         )
-        iterations = len(fit.history)
-        fault = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}, after {iterations} iterations."
-        super().__init__({"dobrushin": fault}, remedy)
-        self._arguments = (fit, tolerance, reason)
+        self.reasons, self.remedy = {"dobrushin": fault}, remedy
+        message = f"No certificate is available. dobrushin: {fault}"
+        self._tell_with(result, (tolerance, reason), message, remedy)
 
 
 class CoalescenceError(_Told, RuntimeError):
@@ -210,128 +220,33 @@ class CoalescenceError(_Told, RuntimeError):
         self._tell((draws, open_draws, steps, stuck), message, remedy)
 
 
-class SamplingInterrupted(_Told, KeyboardInterrupt):
-    """A run that was interrupted (Ctrl-C).
+class Interrupted(_WithResult, KeyboardInterrupt):
+    """A call that was interrupted (Ctrl-C) after it had reached something.
 
     Attributes
     ----------
-    samples : Samples
-        The chains with the first numbers, up to the first one that had not finished.
+    result : Samples, Estimate, Estimates, Coalescence or Fit
+        What the call would have returned, with the part of the work that had finished. The intervals of an estimate are
+        valid but wider than was asked for, at worst vacuous.
     """
 
-    def __init__(self, samples: Samples, wanted: int) -> None:
-        self.samples = samples
-        self.wanted = wanted
-        message = f"Interrupted: {samples.chains} of {wanted} chains had finished."
-        self._tell((samples, wanted), message, "They are the attribute 'samples' of this error.")
+    def __init__(self, reached: str, hint: str = "", *, result: Any) -> None:
+        self._tell_with(result, (reached, hint), f"Interrupted: {reached}.", hint)
 
 
-class EstimateInterrupted(_Told, KeyboardInterrupt):
-    """An estimate that was interrupted (Ctrl-C).
-
-    Attributes
-    ----------
-    estimate : Estimate
-        What was reached: intervals that hold, wider than was asked for. At worst they say nothing.
-    """
-
-    def __init__(self, estimate: Estimate) -> None:
-        self.estimate = estimate
-        message = f"Interrupted: the intervals so far hold within {estimate.half_width.max():.3g}."
-        self._tell((estimate,), message, "They are the attribute 'estimate' of this error.")
-
-    def carrying(self, estimate: Estimate) -> EstimateInterrupted:
-        """The same with another estimate."""
-        return EstimateInterrupted(estimate)
-
-
-class CoalescenceInterrupted(_Told, KeyboardInterrupt):
-    """A certificate by simulation that was interrupted (Ctrl-C).
-
-    Attributes
-    ----------
-    certificate : Coalescence
-        From the runs that had finished. At worst it says nothing.
-    """
-
-    def __init__(self, certificate: Coalescence, wanted: int) -> None:
-        self.certificate = certificate
-        message = f"Interrupted: {certificate.runs} of {wanted} runs had finished."
-        self._tell((certificate, wanted), message, "What they show is the attribute 'certificate' of this error.")
-
-
-class EstimatesInterrupted(_Told, KeyboardInterrupt):
-    """Many queries that were interrupted (Ctrl-C).
-
-    Attributes
-    ----------
-    estimates : Estimates
-        Those that were answered: `estimate_many` goes on from there, if it is given them as ``finished``.
-    """
-
-    def __init__(self, estimates: Estimates, done: int) -> None:
-        self.estimates = estimates
-        message = f"Interrupted: {done} of {len(estimates)} queries were done."
-        self._tell((estimates, done), message, "The same call with finished=error.estimates goes on from there.")
-
-
-class FitInterrupted(_Told, KeyboardInterrupt):
-    """A fit that was interrupted (Ctrl-C).
-
-    Attributes
-    ----------
-    fit : Fit
-        As it was after the last iteration that finished.
-    """
-
-    def __init__(self, fit: Fit, iterations: int) -> None:
-        self.fit = fit
-        message = f"Interrupted: {len(fit.history)} of {iterations} iterations had finished."
-        self._tell((fit, iterations), message, "What was reached is the attribute 'fit' of this error.")
-
-
-class WorkerError(_Told, RuntimeError):
+class WorkerError(_WithResult, RuntimeError):
     """An executor that ended before the work did: a worker died, or it was shut down.
 
     Attributes
     ----------
-    samples : Samples or None
-        Of a run of chains: those with the first numbers, up to the first one that had not finished.
-    estimate : Estimate or None
-        Of an estimate: what was reached, intervals that hold.
-    certificate : Coalescence or None
-        Of a certificate by simulation: what was reached.
-    estimates : Estimates or None
-        Of many queries: those that were answered.
-    segmentations : dict from int to Segmentation
-        Of many images: those that were labelled, by number.
+    result : Samples, Estimate, Estimates, Coalescence, dict or None
+        What the call would have returned, with the part of the work that had finished: chains, valid intervals,
+        answers, or segmentations by number.
     """
 
-    samples: Samples | None = None
-    estimate: Estimate | None = None
-    certificate: Coalescence | None = None
-    estimates: Estimates | None = None
-    segmentations: Any = MappingProxyType({})
-
-    def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, **finished: Any) -> None:
-        vars(self).update(finished)
-        self._finished = finished
+    def __init__(self, why: str, done: int, wanted: int, what: str, hint: str, *, result: Any = None) -> None:
         message = f"The executor ended when {done} of {wanted} {what} had finished ({why.rstrip('.')})."
-        self._tell((why, done, wanted, what, hint), message, hint)
-
-    def carrying(self, estimate: Estimate) -> WorkerError:
-        """The same with another estimate."""
-        return WorkerError(*self._arguments, **self._finished | {"estimate": estimate})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), **self._finished), self._arguments
-
-
-def how_to_go_on(saved: bool) -> str:
-    """What to do after a `WorkerError`."""
-    if saved:
-        return "They are in the checkpoint: the same call with a new executor goes on from there."
-    return "With checkpoint= the same call could go on from there, with a new executor."
+        self._tell_with(result, (why, done, wanted, what, hint), message, hint)
 
 
 class CacheWarning(UserWarning):
@@ -368,13 +283,6 @@ class FormatError(_Told, ValueError):
         name = path if path.isprintable() else repr(path)
         message = f"Cannot read {name}{place}: expected {expected}, found {found}."
         self._tell((path, expected, found, line, hint), message, hint)
-
-
-def _reached(estimate: Estimate | None) -> str:
-    """Where to find an estimate that says something."""
-    if estimate is None or estimate.says_nothing:
-        return ""
-    return " What was reached is the attribute 'estimate' of this error."
 
 
 def _show(value: Any) -> str:

@@ -18,13 +18,13 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.executors import Lost, Trouble
+from dobrushin._shared.executors import raise_trouble
 from dobrushin._shared.html import card
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.options import Backend
-from dobrushin._shared.running import Running, kept_seed, read_running, refuse_long, seed_sequence
+from dobrushin._shared.running import kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import percent, rounded_up
-from dobrushin.errors import ArgumentError, CoalescenceInterrupted, WorkerError, how_to_go_on
+from dobrushin.errors import ArgumentError
 
 _RUNS = 10_000
 # Variables that a notebook shows.
@@ -234,10 +234,10 @@ def coalescence(
 
     Raises
     ------
-    CoalescenceInterrupted
-        On Ctrl-C; it carries what the runs that have finished show.
+    Interrupted
+        On Ctrl-C; ``error.result`` is the certificate by the runs that have finished.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it carries that too.
+        When the executor ends early, as a process pool does when one of its workers dies; it has that too.
     BudgetError
         When the runs would take too long.
 
@@ -309,16 +309,6 @@ def coalescence(
         _model=model,
         stopped_early=early,
     )
-    return _close(certificate, tally.trouble, runs, running)
-
-
-def _close(certificate: Coalescence, trouble: Trouble | None, wanted: int, running: Running) -> Coalescence:
-    """Return the certificate, or raise the error that carries it where the runs ended early, but not by time."""
-    match trouble:
-        case KeyboardInterrupt():
-            raise CoalescenceInterrupted(certificate, wanted)
-        case Lost():
-            saved = running.checkpoint is not None
-            hint = f"Their certificate is the attribute 'certificate' of this error. {how_to_go_on(saved)}"
-            raise WorkerError(str(trouble), certificate.runs, wanted, "runs", hint, certificate=certificate)
+    saved = running.checkpoint is not None
+    raise_trouble(tally.trouble, certificate, certificate.runs, runs, "runs", is_saved=saved)
     return certificate

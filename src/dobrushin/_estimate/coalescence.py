@@ -135,7 +135,7 @@ class Coalescence(Method):
             "All the intervals hold. What may help: joint variables (model.merge with suggest_groups), a larger "
             "tolerance, a larger budget."
         )
-        return CertificateError({self.name: reason}, remedy, estimate)
+        return CertificateError({self.name: reason}, remedy, result=estimate)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:

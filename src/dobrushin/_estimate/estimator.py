@@ -112,11 +112,11 @@ def estimate(
     Raises
     ------
     CertificateError
-        When no guarantee can be given; it says why and what would help. It carries what was reached, as all of these
-        do: intervals that hold.
+        When no guarantee can be given; it says why and what would help. Like all of these errors it has a partial
+        result, valid intervals, as ``error.result``.
     BudgetError
-        When the budget or the time for planning is too small; it carries the plan too, if there is one.
-    EstimateInterrupted
+        When the budget or the time for planning is too small; it also has the plan, if there is one.
+    Interrupted
         On Ctrl-C.
     WorkerError
         When the executor ends early, as a process pool does when one of its workers dies.

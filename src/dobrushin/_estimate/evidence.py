@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import SECONDS_PER_VARIABLE, Exact
+from dobrushin._estimate.method import interrupted
 from dobrushin._estimate.query import Settings, Workspace, workspace
 from dobrushin._exact.partition import LogPartition, plan_partition
 from dobrushin._exact.working import Working
@@ -15,7 +16,7 @@ from dobrushin._shared.deadline import Deadline
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
-from dobrushin.errors import BudgetError, EstimateInterrupted
+from dobrushin.errors import BudgetError
 
 # It may take this long, or this share of what the answer was expected to take.
 _QUICK, _SHARE = 0.1, 0.5
@@ -40,7 +41,7 @@ def weigh_evidence(
     except BudgetError as refusal:
         log.info("P(evidence) is left out: %s", refusal)
     except KeyboardInterrupt:
-        raise EstimateInterrupted(estimate) from None
+        raise interrupted(estimate) from None
     return replace(estimate, log_evidence=given.log_evidence)
 
 

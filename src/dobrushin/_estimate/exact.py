@@ -110,7 +110,7 @@ class Exact(Method):
         estimate = self.assemble(rows, 1.0, words)
         if not estimate.half_width.max() <= self.query.tolerance:
             reason = f"the sums are good to {estimate.half_width.max():.3g} only, by rounding."
-            raise CertificateError({self.name: reason}, "", estimate)
+            raise CertificateError({self.name: reason}, "", result=estimate)
         return estimate
 
     def _sums(self, plan: SumPlan, working: Working) -> Sums:

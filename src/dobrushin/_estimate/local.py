@@ -199,7 +199,8 @@ class Local(Method):
             f"sums over regions of up to {largest} variables leave {counted(len(wide), 'target')} with intervals wider "
             f"than the tolerance (the widest is {estimate.half_width[worst]:.3g} at {names[worst]})."
         )
-        return CertificateError({self.name: reason}, "All the intervals hold. A larger tolerance may help.", estimate)
+        remedy = "All the intervals are valid. A larger tolerance may help."
+        return CertificateError({self.name: reason}, remedy, result=estimate)
 
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:

@@ -25,11 +25,11 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import (
-    Lost,
     TimeUp,
     Trouble,
     Within,
     cores,
+    raise_trouble,
     read_executor,
     receive,
     run_pieces,
@@ -43,7 +43,7 @@ from dobrushin._shared.fingerprint import fingerprint
 from dobrushin._shared.html import card
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import BACKENDS, kept_seed, read_time, seed_sequence
-from dobrushin.errors import ArgumentError, EstimatesInterrupted, WorkerError
+from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pandas
@@ -207,10 +207,10 @@ def estimate_many(
 
     Raises
     ------
-    EstimatesInterrupted
-        On Ctrl-C; it carries the answers that are there, for ``finished``.
+    Interrupted
+        On Ctrl-C; ``error.result`` has the answers that are there, for ``finished``.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it carries them too.
+        When the executor ends early, as a process pool does when one of its workers dies; it has them too.
 
     Notes
     -----
@@ -255,7 +255,10 @@ def estimate_many(
     for error in errors.values():
         if isinstance(error, ArgumentError):
             error.name_function("estimate_many")
-    return _raise_if_ended(Estimates(asked, answers, errors, kept_seed(sequence), name), trouble)
+    result = Estimates(asked, answers, errors, kept_seed(sequence), name)
+    hint = "The same call with finished=error.result goes on from there."
+    raise_trouble(trouble, result, len(answers) + len(errors), len(result), "queries", hint=hint)
+    return result
 
 
 @dataclass
@@ -398,13 +401,3 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
 def _seed_numbers(seed: Any) -> list[int]:
     """The same for the same seed."""
     return [int(number) for number in seed_sequence(seed).generate_state(4)]
-
-
-def _raise_if_ended(result: Estimates, trouble: Trouble | None) -> Estimates:
-    done = len(result.answers) + len(result.errors)
-    if isinstance(trouble, KeyboardInterrupt):
-        raise EstimatesInterrupted(result, done)
-    if isinstance(trouble, Lost):
-        remedy = "The same call with finished=error.estimates goes on from there."
-        raise WorkerError(str(trouble), done, len(result), "queries", remedy, estimates=result)
-    return result

@@ -32,7 +32,7 @@ from dobrushin._shared.html import card
 from dobrushin._shared.running import Running, kept_seed
 from dobrushin._shared.text import in_full, percent, rounded_up
 from dobrushin._variation import Variation
-from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
+from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
 if TYPE_CHECKING:
     from dobrushin._estimate.runs import Run
@@ -381,13 +381,15 @@ def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) 
     """Adapt the estimates that errors carry; their plans to the model that a part belongs to."""
     try:
         yield
-    except (CertificateError, EstimateInterrupted, WorkerError) as error:
-        if error.estimate is None:
+    except Interrupted as error:
+        raise interrupted(adapt(error.result)) from None
+    except (CertificateError, WorkerError) as error:
+        if error.result is None:
             raise
-        raise error.carrying(adapt(error.estimate)) from None
+        raise error.with_result(adapt(error.result)) from None
     except BudgetError as error:
         plan = error.plan if part is None or error.plan is None else error.plan.lift(part)
-        raise error.carrying(plan, error.estimate and adapt(error.estimate)) from None
+        raise error.with_result(None if error.result is None else adapt(error.result), plan) from None
 
 
 def register(method: type[Method]) -> type[Method]:
@@ -401,37 +403,33 @@ def is_certain(name: str) -> bool:
     return name in METHODS and METHODS[name].is_certain
 
 
+def interrupted(estimate: Estimate) -> Interrupted:
+    """Return the error that carries what an estimate had reached when Ctrl-C was pressed."""
+    return Interrupted(f"the intervals so far have half-widths up to {estimate.half_width.max():.3g}", result=estimate)
+
+
 @contextmanager
-def carry_estimate(query: Query) -> Iterator[None]:
-    """What goes wrong on the way to a method carries an estimate, at worst one that says nothing."""
+def carry_estimate(query: Query, plan: Plan | None = None) -> Iterator[None]:
+    """Attach an estimate to errors that have none, at worst a vacuous one, and a plan to those of budgets."""
     try:
         yield
-    except EstimateInterrupted:
+    except Interrupted:
         raise
-    except CertificateError as error:
-        raise error.carrying(error.estimate or nothing_known(query)) from None
-    except BudgetError as error:
-        raise error.carrying(error.plan, error.estimate or nothing_known(query)) from None
     except KeyboardInterrupt:
-        raise EstimateInterrupted(nothing_known(query)) from None
+        raise interrupted(nothing_known(query)) from None
+    except CertificateError as error:
+        raise error.with_result(error.result or nothing_known(query)) from None
+    except BudgetError as error:
+        raise error.with_result(error.result or nothing_known(query), error.plan or plan) from None
 
 
 def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-    """The answer of a proposal; what goes wrong carries an estimate, at worst one that says nothing."""
+    """Return the answer of a proposal; errors carry an estimate, at worst a vacuous one."""
     return answer_by(lambda: method.answer(sequence, running), method, running)
 
 
 def answer_by(find: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
-    """The same, where a function finds the answer of the proposal."""
+    """Return what a function finds as the answer of a proposal; errors are those of `answer`."""
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
-    try:
-        with limit:
-            return guarded(find)
-    except EstimateInterrupted:
-        raise
-    except KeyboardInterrupt:
-        raise EstimateInterrupted(nothing_known(method.query)) from None
-    except CertificateError as error:
-        raise error.carrying(error.estimate or nothing_known(method.query)) from None
-    except BudgetError as error:
-        raise error.carrying(error.plan or method.plan, error.estimate or nothing_known(method.query)) from None
+    with carry_estimate(method.query, method.plan), limit:
+        return guarded(find)

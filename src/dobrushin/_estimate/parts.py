@@ -22,13 +22,13 @@ from scipy.sparse import csgraph
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.choice import choose, find_relevant, restrict_query
 from dobrushin._estimate.exact import Exact
-from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer
+from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, interrupted
 from dobrushin._estimate.origin import Asked, Transcript
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Marginals, Question
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
-from dobrushin.errors import BudgetError, CertificateError, EstimateInterrupted, WorkerError
+from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
 # Components of so many joint states (as a power of 2) have a clique tree for sure, and are answered together.
 _SMALL = 16
@@ -71,7 +71,7 @@ class _Piece:
         try:
             return answer(self.method, sequence, running), ""
         except (CertificateError, BudgetError) as failure:
-            return failure.estimate, failure.message
+            return failure.result, failure.message
 
 
 class Parts(Method):
@@ -123,15 +123,15 @@ class Parts(Method):
         columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
-        ended: EstimateInterrupted | WorkerError | None = None
+        ended: Interrupted | WorkerError | None = None
         parts: list[Transcript | None] = [None] * len(self.pieces)
         for k, piece in enumerate(self.pieces):
             samples = piece.method is not None and not piece.method.plan.is_certain
             estimate: Estimate | None
             try:
                 estimate, reason = piece.answer(*_own_run(drawn if samples else 0, sequence, running))
-            except (EstimateInterrupted, WorkerError) as trouble:
-                ended, estimate, reason = trouble, trouble.estimate, ""
+            except (Interrupted, WorkerError) as trouble:
+                ended, estimate, reason = trouble, trouble.result, ""
             drawn += samples
             if reason:
                 reasons.append(f"{piece.words}: {reason}")
@@ -151,10 +151,10 @@ class Parts(Method):
         if self.query.proof:
             whole = replace(whole, asked=Asked(transcript=Transcript(self, parts=parts)))
         if ended is not None:
-            raise ended.carrying(whole)
+            raise ended.with_result(whole) if isinstance(ended, WorkerError) else interrupted(whole)
         if reasons:
             remedy = f"The other intervals hold and are narrow enough. {REMEDY}"
-            raise CertificateError({self.name: " ".join(reasons)}, remedy, whole)
+            raise CertificateError({self.name: " ".join(reasons)}, remedy, result=whole)
         return whole
 
     def needed_updates(self) -> int:

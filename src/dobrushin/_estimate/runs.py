@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.answer import Estimate
-from dobrushin._estimate.method import Choice, Method, Plan, Rows
+from dobrushin._estimate.method import Choice, Method, Plan, Rows, interrupted
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Tally
 from dobrushin._sampling import Record, Samples
@@ -24,12 +24,12 @@ from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
 from dobrushin._sampling.sampler import collect, make_job, on_backend, run_chains
 from dobrushin._scan import Scan
-from dobrushin._shared.executors import Lost, TimeUp, Trouble
+from dobrushin._shared.executors import Lost, TimeUp, Trouble, raise_trouble
 from dobrushin._shared.intervals import ANYTIME
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin._variation import Variation
-from dobrushin.errors import BudgetError, EstimateInterrupted, WorkerError, how_to_go_on
+from dobrushin.errors import BudgetError
 
 # States that are drawn at a time, and that are kept in the result: at most so many, of so many bytes together.
 _MOST_STATES, _MOST_BYTES = 2**25, 2**27
@@ -47,13 +47,9 @@ def close(
     estimate: Estimate, trouble: Trouble | None, done: int, wanted: int, outcomes: str, running: Running
 ) -> Estimate:
     """The answer of a run, or the error that carries it where something else than time has ended the run."""
-    match trouble:
-        case KeyboardInterrupt():
-            raise EstimateInterrupted(estimate)
-        case Lost():
-            saved = running.checkpoint is not None
-            hint = f"What was reached is the attribute 'estimate' of this error. {how_to_go_on(saved)}"
-            raise WorkerError(str(trouble), done, wanted, outcomes, hint, estimate=estimate)
+    if isinstance(trouble, KeyboardInterrupt):
+        raise interrupted(estimate)
+    raise_trouble(trouble, estimate, done, wanted, outcomes, is_saved=running.checkpoint is not None)
     return estimate
 
 
@@ -307,7 +303,9 @@ class ChainRun(Run):
         remedy = "Allow more, or ask for a larger tolerance."
         limit = self.query.budget or 0.0
         estimate = replace(self.estimate(), stopped_by="the budget")
-        return BudgetError("This estimate", self.plan.updates, limit, "Gibbs updates", remedy, self.plan, estimate)
+        return BudgetError(
+            "This estimate", self.plan.updates, limit, "Gibbs updates", remedy, self.plan, result=estimate
+        )
 
     def _chains(self, numbers: range, record: Record) -> Samples:
         """The chains with these numbers, or the first of them if something ends the run."""

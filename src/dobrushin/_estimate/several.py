@@ -179,8 +179,6 @@ def _light(answer: Estimate) -> Estimate:
 
 def _light_error(error: Exception) -> Exception:
     """An error that does not carry what `_light` leaves out."""
-    if isinstance(error, CertificateError) and error.estimate is not None:
-        return error.carrying(_light(error.estimate))
-    if isinstance(error, BudgetError) and error.estimate is not None:
-        return error.carrying(error.plan, _light(error.estimate))
+    if isinstance(error, CertificateError | BudgetError) and error.result is not None:
+        return error.with_result(_light(error.result))
     return error.with_traceback(None)

@@ -109,12 +109,12 @@ def _(influence: GaussianField, targets: Any, weights: Any, *, tolerance: float,
     try:
         found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)
     except ToleranceError as error:
-        best = search.certify(error.best)
-        raise error.carrying(best, best.variation.value) from None
+        best = search.certify(error.result)
+        raise ToleranceError(tolerance, best.variation.value, error.why, result=best) from None
     result = search.certify(found)
     if _measure(result, search.objective, options.get("criterion", "sum")) > tolerance:
         why = "What is left are the errors of draws, which no longer scan takes away."
-        raise ToleranceError(tolerance, result.variation.value, result, why)
+        raise ToleranceError(tolerance, result.variation.value, why, result=result)
     return result
 
 

@@ -20,7 +20,7 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.state_file import StateFile
-from dobrushin.errors import BudgetError, FitInterrupted, UncertifiedStep
+from dobrushin.errors import BudgetError, Interrupted, UncertifiedStep
 
 Vector = NDArray[np.float64]
 # How often a step is halved in search of parameters that are certified, or at which the likelihood is larger.
@@ -107,9 +107,11 @@ class Ascent(ABC):
             if not deadline.is_over:
                 raise
         except KeyboardInterrupt:
-            raise FitInterrupted(self._fit(), iterations) from None
+            fit = self._fit()
+            reached = f"{len(fit.history)} of {iterations} iterations had finished"
+            raise Interrupted(reached, result=fit) from None
         except NoScanError:
-            raise UncertifiedStep(self._fit(), self._options.tolerance, "at the parameters reached") from None
+            raise UncertifiedStep(self._options.tolerance, "at the parameters reached", result=self._fit()) from None
         finally:
             if saved is not None:
                 saved.save(self._to_arrays())
@@ -224,7 +226,7 @@ class GibbsAscent(Ascent):
                 return theta, size
             size /= 2.0
         reason = "anywhere near the parameters reached in the direction of the gradient"
-        raise UncertifiedStep(self._fit(), self._options.tolerance, reason)
+        raise UncertifiedStep(self._options.tolerance, reason, result=self._fit())
 
     def _to_arrays(self) -> dict[str, Any]:
         inner = self._engine.to_arrays(self._structure.fill(self.theta))

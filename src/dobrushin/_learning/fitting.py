@@ -118,9 +118,9 @@ def fit(
     Raises
     ------
     CertificateError
-        With scan="certified", when no scan reaches the tolerance; attribute `fit` has what was reached.
-    KeyboardInterrupt
-        On Ctrl-C, of a kind whose attribute `fit` has the iterations that finished.
+        With scan="certified", when no scan reaches the tolerance; ``error.result`` is the fit so far.
+    Interrupted
+        On Ctrl-C; ``error.result`` is the fit after the iterations that finished.
 
     Notes
     -----

@@ -148,7 +148,7 @@ def find_shortest_scan(
                 search = BackwardGreedy(chooser, objective)
                 search.extend(tolerance, limit)
                 best = certify(search.order())
-                raise ToleranceError(tolerance, measure(best.variation), best, _GUIDED)
+                raise ToleranceError(tolerance, measure(best.variation), _GUIDED, result=best)
         raise _failure(search, certify, measure, tolerance, limit)
     return _shorten(result, search, certify, measure, tolerance, polish) if polish else result
 
@@ -252,7 +252,7 @@ def _failure(
         else "Longer scans were no better: the influence on the variables near the targets is too strong. Try a "
         "sharper influence (method='best' or 'exact'), fewer targets or a larger tolerance."
     )
-    return ToleranceError(tolerance, measure(best.variation), best, why)
+    return ToleranceError(tolerance, measure(best.variation), why, result=best)
 
 
 def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
@@ -268,14 +268,14 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
             result = shortest_scan(part.model, targets, weights, **options)
         except ToleranceError as error:
             # Nothing is certified for steps at the border, whose neighbours are not all there.
-            order = error.best.scan.order
+            order = error.result.scan.order
             order = order[part.inner[order]]
             if len(order):
                 source = row_source(part.model)
                 objective = read_objective(source, targets, weights)
                 best = ScanResult(Scan(order), evaluate(source, Scan(order), objective, error=source._error))
                 reached = _measure(best.variation, objective, options["criterion"])
-                raise error.carrying(best.lift(part.numbering), reached) from None
+                raise ToleranceError(error.tolerance, reached, error.why, result=best.lift(part.numbering)) from None
         else:
             if part.inner[result.scan.updates(part.model.n_variables)].all():
                 return result.lift(part.numbering)

@@ -118,7 +118,7 @@ def _answer_again(estimate: Estimate, asked: Asked, space: Space) -> Estimate:
         try:
             again = answer_query(*question, settings, sequence, Running(backend=settings.backend))
         except (CertificateError, BudgetError) as error:
-            again = error.estimate
+            again = error.result
     ends = [(answer.mean, answer.lower, answer.upper) for answer in (estimate, again) if answer is not None]
     if again is None or not all(np.array_equal(a, b) for a, b in zip(*ends, strict=True)):
         requirement = "one for which proof= or verify= was set beforehand: the same call now gives another answer"
@@ -155,7 +155,7 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
             verdict = check(file, time_limit=_CHECK_SECONDS, memory_limit=_CHECK_BYTES)
             if verdict.exit_code not in (0, 3):
                 reason = f"its proof {verdict.verdict}: {verdict.reason}"
-                raise CertificateError({estimate.plan.method: reason}, "", estimate)
+                raise CertificateError({estimate.plan.method: reason}, "", result=estimate)
             about_chances = estimate.plan.noun == "probability"
             words = "verified" if verdict.holds else f"{'some blocks' if about_chances else 'bounds'} verified"
     if path is not None:

@@ -26,12 +26,12 @@ from dobrushin._shared.arrays import is_increasing
 from dobrushin._shared.call import public
 from dobrushin._shared.deadline import NO_DEADLINE
 from dobrushin._shared.device import cupy, is_available
-from dobrushin._shared.executors import TimeUp, Trouble
+from dobrushin._shared.executors import Trouble, raise_trouble
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long, seed_sequence
-from dobrushin.errors import ArgumentError, SamplingInterrupted, WorkerError, how_to_go_on
+from dobrushin.errors import ArgumentError
 
 # Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
@@ -171,12 +171,12 @@ def sample(
 
     Raises
     ------
-    SamplingInterrupted
-        On Ctrl-C; it carries the first chains too.
+    Interrupted
+        On Ctrl-C; ``error.result`` has the first chains.
     BudgetError
         When the run would take too long, or more memory than there is.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it carries them as well.
+        When the executor ends early, as a process pool does when one of its workers dies; it has them too.
 
     Notes
     -----
@@ -203,13 +203,8 @@ def sample(
     samples, trouble = run_chains(
         model, runner, scan, range(chains), sequence, start=initial, record=keep, running=running
     )
-    match trouble:
-        case None | TimeUp():
-            return samples
-        case KeyboardInterrupt():
-            raise SamplingInterrupted(samples, chains)
-    hint = f"They are the attribute 'samples' of this error. {how_to_go_on(running.checkpoint is not None)}"
-    raise WorkerError(str(trouble), samples.chains, chains, "chains", hint, samples=samples)
+    raise_trouble(trouble, samples, samples.chains, chains, "chains", is_saved=running.checkpoint is not None)
+    return samples
 
 
 @singledispatch

@@ -33,7 +33,7 @@ from uuid import uuid4
 from dobrushin._shared.interrupts import Presses, noted_interrupts
 from dobrushin._shared.log import log
 from dobrushin._shared.memory import has_room_for_threads
-from dobrushin.errors import ArgumentError
+from dobrushin.errors import ArgumentError, Interrupted, WorkerError
 
 # Pieces that are handed to the executor before the first of them is done.
 AT_ONCE = 64
@@ -55,6 +55,22 @@ class TimeUp(Exception):
 
 # What can end a run before its time.
 Trouble = KeyboardInterrupt | Lost | TimeUp
+_RESUME = "With checkpoint= the same call could go on from there, with a new executor."
+_RESUME_SAVED = "It is in the checkpoint: the same call with a new executor goes on from there."
+
+
+def raise_trouble(
+    trouble: Trouble | None, result: Any, done: int, wanted: int, what: str, *, is_saved: bool = False, hint: str = ""
+) -> None:
+    """Raise what ended a run before its time, with the partial result; return where that was the limit in time.
+
+    `done` of `wanted` `what` ("chains") had finished. The `hint` says how to go on, if not with a checkpoint.
+    """
+    if isinstance(trouble, KeyboardInterrupt):
+        raise Interrupted(f"{done} of {wanted} {what} had finished", hint, result=result)
+    if isinstance(trouble, Lost):
+        hint = hint or (_RESUME_SAVED if is_saved else _RESUME)
+        raise WorkerError(str(trouble), done, wanted, what, hint, result=result)
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,10 @@ def run(
     failure: BaseException | None = None
     try:
         answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
-    except (db.CertificateError, db.BudgetError, db.EstimateInterrupted, db.WorkerError) as error:
-        if error.estimate is None or (error.estimate.says_nothing and query["time"] is None):
+    except (db.CertificateError, db.BudgetError, db.Interrupted, db.WorkerError) as error:
+        if error.result is None or (error.result.says_nothing and query["time"] is None):
             raise
-        answer, failure = error.estimate, error
+        answer, failure = error.result, error
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))
     if report is not None:
         words = ["dobrushin", *sys.argv[1:]]

@@ -41,14 +41,6 @@ _NO_SCAN = (
 _TOO_DEAR = (
     "Allow more with --budget or --time, or ask for less: a larger --tolerance, a lower --confidence, fewer variables."
 )
-# Ctrl-C; what was reached is printed by the verb.
-_INTERRUPTIONS = (
-    db.SamplingInterrupted,
-    db.EstimateInterrupted,
-    db.EstimatesInterrupted,
-    db.CoalescenceInterrupted,
-    db.FitInterrupted,
-)
 
 
 class Usage(Exception):
@@ -69,7 +61,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
             # Vacuous bounds are marked in the output.
             warnings.simplefilter("ignore", db.VacuousBoundWarning)
             return run()
-    except _INTERRUPTIONS as interruption:
+    except db.Interrupted as interruption:
         print(interruption.message, file=sys.stderr)
         return INTERRUPTED
     except KeyboardInterrupt as interruption:
@@ -86,7 +78,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
     except db.BudgetError as error:
         if error.unit == "bytes" and "memory" in options():
             return _say(f"{error.message} {_less_memory(error.required)}", FAILED)
-        if error.plan is not None or error.estimate is not None:
+        if error.plan is not None or error.result is not None:
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
         return _say(error.message + (" Try another --method." if "method" in options() else ""), FAILED)
     except FileNotFoundError as error:

@@ -79,8 +79,8 @@ def certify(
     if simulation is not None:
         try:
             bound = db.coalescence(model, scan, targets, **simulation)
-        except (db.CoalescenceInterrupted, db.WorkerError) as error:
-            bound, failure = error.certificate, error
+        except (db.Interrupted, db.WorkerError) as error:
+            bound, failure = error.result, error
         about = {"confidence": bound.confidence, "runs": bound.runs, "seed": bound.seed}
         about |= {"stopped_early": bound.stopped_early, "kind": "coalescence"}
     else:
@@ -108,8 +108,8 @@ def sample(
     failure: BaseException | None = None
     try:
         run = db.sample(model, choice.make(model, targets), record=keep, **options)
-    except db.SamplingInterrupted as interruption:
-        run, failure = interruption.samples, interruption
+    except db.Interrupted as interruption:
+        run, failure = interruption.result, interruption
     if not run.chains:
         raise failure or db.BudgetError("A chain", options["time"], options["time"], "seconds or more", "")
     rows, what = _shares(run, model) if is_discrete else _moments(run)
@@ -290,8 +290,8 @@ def fit(source: Source, data: Path, output: Path | None, out: Output, **options:
     failure: BaseException | None = None
     try:
         fitted = db.fit(model, _read_data(data), **options)
-    except db.FitInterrupted as interruption:
-        fitted, failure = interruption.fit, interruption
+    except db.Interrupted as interruption:
+        fitted, failure = interruption.result, interruption
     certified = fitted.bias_bound is not None and bool(np.isfinite(fitted.bias_bound))
     about = {
         "parameters": fitted.parameters,

@@ -124,7 +124,7 @@ def doubling_scan(
         while (result := db.optimize(influence, base[:steps], targets, guide=None)).variation.value > tolerance:
             if steps == len(base):
                 why = f"These are all {steps} steps of 'base': give a longer one or a larger tolerance."
-                raise db.ToleranceError(tolerance, result.variation.value, result, why)
+                raise db.ToleranceError(tolerance, result.variation.value, why, result=result)
             steps = min(2 * steps, len(base))
         # Bisect for the shortest suffix: a step more at the beginning never raises the variation, since it takes
         # b_0 = 1 to at most 1, and the steps that follow are monotone.

@@ -13,7 +13,16 @@ import dobrushin as db
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.executors import Within, cores, read_executor, receive, run_pieces, share, within, workers_of
+from dobrushin._shared.executors import (
+    Within,
+    cores,
+    read_executor,
+    receive,
+    run_pieces,
+    share,
+    within,
+    workers_of,
+)
 from dobrushin._shared.running import seed_sequence
 from dobrushin.vision.images import Image
 from dobrushin.vision.patches import PATCH, STEP, TARGET, Described, Vocabulary, describe, one_thread
@@ -225,8 +234,8 @@ class Segmenter:
         executor : concurrent.futures.Executor, optional
             Threads, processes, Dask; default none.
         finished : dict from int to Segmentation, optional
-            Images that need not be labelled again, by number: what a `WorkerError` of the same call, with the same
-            seed, carries as ``segmentations``.
+            Images that need not be labelled again, by number: the ``result`` of the `WorkerError` or `Interrupted`
+            that ended the same call, with the same seed.
 
         Returns
         -------
@@ -235,8 +244,8 @@ class Segmenter:
 
         Raises
         ------
-        WorkerError
-            When the executor ends early; it carries the images that were labelled.
+        WorkerError, Interrupted
+            When the executor ends early, or on Ctrl-C; ``error.result`` has the images that were labelled.
         """
         executor = read_executor(executor)
         sequence = seed_sequence(seed)
@@ -267,11 +276,11 @@ class Segmenter:
             trouble = run_pieces(executor, submit, shares, done, look=lambda: None, stop=lambda: None)
         for number, results in done.items():
             labelled.update(zip(left[number * size : (number + 1) * size], results, strict=True))
+        hint = "The same call with finished=error.result goes on from there."
         if isinstance(trouble, KeyboardInterrupt):
-            raise trouble
+            raise db.Interrupted(f"{len(labelled)} of {len(images)} images had finished", hint, result=labelled)
         if trouble is not None:
-            hint = "The same call with finished=error.segmentations goes on from there."
-            raise db.WorkerError(str(trouble), len(labelled), len(images), "images", hint, segmentations=labelled)
+            raise db.WorkerError(str(trouble), len(labelled), len(images), "images", hint, result=labelled)
         return [labelled[number] for number in range(len(images))]
 
     def __repr__(self) -> str:
