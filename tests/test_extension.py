@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin._estimate.dobrushin import Dobrushin
-from dobrushin._estimate.method import METHODS, Curve, Method, Rows
+from dobrushin._estimate.method import METHODS, Choice, Curve, Method, Rows
 from dobrushin._estimate.method import register as register_method
 from dobrushin._models.pairwise import PairTables
 from dobrushin._sampling.kernel import KERNELS, Kernel, register
@@ -232,6 +232,14 @@ class Independent(Method):
         self.laws = laws
 
     @classmethod
+    def quick_seconds(cls, query):
+        return 1e-6 * query.model.n_variables
+
+    @classmethod
+    def propose_quickly(cls, query):
+        return cls.propose(query, Choice())
+
+    @classmethod
     def propose(cls, query, choice):
         if any(len(query.model.neighbors(i)) for i in range(query.model.n_variables)):
             if choice.by_name:
@@ -323,7 +331,7 @@ def test_a_method_that_is_no_faster_leaves_the_best_proposal(monkeypatch):
         name = "twin"
 
     some = {name: METHODS[name] for name in ("dobrushin", "exact")}
-    for module in ("query", "method", "estimator", "nearby"):
+    for module in ("query", "method", "choice"):
         monkeypatch.setattr(f"dobrushin._estimate.{module}.METHODS", {**some, "twin": Twin})
     grid = db.Ising.grid(100, 100, couplings=0.2)
     assert db.plan(grid, [0], tolerance=0.05).method == "dobrushin"
