@@ -13,6 +13,7 @@ from scipy import sparse, special, stats
 from typer.testing import CliRunner
 
 import dobrushin as db
+from dobrushin._fields import terms
 from dobrushin._fields.anchor import _is_supersolution, space_of
 from dobrushin._fields.certificate import float_drift, proxy
 from dobrushin._fields.intervals import SHARES, Clip, most_drifted, ranks
@@ -780,3 +781,85 @@ def test_the_headline_of_an_interval_without_ends(value):
     answer = db.estimate(db.GaussianField([[1.0]]), [0], tolerance=0.5, method="dobrushin", seed=1)
     ends = {"mean": np.array([value]), "lower": np.array([-np.inf]), "upper": np.array([np.inf])}
     assert "+- inf" in dataclasses.replace(answer, **ends).headline
+
+
+def exact_mean(matrix, linear):
+    """Solve P x = linear in rationals, by elimination."""
+    n = len(linear)
+    rows = [[Fraction(x) for x in row] + [Fraction(b)] for row, b in zip(matrix, linear, strict=True)]
+    for k in range(n):
+        pivot = next(j for j in range(k, n) if rows[j][k])
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for j in range(n):
+            if j != k:
+                rows[j] = [x - rows[j][k] * y for x, y in zip(rows[j], rows[k], strict=True)]
+    return [row[-1] for row in rows]
+
+
+def test_terms_that_nearly_cancel_carry_their_rounding():
+    field = db.GaussianField([[1.0]], linear=[1e16]).normal({0: -3e16}, precision=1 / 3)
+    truth = (Fraction(1e16) + Fraction(1 / 3) * Fraction(-3e16)) / (1 + Fraction(1 / 3))
+    answer = db.estimate(field, tolerance=10.0)
+    assert Fraction(float(answer.lower[0])) <= truth <= Fraction(float(answer.upper[0]))
+    assert abs(float(truth) - 0.41633) < 1e-4
+    with pytest.raises(db.CertificateError, match="rounding"):
+        db.estimate(field, tolerance=1e-3, method="exact")
+
+
+def derived_fields(count):
+    """Fields whose linear terms were computed: the field, and its precision matrix and linear term in rationals."""
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        n = int(rng.integers(1, 5))
+        scale = 10.0 ** rng.integers(-40, 41)
+        couplings = np.triu(-0.2 * rng.random((n, n)), 1) * scale
+        matrix = couplings + couplings.T + np.diag(scale * (1.0 + rng.random(n)))
+        linear = scale * rng.normal(size=n) * 10.0 ** rng.integers(0, 17)
+        field, own = db.GaussianField(matrix, linear=linear), [Fraction(x) for x in linear]
+        exact = [[Fraction(x) for x in row] for row in matrix]
+        for _ in range(int(rng.integers(1, 4))):
+            i, weight = int(rng.integers(n)), scale * rng.random()
+            value = -linear[i] / weight * (1.0 + 1e-15 * rng.normal())  # cancels what is there, but for rounding
+            if abs(value) > 1e99:
+                continue
+            field = field.normal({i: value}, precision=weight)
+            own[i] += Fraction(weight) * Fraction(value)
+            exact[i][i] += Fraction(weight)
+        if n > 1 and rng.random() < 0.5:
+            value = float(rng.normal() * 10.0 ** rng.integers(0, 12))
+            field = field.condition({n - 1: value})
+            own = [own[i] - exact[i][n - 1] * Fraction(value) for i in range(n - 1)]
+            exact = [row[: n - 1] for row in exact[: n - 1]]
+        yield field, exact, own
+
+
+def violations(count):
+    """How many certain intervals for means miss the exact mean."""
+    missed = 0
+    for field, matrix, linear in derived_fields(count):
+        truth = exact_mean(matrix, linear)
+        widest = 10.0 * max(1.0, *(abs(float(x)) for x in truth), float(np.abs(field.linear).max()))
+        try:
+            answer = db.estimate(field, tolerance=min(widest, 1e99), method="exact")
+        except db.CertificateError:
+            continue
+        ends = zip(answer.lower.tolist(), answer.upper.tolist(), truth, strict=True)
+        missed += sum(not Fraction(low) <= mean <= Fraction(high) for low, high, mean in ends)
+    return missed
+
+
+def test_derived_terms_against_rationals(monkeypatch):
+    assert violations(300) == 0
+    # Negative control: without the carried error intervals are missed.
+    careless = property(lambda form: np.zeros_like(form.linear), lambda form, error: None)  # noqa: ARG005
+    monkeypatch.setattr(terms.FieldTerms, "linear_error", careless, raising=False)
+    assert violations(300) > 5
+
+
+def test_the_rounding_of_terms_is_stored(tmp_path):
+    field = db.GaussianField([[1.0]], linear=[1e16]).normal({0: -3e16}, precision=1 / 3)
+    db.write(field, tmp_path / "field.npz")
+    again = db.read(tmp_path / "field.npz")
+    assert again == field
+    assert again._form.linear_error[0] == field._form.linear_error[0] > 0

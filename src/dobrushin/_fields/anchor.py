@@ -158,7 +158,8 @@ class FieldSpace(Space):
     @cached_property
     def largest_pull(self) -> float:
         """The largest |linear_i| / m_i, rounded up."""
-        return float((np.abs(self.form.linear) / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
+        sizes = np.abs(self.form.linear) + self.form.linear_error
+        return float((sizes / self.form.diagonal).max(initial=0.0)) * (1.0 + 4 * UNIT)
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
@@ -282,7 +283,7 @@ class FieldSpace(Space):
         finite = np.flatnonzero(form.is_finite)
         largest[finite] = inside = np.maximum(np.abs(form.lower[finite]), np.abs(form.upper[finite]))
         # Of the linear term c of a conditional law, and of psi' at its mode.
-        field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach)
+        field = (degree + 8.0) * 2.0**-52 * (size + form.diagonal * reach) + form.error_of_slopes(reach)
         deviation = 1.0 / np.sqrt(form.curvature)
         chance = 2.0**-44 * np.sqrt(1.0 + size + form.diagonal * (reach + deviation) + form.trials)
         chance[finite] = 2.0**-49 * (
@@ -390,7 +391,7 @@ def _rest(form: FieldTerms, point: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(over="ignore", invalid="ignore"):
         size += np.where(form.exposure > 0, form.exposure * np.exp(near), 0.0) + form.trials
     terms = np.maximum(np.diff(form.couplings.indptr) + 8.0, 16.0 * form.is_plain)  # the checker takes some for granted
-    rounding = size / form.diagonal * 2.0**-50 * terms
+    rounding = (size * 2.0**-50 * terms + form.error_of_slopes(np.abs(point))) / form.diagonal
     rest: NDArray[np.float64] = np.abs(near - point) + excess + rounding + 1.0 / np.sqrt(form.diagonal)
     return rest * (1.0 + 8 * UNIT)
 

@@ -92,7 +92,7 @@ def _field_range(form: FieldTerms, positions: NDArray[np.int64]) -> tuple[NDArra
     h_high = np.bincount(row, ends.max(axis=0), len(positions))
     size = np.bincount(row, np.abs(ends).max(axis=0), len(positions)) + np.abs(form.linear[positions])
     with np.errstate(invalid="ignore"):
-        slack = size * 2.0**-50 * (np.diff(start) + 4)
+        slack = size * 2.0**-50 * (np.diff(start) + 4) + form.linear_error[positions]
         return form.linear[positions] - h_high - slack, form.linear[positions] - h_low + slack
 
 

@@ -21,6 +21,8 @@ from dobrushin._fields.terms import (
     require_all,
     require_continuous,
     require_definite,
+    rounded_product,
+    rounded_sum,
 )
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
@@ -234,8 +236,9 @@ class GaussianField(Model):
         rates = per_variable(exposure, self._labels, np.nan, "exposure")
         fine = ~seen | (rates > 0) & (rates <= 1e15)
         require_all(fine, rates, self._labels, "exposure", "positive and at most 1e15")
-        linear = form.linear + np.where(seen, values, 0.0)
-        return self._with(linear=linear, exposure=form.exposure + np.where(seen, rates, 0.0))
+        linear, rounding = rounded_sum(form.linear, np.where(seen, values, 0.0))
+        exposure = form.exposure + np.where(seen, rates, 0.0)
+        return self._with(linear=linear, exposure=exposure, linear_error=_added(form.linear_error, rounding))
 
     @public()
     def bernoulli(self, outcomes: Any, trials: Any = 1) -> GaussianField:
@@ -259,8 +262,9 @@ class GaussianField(Model):
         values = read_counts(outcomes, self._labels, "outcomes", np.nan_to_num(tried))
         seen = ~np.isnan(values)
         require_continuous(form, seen, self._labels)
-        linear = form.linear + np.where(seen, values, 0.0)
-        return self._with(linear=linear, trials=form.trials + np.where(seen, tried, 0.0))
+        linear, rounding = rounded_sum(form.linear, np.where(seen, values, 0.0))
+        trials_in_all = form.trials + np.where(seen, tried, 0.0)
+        return self._with(linear=linear, trials=trials_in_all, linear_error=_added(form.linear_error, rounding))
 
     @public()
     def normal(self, values: Any, precision: Any = 1.0) -> GaussianField:
@@ -291,7 +295,15 @@ class GaussianField(Model):
         fine = ~seen | (weight > 0) & (weight <= check.LARGEST)
         require_all(fine, weight, self._labels, "precision", "positive and finite")
         weight = np.where(seen, weight, 0.0)
-        return self._with(diagonal=form.diagonal + weight, linear=form.linear + weight * np.where(seen, measured, 0.0))
+        diagonal, diagonal_rounding = rounded_sum(form.diagonal, weight)
+        pull, pull_rounding = rounded_product(weight, np.where(seen, measured, 0.0))
+        linear, rounding = rounded_sum(form.linear, pull)
+        return self._with(
+            diagonal=diagonal,
+            linear=linear,
+            diagonal_error=_added(form.diagonal_error, diagonal_rounding),
+            linear_error=_added(form.linear_error, pull_rounding, rounding),
+        )
 
     def _with(self, **parts: NDArray[np.float64]) -> GaussianField:
         return type(self)._from_form(self._form.with_parts(**parts), self._labels)
@@ -373,3 +385,9 @@ class GaussianField(Model):
         inside = (array >= self._form.lower) & (array <= self._form.upper)
         check.all_entries(inside, array, "states", "inside the box")
         return array
+
+
+def _added(*errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum of bounds, rounded up."""
+    total: NDArray[np.float64] = np.sum(errors, axis=0) * (1.0 + 2.0**-50)
+    return total

@@ -59,32 +59,38 @@ class System:
         shape = (len(region), len(region))
         own = self.part.own(columns[held])
         self.diagonal, self.linear = form.diagonal[region], form.linear[region]
+        self.linear_error, self.diagonal_error = form.linear_error[region], form.diagonal_error[region]
         self.couplings = sparse.csr_array((data[held], (row[held], own)), shape=shape)
         self.precision = sparse.csc_array(self.couplings + sparse.dia_array((self.diagonal[None], [0]), shape=shape))
         self.degree = int(np.diff(start).max(initial=0))
         up = 1.0 + 8 * UNIT
-        scale = sparse.dia_array((1.0 / self.diagonal[None], [0]), shape=shape)
+        self.least = self.diagonal - self.diagonal_error * (1.0 + 4 * UNIT)
+        scale = sparse.dia_array((1.0 / self.least[None], [0]), shape=shape)
         self.influence = sparse.csr_array(scale @ abs(self.couplings)) * up
         # How much of what is outside each row sees.
-        self.seen = (
-            np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.diagonal * (up + UNIT * self.degree)
-        )
+        self.seen = np.bincount(row[~held], np.abs(data[~held]), len(region)) / self.least * (up + UNIT * self.degree)
         self.factors = linalg.splu(self.precision)
         if whole is not None:  # the form is a part of a larger one
             self.part = self.part.within(whole)
 
-    def solve(self, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A solution, refined once, and a bound on its residual over the diagonal."""
+    def solve(
+        self, right: NDArray[np.float64], right_error: NDArray[np.float64] | float = 0.0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Solve, refine once, and bound the residual over the diagonal, for every system within the rounding of terms.
+
+        `right_error` bounds the rounding of the right side.
+        """
         x = self.factors.solve(right)
         x = x + self.factors.solve(right - self.precision @ x)
         residual = np.abs(right - self.precision @ x)
         size = np.abs(right) + abs(self.precision) @ np.abs(x)
-        return x, (residual + size * UNIT * (2.0 * self.degree + 8.0)) / self.diagonal * (1.0 + 8 * UNIT)
+        derived = right_error + self.diagonal_error * np.abs(x)
+        return x, (residual + size * UNIT * (2.0 * self.degree + 8.0) + derived) / self.least * (1.0 + 8 * UNIT)
 
     @cached_property
     def means(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The solution for the mean, and the bound on its residual."""
-        return self.solve(self.linear)
+        return self.solve(self.linear, self.linear_error)
 
     @cached_property
     def _shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -147,7 +153,7 @@ def _solve_for(system: System, position: int, outside: Outside, spread: bool) ->
     right = np.zeros(len(x))
     right[i] = 1.0
     v, rest = system.solve(right)
-    other = system.bound(i, rest, outside.inverse / float(system.diagonal[i]))
+    other = system.bound(i, rest, outside.inverse / float(system.least[i]))
     return None if other is None else Solution(float(x[i]), error, float(v[i]), other)
 
 

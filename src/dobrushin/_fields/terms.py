@@ -31,7 +31,10 @@ LEAST_PRECISION = 1e-100
 _ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 UNIT = 2.0**-53
-PARTS = ("couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values")
+PARTS = (
+    "couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values", "linear_error",
+    "diagonal_error",
+)  # fmt: skip
 
 
 class FieldTerms(Form):
@@ -48,6 +51,8 @@ class FieldTerms(Form):
         One number for each variable.
     value_start, values : arrays
         The values of variables on finite sets, in increasing order, CSR; no value for continuous ones.
+    linear_error, diagonal_error : arrays, optional
+        Bounds on the rounding of `linear` and `diagonal`, where these were computed; default zero.
     """
 
     state_type = np.float64
@@ -56,6 +61,7 @@ class FieldTerms(Form):
         "i": WHOLE, "j": WHOLE, "couplings": FLOAT, "diagonal": FLOAT, "linear": FLOAT, "lower": FLOAT, "upper": FLOAT,
         "exposure": FLOAT, "trials": FLOAT, "value_start": WHOLE, "values": FLOAT,
     }  # fmt: skip
+    optional_arrays: ClassVar = {"linear_error": FLOAT, "diagonal_error": FLOAT}
 
     def __init__(
         self,
@@ -68,12 +74,16 @@ class FieldTerms(Form):
         trials: NDArray[np.float64],
         value_start: NDArray[np.int64],
         values: NDArray[np.float64],
+        linear_error: NDArray[np.float64] | None = None,
+        diagonal_error: NDArray[np.float64] | None = None,
     ) -> None:
         self.couplings = couplings
         self.diagonal, self.linear = frozen(diagonal), frozen(linear)
         self.lower, self.upper = frozen(lower), frozen(upper)
         self.exposure, self.trials = frozen(exposure), frozen(trials)
         self.value_start, self.values = frozen(value_start), frozen(values)
+        self.linear_error = frozen(np.zeros(len(diagonal)) if linear_error is None else linear_error)
+        self.diagonal_error = frozen(np.zeros(len(diagonal)) if diagonal_error is None else diagonal_error)
         self.is_plain = False  # whether bounds are those that a proof can state: the plainest ones
 
     def to_plain(self) -> FieldTerms:
@@ -122,6 +132,10 @@ class FieldTerms(Form):
         """Which variables are on a finite set of numbers."""
         return frozen(np.diff(self.value_start) > 0)
 
+    def error_of_slopes(self, reach: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bound how far the slope of each phi_i is off where |x_i| <= reach_i, by the rounding of its terms."""
+        return (self.linear_error + self.diagonal_error * reach) * (1.0 + 4 * UNIT)
+
     @cached_property
     def width(self) -> NDArray[np.float64]:
         """The width of each variable's interval, rounded up; 0 for one value."""
@@ -144,13 +158,14 @@ class FieldTerms(Form):
 
         The likelihoods add what they have at the flat end of the interval.
         """
+        least = self.diagonal - self.diagonal_error * (1.0 + 4 * UNIT)
         if self.is_plain:
-            return self.diagonal
+            return frozen(least)
         with np.errstate(over="ignore", invalid="ignore"):
             counts = np.where(self.exposure > 0, self.exposure * np.exp(self.lower), 0.0)
             farthest = np.maximum(np.abs(self.lower), np.abs(self.upper))
             logit = np.where(self.trials > 0, self.trials * special.expit(farthest) * special.expit(-farthest), 0.0)
-        return frozen(self.diagonal + (counts + logit) * (1 - 2.0**-40))
+        return frozen(least + (counts + logit) * (1 - 2.0**-40))
 
     def values_of(self, i: int) -> NDArray[np.float64]:
         """The values of a variable on a finite set; none for a continuous one."""
@@ -191,7 +206,13 @@ class FieldTerms(Form):
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[Any]) -> FieldTerms:
         kept = np.flatnonzero(~fixed)
         rows = self.couplings[kept]
-        linear = self.linear[kept] - rows[:, np.flatnonzero(fixed)] @ np.asarray(state, dtype=np.float64)[fixed]
+        known = np.asarray(state, dtype=np.float64)[fixed]
+        given = sparse.csr_array(rows[:, np.flatnonzero(fixed)])
+        linear = self.linear[kept] - given @ known
+        # Each product and each sum of a row rounds once, relative to at most the sum of the sizes.
+        products = np.diff(given.indptr)
+        size = np.abs(self.linear[kept]) + abs(given) @ np.abs(known)
+        error = self.linear_error[kept] + np.where(products > 0, (products + 2.0) * UNIT * size, 0.0) * (1.0 + 2.0**-20)
         sizes = np.diff(self.value_start)[kept]
         values = [self.values_of(int(i)) for i in kept[sizes > 0]]
         matrix = sparse.csr_array(rows[:, kept])
@@ -199,6 +220,7 @@ class FieldTerms(Form):
         return FieldTerms(
             matrix, self.diagonal[kept], linear, self.lower[kept], self.upper[kept], self.exposure[kept],
             self.trials[kept], np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([np.empty(0), *values]),
+            error, self.diagonal_error[kept],
         )  # fmt: skip
 
     # -- models and files ------------------------------------------------------------------
@@ -211,6 +233,8 @@ class FieldTerms(Form):
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
         arrays: dict[str, NDArray[Any]] = {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data}
+        errors = {"linear_error": self.linear_error, "diagonal_error": self.diagonal_error}
+        arrays |= {name: error for name, error in errors.items() if error.any()}
         return arrays | {name: getattr(self, name) for name in self.stored_arrays if name not in arrays}
 
     @classmethod
@@ -447,4 +471,32 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
     arrays.require(ends, "lower and upper as the least and the largest value", low[finite])
     observed = parts["exposure"][finite] + parts["trials"][finite]
     arrays.require(observed == 0, "no likelihood on finite sets", observed)
-    return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values)
+    errors: dict[str, Any] = {name: arrays.get(name) for name in FieldTerms.optional_arrays}
+    for name, error in errors.items():
+        if error is not None:
+            arrays.require(len(error) == n, f"{n} numbers in {name}", f"{len(error)}")
+            arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", error)
+    return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values, **errors)
+
+
+# -- rounding of terms that are computed -------------------------------------------------------
+
+
+def rounded_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
+    total = a + b
+    part = total - a
+    return total, np.abs((a - (total - part)) + (b - part))
+
+
+def rounded_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a b in doubles, and a bound on its rounding error, which is 0 where one factor has few bits."""
+    product = a * b
+    few = 2.0**26
+
+    def is_short(x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        mantissa = np.frexp(x)[0] * few
+        return mantissa == np.floor(mantissa)
+
+    is_exact = (is_short(a) & is_short(b)) & ((np.abs(product) > 1e-280) | (product == 0) & ((a == 0) | (b == 0)))
+    return product, np.where(is_exact, 0.0, np.abs(product) * 2 * UNIT + 2.0**-1074)

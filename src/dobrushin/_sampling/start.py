@@ -19,10 +19,14 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.labels import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.deadline import current
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Choices that are tried before the search for an allowed state gives up.
+# Choices that are tried before the search for an allowed state gives up, and its name in errors.
 MAX_CHOICES = 100_000
+_SEARCH = "search for an allowed state"
+# Factors that are looked at between two looks at the time limit: some milliseconds.
+_LOOK = 256
 
 Start = Callable[[range], NDArray[np.int64]]
 
@@ -159,7 +163,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
 def allowed_state(form: Form, max_choices: int = MAX_CHOICES) -> NDArray[np.int64] | None:
     """Return digits 0..k-1 of all variables that no factor forbids; None if no joint state is allowed.
 
-    `BudgetError` if the search gives up.
+    `BudgetError` if the search gives up, `LateError` if the time limit of the call ends it.
     """
     zeros = np.zeros(form.n_variables, dtype=np.int64)
     if not form.has_zeros:
@@ -199,6 +203,7 @@ class _AllowedState:
             self.scopes.append(tuple(scope))
             self.tables.append(table > -np.inf)
         self.trail: list[tuple[int, NDArray[np.bool_]]] = []
+        self._looked = 0
         # Variables by the number of states left; entries that are out of date are skipped.
         self.heap = [(self.left[v], v) for v in range(form.n_variables) if self.around[v]]
         heapq.heapify(self.heap)
@@ -253,6 +258,9 @@ class _AllowedState:
     def _propagate(self, waiting: set[int]) -> bool:
         """Drop states for which some factor allows no combination; False if a variable has no state left."""
         while waiting:
+            self._looked += 1
+            if self._looked % _LOOK == 0:
+                current().check(_SEARCH)
             k = waiting.pop()
             scope, table = self.scopes[k], self.tables[k]
             if not scope:
