@@ -179,6 +179,8 @@ def test_only_rows_near_the_targets_are_computed():
 class _Counting:
     """Rows of a model, counted."""
 
+    _error = 0.0
+
     def __init__(self, model):
         self._rows = row_source(model)
         self.n_variables, self.labels, self._lookup = model.n_variables, model.labels, model._lookup

@@ -21,12 +21,11 @@ from dobrushin._fields.terms import (
     require_all,
     require_continuous,
     require_definite,
-    rounded_product,
-    rounded_sum,
 )
 from dobrushin._models.grids import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
+from dobrushin._shared.arrays import rounded_product, rounded_sum
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 

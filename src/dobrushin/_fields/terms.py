@@ -477,26 +477,3 @@ def read_stored(arrays: CheckedArrays) -> FieldTerms:
             arrays.require(len(error) == n, f"{n} numbers in {name}", f"{len(error)}")
             arrays.require(arrays.finite(name) >= 0, f"{name} that are not negative", error)
     return FieldTerms(arrays.couplings(n), diagonal, **parts, value_start=start, values=values, **errors)
-
-
-# -- rounding of terms that are computed -------------------------------------------------------
-
-
-def rounded_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
-    total = a + b
-    part = total - a
-    return total, np.abs((a - (total - part)) + (b - part))
-
-
-def rounded_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a b in doubles, and a bound on its rounding error, which is 0 where one factor has few bits."""
-    product = a * b
-    few = 2.0**26
-
-    def is_short(x: NDArray[np.float64]) -> NDArray[np.bool_]:
-        mantissa = np.frexp(x)[0] * few
-        return mantissa == np.floor(mantissa)
-
-    is_exact = (is_short(a) & is_short(b)) & ((np.abs(product) > 1e-280) | (product == 0) & ((a == 0) | (b == 0)))
-    return product, np.where(is_exact, 0.0, np.abs(product) * 2 * UNIT + 2.0**-1074)

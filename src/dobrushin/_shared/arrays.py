@@ -74,3 +74,23 @@ def row_entries(first: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.in
     """
     start = prefix_sums(sizes)
     return start, np.arange(start[-1]) + np.repeat(first - start[:-1], sizes)
+
+
+def rounded_sum(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a + b in doubles, and the size of its rounding error: exactly, by Knuth's TwoSum."""
+    total = a + b
+    part = total - a
+    return total, np.abs((a - (total - part)) + (b - part))
+
+
+def rounded_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a b in doubles, and a bound on its rounding error, which is 0 where both factors have at most 26 bits."""
+    product = a * b
+    few = 2.0**26
+
+    def is_short(x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        mantissa = np.frexp(x)[0] * few
+        return mantissa == np.floor(mantissa)
+
+    is_exact = (is_short(a) & is_short(b)) & ((np.abs(product) > 1e-280) | (product == 0) & ((a == 0) | (b == 0)))
+    return product, np.where(is_exact, 0.0, np.abs(product) * 2.0**-52 + 2.0**-1074)
