@@ -138,7 +138,7 @@ def test_draws_of_a_local_model_are_those_of_the_whole(states):
     ],
 )
 def test_what_needs_all_of_a_local_model_says_so(ask):
-    with pytest.raises(db.ArgumentError, match=r"'model' .* made as a whole.* Got LocalGrid\(100 x 100"):
+    with pytest.raises(db.ArgumentError, match=r"'model' .* in memory.* Got LocalGrid\(100 x 100"):
         ask(db.Ising.grid(100, 100, couplings=hashed))
 
 

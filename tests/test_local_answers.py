@@ -20,7 +20,7 @@ from dobrushin._estimate.regions import Region, Wanted
 from dobrushin._exact.region import RegionSum, find_order, pair_signs, surroundings
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.memory import Memory
-from dobrushin._optimize.reach import Ball, Reach
+from dobrushin._optimize.greedy import Ball, Reach
 from dobrushin._shared.arrays import frozen
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 

@@ -182,7 +182,7 @@ class _Counting:
     _error = 0.0
 
     def __init__(self, model):
-        self._rows = row_source(model)
+        self._rows, self._error = row_source(model), 0.0
         self.n_variables, self.labels, self._lookup = model.n_variables, model.labels, model._lookup
         self.asked = 0
 

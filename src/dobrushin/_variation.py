@@ -38,7 +38,7 @@ _WHAT = "bounding the bias"
 
 
 def inflation(operations: int) -> float:
-    """Factor that turns the result of so many roundings into an upper bound."""
+    """Return the factor that turns the result of `operations` roundings into an upper bound."""
     # Four more pay for the roundings of the factor itself and of its use.
     k = operations + 4
     if k * UNIT >= 0.25:
@@ -47,7 +47,7 @@ def inflation(operations: int) -> float:
 
 
 def weighted_sum(weights: NDArray[np.float64], bounds: NDArray[np.float64], operations: int) -> float:
-    """Upper bound on weights' bounds, where the bounds carry the rounding of so many operations."""
+    """Bound the weighted sum of bounds that carry the rounding of `operations` operations from above."""
     terms = len(weights)
     # Any order of the additions has this error bound. Products below the normal range lose up to 2^-1075 each.
     total = float(weights @ bounds) + terms * 2.0**-1074
@@ -68,7 +68,7 @@ class Objective:
             return 1.0 if self.is_set else float(self.weights.sum())
 
     def describe(self, n: int) -> str:
-        """What it is, in English."""
+        """Describe the targets or weights."""
         size = len(self.positions)
         if not self.is_set:
             return f"{size} weighted variables"
@@ -147,7 +147,7 @@ class Problem:
         return weighted_sum(weights, self.at(b, objective.positions), roundings)
 
     def lift(self, part: Numbering) -> Problem:
-        """The same for the model that `part` numbers some variables of."""
+        """Renumber the variables for the model that `part` is a part of."""
         initial = self.initial if np.ndim(self.initial) == 0 else part.spread(np.asarray(self.initial), 1.0)
         return replace(self, numbering=self.numbering.within(part), initial=initial)
 
@@ -211,7 +211,7 @@ class Variation:
 
     @property
     def target_bounds(self) -> NDArray[np.float64]:
-        """The same for the targets only, by increasing position."""
+        """Bounds for the targets only, by increasing position."""
         return self._problem.at(self._bounds, self._objective.positions)
 
     @public()
@@ -250,7 +250,7 @@ class Variation:
         return steps, values
 
     def lift(self, part: Numbering | None) -> Variation:
-        """The same bound for the model that `part` numbers some variables of; None: it was for that model before.
+        """Lift the bound to the model that `part` is a part of; None leaves it as it is.
 
         The scan must update only variables whose neighbours are all in the part.
         """
@@ -288,7 +288,7 @@ class Variation:
         return "each target"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the representation for notebooks."""
         largest = rounded_up(float(self.target_bounds.max()), 4)
         return card(f"Certificate: {self._describe()}", [(self._kind_of_bounds, f"at most {largest}")])
 
@@ -336,12 +336,12 @@ def variation(
         Of a field only: the point where chains start. Weights are then Lipschitz constants, and bounds are distances;
         see the page on fields.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
     Variation
-        With a `VacuousBoundWarning` when it says nothing.
+        With a `VacuousBoundWarning` if the bound is vacuous.
 
     Notes
     -----
@@ -420,7 +420,7 @@ def warn_vacuous(result: Variation) -> None:
     else:
         hint = ""
     warnings.warn(
-        f"The bound {rounded_up(result.value, 4)} after {result.steps} steps says nothing about "
+        f"The bound {rounded_up(result.value, 4)} after {result.steps} steps is vacuous for "
         f"{result._objective.describe(result._problem.n)}. {hint}Try a longer scan, fewer targets, or a sharper "
         "influence (method='best' or 'exact'); where influence.satisfies_dobrushin is False no scan may help.",
         VacuousBoundWarning,

@@ -21,7 +21,7 @@ from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.runs import Run
 from dobrushin._estimate.targets import is_asked
 from dobrushin._models import Model
-from dobrushin._models.likelihood import split_evidence
+from dobrushin._models.derived import split_evidence
 from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
 from dobrushin._exact.region import Factors, Law, Order, RegionSum, Surroundings, find_order, surroundings
-from dobrushin._optimize.reach import MOST_VARIABLES, Ball, Reach
+from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import current

@@ -17,9 +17,9 @@ from dobrushin._exact.maxima import maximise
 from dobrushin._exact.partition import LogPartition, condition, plan_partition
 from dobrushin._exact.working import Working
 from dobrushin._models import Model
+from dobrushin._models.derived import split_evidence
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import ImpossibleEvidence
-from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check

@@ -22,7 +22,7 @@ from dobrushin._fields.terms import (
     require_continuous,
     require_definite,
 )
-from dobrushin._models.grids import grid_couplings, site_values
+from dobrushin._models.couplings import grid_couplings, site_values
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import rounded_product, rounded_sum

@@ -17,7 +17,7 @@ from dobrushin._fields.anchor import Anchor, FieldSpace, ScaledRows, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
-from dobrushin._influence.bounds import bound_influence
+from dobrushin._influence.known import bound_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import is_graph
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Form
+from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, Form
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin.errors import ArgumentError

@@ -33,7 +33,7 @@ UNARIES = 10**7
 def enumerable(
     wanted: Wanted, k_own: NDArray[np.int64], k_other: NDArray[np.int64], members: NDArray[np.int64] | int = 0
 ) -> tuple[NDArray[np.int64], int]:
-    """Indices of the rows whose neighbourhoods are small enough to enumerate, and room for the laws of any of them.
+    """Return the rows whose neighbourhoods are small enough to enumerate, and the size of the largest table of laws.
 
     `members` is how many neighbours the factors of each row name, if some are named more than once.
     """
@@ -53,7 +53,7 @@ def enumerable(
 
 
 def over_budget(label: object, cost: float, limit: float) -> BudgetError:
-    """What to raise when a row of the exact influence is out of reach."""
+    """Make the exception for a row of the exact influence that is too expensive."""
     return BudgetError(
         f"The exact influence on variable {label!r}", cost, limit, "operations", "Use method='best' instead."
     )

@@ -1,12 +1,12 @@
-"""What is known of a model's influence, shared by all calls on the same model.
+"""The influence rows that are known of a model, shared by all calls on it; and the public function.
 
-Nothing here is public. It lives as long as its model.
+Rows live as long as their model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property, singledispatch
 from threading import RLock
 from typing import Any
 
@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence.matrix import Influence
-from dobrushin._influence.rows import Rows, RowSource, influence_rows
+from dobrushin._influence.rows import METHODS, Rows, RowSource, influence_rows
 from dobrushin._models import Model
 from dobrushin._models.memory import Slot
 from dobrushin._models.near import Numbering
-from dobrushin._models.sources import as_model
+from dobrushin._models.sources import as_model, read_source
+from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.call import public
+from dobrushin._shared.options import InfluenceMethod
+from dobrushin.errors import ArgumentError
 
 
 class KnownInfluence:
@@ -117,7 +121,7 @@ _KNOWN: Slot[KnownInfluence] = Slot("influence")
 def known_influence(
     model: Model, before: KnownInfluence | None = None, kept: NDArray[np.int64] | None = None
 ) -> KnownInfluence:
-    """Return what is known of the influence of a model, the same object every time.
+    """Return the influence rows of a model that are computed so far, the same object every time.
 
     The model may be new and made by evidence from one whose influence is known; `kept` are its positions there.
     """
@@ -129,3 +133,71 @@ def row_source(influence: Any) -> RowSource:
     if isinstance(influence, RowSource):
         return influence
     return known_influence(as_model(influence, "influence", "an Influence or a model"))
+
+
+@public("bounding the influence")
+def influence(
+    model: Model,
+    method: InfluenceMethod = "best",
+    rows: Iterable[Hashable] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Influence:
+    """Bound how much each variable of a model can move each other one.
+
+    Parameters
+    ----------
+    model : Model
+    method : {"best", "paper", "exact"}
+        "paper": Theorem 4 for pairwise models, 5 for Ising models, 6 for spins of higher order (for factor
+        graphs, which the paper does not treat, the range of the factors). "best": the smallest bound that
+        small enumerations and the sharper closed forms give; never above "paper" but for rounding. "exact": the
+        true influence, rounded up, by enumerating neighbourhoods; `BudgetError` where one is too large.
+    rows : labels, optional
+        Variables whose rows are wanted; default all. Scans may then update only these.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+
+    Returns
+    -------
+    Influence
+
+    Notes
+    -----
+    Where Theorem 4 or the range of the factors would take minutes because tables are large, a coarser bound is used, at
+    most twice as large; `Influence.theorems` names it.
+    All bounds have the form sinh(D/2) / (cosh h + cosh(D/2)), with D the range of the log-odds that variable j
+    controls and h the least log-odds that the rest of the neighbourhood can leave, rounded up. Forbidden states
+    (-inf) are handled by taking all configurations of the neighbours, allowed or not.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> torus = db.Ising.grid(40, 40, couplings=0.26, periodic=True)
+    >>> db.influence(torus, method="paper").satisfies_dobrushin, db.influence(torus).satisfies_dobrushin
+    (False, True)
+    >>> db.influence(torus)
+    Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
+    """
+    return bound_influence(read_source(model), method, rows)
+
+
+@singledispatch
+def bound_influence(model: Model, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> Influence:
+    """See `influence`; a family with bounds of its own registers another version."""
+    model = as_model(model)
+    if not model.is_whole:
+        raise ArgumentError("model", "a model that is in memory: only parts of a LocalModel are made", model)
+    check.choice(method, METHODS, "method")
+    if rows is None:
+        computed = None
+    else:
+        computed = np.sort(check.positions(rows, model.labels, model._lookup, "rows"))
+    bounds = influence_rows(model, np.arange(model.n_variables) if computed is None else computed, method)
+    if model._error:  # each conditional law may be so far from the one that was meant, and two laws are compared
+        values, cap = (
+            frozen(np.minimum((part + 2.0 * model._error) * (1.0 + 2.0**-50), 1.0))
+            for part in (bounds.values, bounds.cap)
+        )
+        bounds = bounds._replace(values=values, cap=cap)
+    return Influence._make(bounds, model.n_variables, model.labels, computed)

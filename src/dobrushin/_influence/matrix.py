@@ -160,7 +160,7 @@ class Influence:
         indices, data, theorem = self._matrix.indices[entry], self._matrix.data[entry], self._theorem[entry]
         return Rows(start, indices, data, theorem, self._cap[positions])
 
-    # -- how strong it is as a whole ---------------------------------------------------------
+    # -- norms and spectral radius -----------------------------------------------------------
 
     @public()
     def norm(self, order: float) -> float:
@@ -214,7 +214,7 @@ class Influence:
             raise ArgumentError("rows", f"None for Influence.{method}", got=f"{len(self._computed)} rows")
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the representation for notebooks."""
         facts = [(name, f"{count:,} entries") for name, count in self.theorems.items()]
         if self._computed is None:
             norms = f"rows {self.norm(np.inf):.4g}, columns {self.norm(1):.4g}"

@@ -1,4 +1,4 @@
-"""Theorem 4: general pairwise models, with and without the help of unaries."""
+"""Theorems 4, 5 and 6: pairwise models, with and without the help of unaries, and spins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._influence import budget
-from dobrushin._influence.factors import Packed, enumerate_rows, find_coarse_ranges
+from dobrushin._influence.factors import Packed, enumerate_factors, enumerate_rows, find_coarse_ranges
 from dobrushin._influence.rows import Bounds, Wanted, over_rows, theorem_for
 from dobrushin._kernels import pair_influence as kernels
-from dobrushin._kernels.gap import THM4_COARSE
-from dobrushin._kernels.spin_influence import potts_rows
+from dobrushin._kernels.gap import THM4_COARSE, THM6, THM6_TIGHT
+from dobrushin._kernels.spin_influence import ising_rows, potts_rows, spin_rows
+from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
+from dobrushin._models.spins import SpinTerms
 from dobrushin._shared.arrays import frozen, row_entries
 
 # Potentials of labelled pairs that are written out at a time, for the rows that are enumerated.
@@ -35,7 +37,7 @@ class _Tables(NamedTuple):
     table: NDArray[np.float64]
 
     def packed(self) -> Packed:
-        """The same as factors: each edge is one with one other member, the neighbour of the same number."""
+        """Write each edge as a factor with one other member, the neighbour of the same number."""
         place = np.arange(len(self.k_other)) - np.repeat(self.start[:-1], np.diff(self.start))
         parts = (
             *self[:5], self.start, np.arange(len(self.k_other) + 1), place, self.other_stride, self.own_stride,
@@ -90,7 +92,7 @@ def _find_bounds(tables: _Tables, wanted: Wanted, bounds: Bounds) -> None:
 
 @theorem_for(LabelPairs)
 def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
-    """The same from strengths alone; tables are written out only for the rows that are enumerated."""
+    """Theorem 4 from strengths alone; tables are written out only for the rows that are enumerated."""
     strength, k, start = form.couplings.data[wanted.entries(form.couplings.indptr)], form.states, wanted.start
     given, count = form.given_unaries, len(wanted.positions)
     unary = np.zeros((count, 0)) if given is None else given[wanted.positions]
@@ -121,3 +123,43 @@ def label_pair_rows(form: LabelPairs, wanted: Wanted) -> Bounds:
         enumerate_rows(frozen(own), room, _Tables(*(frozen(part) for part in parts)).packed(), improved)
         values[entry], theorem[entry], cap[part] = improved
     return Bounds(values, theorem, cap)
+
+
+# Terms of more variables have neighbourhoods that are too large to enumerate anyway.
+_TABLE_ORDER = 12
+
+
+@theorem_for(SpinPairs)
+def spin_pair_rows(form: SpinPairs, wanted: Wanted) -> Bounds:
+    """Theorem 5, and its exact form up to a degree limit."""
+    degrees = np.diff(wanted.start)
+    degree, limit = int(degrees.max(initial=0)), budget.BEST_DEGREE
+    if wanted.method == "exact":
+        limit = max(limit, degree)
+        if degree > budget.EXACT_DEGREE:
+            label = wanted.labels[int(wanted.positions[int(np.argmax(degrees))])]
+            raise budget.over_budget(label, 2.0 ** (degree - 1), 2.0 ** (budget.EXACT_DEGREE - 1))
+    bounds, matrix = wanted.no_bounds(), form.couplings
+    over_rows(
+        ising_rows, len(wanted.positions), wanted.positions, matrix.indptr, matrix.data, form.fields, wanted.start,
+        wanted.is_paper, min(limit, degree), *bounds, at_once=0.0 if wanted.is_paper else 2.0 ** min(limit, degree),
+    )  # fmt: skip
+    return bounds
+
+
+@theorem_for(SpinTerms)
+def spin_term_rows(form: SpinTerms, wanted: Wanted) -> Bounds:
+    """Theorem 6 (tightened unless the method is "paper"), and enumeration under a budget."""
+    bounds = wanted.no_bounds()
+    if wanted.method == "exact":
+        return enumerate_factors(form.tables(), wanted, bounds)
+    widest = int(np.diff(wanted.start).max(initial=0))
+    over_rows(
+        spin_rows, len(wanted.positions), wanted.positions, form.factor_start, form.factor_of, form.scope_start,
+        form.scope, form.strengths, form.fields, wanted.start, wanted.columns, wanted.is_paper, np.empty(widest),
+        np.empty(1), bounds.values, bounds.cap,
+    )  # fmt: skip
+    bounds.theorem[:] = THM6 if wanted.is_paper else THM6_TIGHT
+    if wanted.method == "best" and form.order <= _TABLE_ORDER:
+        return enumerate_factors(form.tables(), wanted, bounds)
+    return bounds

@@ -83,7 +83,7 @@ class Wanted(NamedTuple):
         """The bounds to improve; the trivial ones if enumeration has to stand by itself."""
         if self.method != "exact":
             return bounds
-        # Nobody moves a variable without neighbours.
+        # A variable without neighbours has no influence on it.
         cap = np.where(np.diff(self.start) > 0, 1.0, 0.0)
         return Bounds(np.ones_like(bounds.values), np.full_like(bounds.theorem, ENUMERATED), cap)
 

@@ -1,4 +1,4 @@
-"""What is sampled: one file per model family."""
+"""Models: one module per family."""
 
 from dobrushin._models.factors import FactorGraph
 from dobrushin._models.ising import Ising

@@ -9,25 +9,25 @@ is one: the sums are computed, so that no reader, file or change of the model ca
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from dobrushin._models.factors import FactorTables
+    from dobrushin._models.factors import FactorGraph, FactorTables
 
 # Sums that differ by this much relatively are still called equal; what it changes is counted.
 _EQUAL = 1e-12
 
 
 class Rest(NamedTuple):
-    """What is left, and what was summed.
+    """The variables and factors that remain after summation, and the sums.
 
     Attributes
     ----------
     variables, factors : arrays of bool
-        What is left.
+        Masks of those that remain.
     error : float
         Bounds how far its log-density is off, up to a constant.
     sums : list of pairs
@@ -94,3 +94,43 @@ def log_sum(log_table: NDArray[np.float64], axis: int) -> float:
     top = float(log_table.max())
     first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
     return top + math.log(float(np.exp(first - top).sum()))
+
+
+def sums_to_one(sums: NDArray[np.float64], states: Any) -> NDArray[np.bool_]:
+    """Return which sums of probabilities over `states` states are 1 up to rounding.
+
+    Published tables are rounded, to two digits at worst: 0.33 three times sums to 0.99.
+    """
+    return np.abs(sums - 1) <= np.maximum(0.01, 0.005 * np.asarray(states)) + 1e-9
+
+
+def find_parents(model: FactorGraph) -> list[tuple[int, int]] | None:
+    """The variable that each factor gives the probabilities of, as pairs; None if the model is no Bayesian network.
+
+    A variable that is in one factor only must be the one of that factor, and its sums must be 1. Without both, the same
+    holds for those that are left.
+    """
+    scopes = [set(model.factor(k)[0]) for k in range(model.n_factors)]
+    homes: list[set[int]] = [set() for _ in range(model.n_variables)]
+    for k, scope in enumerate(scopes):
+        for i in scope:
+            homes[i].add(k)
+    leaves = [i for i, home in enumerate(homes) if len(home) == 1]
+    pairs: list[tuple[int, int]] = []
+    while leaves:
+        i = leaves.pop()
+        if len(homes[i]) != 1:
+            continue
+        k = homes[i].pop()
+        members, table = model.factor(k)
+        weights = np.moveaxis(np.exp(table), members.index(i), -1)
+        if not sums_to_one(weights.sum(axis=-1), weights.shape[-1]).all():
+            return None
+        pairs.append((i, k))
+        for j in scopes[k] - {i}:
+            homes[j].discard(k)
+            if len(homes[j]) == 1:
+                leaves.append(j)
+            elif not homes[j]:
+                return None
+    return pairs if len(pairs) == model.n_variables == model.n_factors else None

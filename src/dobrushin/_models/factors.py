@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dobrushin._models.barren import log_sum, sum_out, sum_variation
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
-from dobrushin._models.forms import DivisibleForm, ImpossibleEvidence, require_variables
+from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, DivisibleForm, ImpossibleEvidence, require_variables
 from dobrushin._models.model import Model
 from dobrushin._models.read_factors import read_blocks, read_cardinalities, read_factors
 from dobrushin._shared import validate as check
@@ -129,12 +128,67 @@ class FactorGraph(Model):
         return self
 
 
-class FactorTables(DivisibleForm):
+class ScopedForm(DivisibleForm):
+    """Factors over scopes of variables.
+
+    The variables of factor k are scope[scope_start[k] : scope_start[k + 1]]; the factors of variable i are
+    factor_of[factor_start[i] : factor_start[i + 1]].
+    """
+
+    scope_start: NDArray[np.int64]
+    scope: NDArray[np.int64]
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return len(self.scope_start) - 1
+
+    # Indices by variable are made when they are first asked for.
+
+    @cached_property
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return adjacency(self.scope_start, self.scope, self.n_variables)
+
+    @cached_property
+    def _by_variable(self) -> NDArray[np.int64]:
+        """The places in all scopes, variable by variable."""
+        return np.argsort(self.scope, kind="stable")
+
+    @cached_property
+    def factor_start(self) -> NDArray[np.int64]:
+        return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
+
+    @cached_property
+    def factor_of(self) -> NDArray[np.int64]:
+        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
+
+    def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the factors of each of some variables begin, and which ones they are."""
+        first = self.factor_start[positions]
+        start, slot = row_entries(first, self.factor_start[positions + 1] - first)
+        return start, self.factor_of[slot]
+
+    def _scopes_of(self, factors: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the scopes of some factors begin, and the positions in them."""
+        first = self.scope_start[factors]
+        start, members = row_entries(first, self.scope_start[factors + 1] - first)
+        return start, self.scope[members]
+
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        start, factors = self._factors_at(positions)
+        others = prefix_sums(self.scope_start[factors + 1] - self.scope_start[factors] - 1)
+        return others[start[1:]] - others[start[:-1]]
+
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._scopes_of(np.unique(self._factors_at(positions)[1]))[1]
+
+
+class FactorTables(ScopedForm):
     """A log-table for each factor: the widest form.
 
     The table of factor k is table[table_start[k] : table_start[k + 1]], in C order over the variables
-    scope[scope_start[k] : scope_start[k + 1]], of which `stride` has the strides. The factors of variable i are
-    factor_of[factor_start[i] : factor_start[i + 1]], with its stride in each of them in `factor_stride`.
+    scope[scope_start[k] : scope_start[k + 1]], of which `stride` has the strides; `factor_stride` has the stride of
+    each variable in each of its factors, in the order of `factor_of`.
 
     Parameters
     ----------
@@ -143,7 +197,7 @@ class FactorTables(DivisibleForm):
         Distinct positions in each scope.
     table_start, table : array of int, array of log-potentials
     function : str
-        Who is named in messages.
+        Name of the function in error messages.
     """
 
     stored_as = "FactorGraph"
@@ -173,24 +227,9 @@ class FactorTables(DivisibleForm):
         self.scope_start, self.scope = frozen(scope_start), frozen(scope)
         self.table_start, self.table = frozen(table_start), frozen(table)
 
-    # What sums do not ask for is made when it is first wanted.
-
     @cached_property
     def stride(self) -> NDArray[np.int64]:
         return frozen(_strides(self.scope_start, self._cardinalities[self.scope]))
-
-    @cached_property
-    def _by_variable(self) -> NDArray[np.int64]:
-        """The places in all scopes, variable by variable."""
-        return np.argsort(self.scope, kind="stable")
-
-    @cached_property
-    def factor_start(self) -> NDArray[np.int64]:
-        return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
-
-    @cached_property
-    def factor_of(self) -> NDArray[np.int64]:
-        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
 
     @cached_property
     def factor_stride(self) -> NDArray[np.int64]:
@@ -217,11 +256,6 @@ class FactorTables(DivisibleForm):
         return self._cardinalities
 
     @property
-    def n_factors(self) -> int:
-        """Number of factors."""
-        return len(self.scope_start) - 1
-
-    @property
     def counts(self) -> dict[str, int]:
         return {"factors": self.n_factors}
 
@@ -236,16 +270,12 @@ class FactorTables(DivisibleForm):
         return [self.factor(k) for k in self.factor_of[self.factor_start[i] : self.factor_start[i + 1]].tolist()]
 
     @cached_property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return adjacency(self.scope_start, self.scope, self.n_variables)
-
-    @cached_property
     def has_zeros(self) -> bool:
         return bool(np.isneginf(self.table).any())
 
     @cached_property
     def extremes(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The least and the largest finite entry of each factor; 0 where there is none."""
+        """The smallest and the largest finite entry of each factor; 0 for a factor without finite entries."""
         return finite_extremes(self.table, self.table_start)
 
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -324,7 +354,7 @@ class FactorTables(DivisibleForm):
         return self._select(rest.variables, rest.factors).off_by(rest.error), rest.variables
 
     def sum_out_barren(self) -> tuple[FactorTables | None, float, float]:
-        """All that can be summed by itself is: what is left, the logarithm of the sum, and how far that may be off."""
+        """Sum out barren variables: return the remaining tables, the logarithm of the sum and a bound on its error."""
         rest = sum_out(self, np.zeros(self.n_variables, dtype=bool))
         terms = [log_sum(self.factor(k)[1], axis) for k, axis in rest.sums]
         # Variables that are in no factor any more go with as many terms as they have states.
@@ -348,37 +378,23 @@ class FactorTables(DivisibleForm):
 
     def _select(self, variables: NDArray[np.bool_], factors: NDArray[np.bool_]) -> FactorTables:
         """Some variables and some factors, which have no other variables."""
-        arity, size = (np.diff(start)[factors] for start in (self.scope_start, self.table_start))
-        scope_start, members = row_entries(self.scope_start[:-1][factors], arity)
-        table_start, cells = row_entries(self.table_start[:-1][factors], size)
         renumber = np.cumsum(variables) - 1
-        scope, table = renumber[self.scope[members]], self.table[cells]
-        return FactorTables(self._cardinalities[variables], scope_start, scope, table_start, table).off_by(self.error)
+        rest = self._those(np.flatnonzero(factors), self._cardinalities[variables], renumber.__getitem__)
+        return rest.off_by(self.error)
 
-    def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the factors of each of some variables begin, and which ones they are."""
-        first = self.factor_start[positions]
-        start, slot = row_entries(first, self.factor_start[positions + 1] - first)
-        return start, self.factor_of[slot]
-
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        start, factor = self._factors_at(positions)
-        others = prefix_sums(self.scope_start[factor + 1] - self.scope_start[factor] - 1)
-        return others[start[1:]] - others[start[:-1]]
-
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        factor = np.unique(self._factors_at(positions)[1])
-        first = self.scope_start[factor]
-        return self.scope[row_entries(first, self.scope_start[factor + 1] - first)[1]]
+    def _those(
+        self, factors: NDArray[np.int64], sizes: NDArray[np.int64], renumber: Callable[[Any], NDArray[np.int64]]
+    ) -> FactorTables:
+        """Some factors, over variables of these sizes; `renumber` gives their numbers from their positions."""
+        scope_start, members = self._scopes_of(factors)
+        first = self.table_start[factors]
+        table_start, cells = row_entries(first, self.table_start[factors + 1] - first)
+        return FactorTables(sizes, scope_start, renumber(members), table_start, self.table[cells])
 
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
         # Not those of the others: one of them may have very many.
-        factor = np.unique(self._factors_at(inside[inner])[1])
-        scope_first, table_first = self.scope_start[factor], self.table_start[factor]
-        scope_start, members = row_entries(scope_first, self.scope_start[factor + 1] - scope_first)
-        table_start, cells = row_entries(table_first, self.table_start[factor + 1] - table_first)
-        scope = np.searchsorted(inside, self.scope[members])
-        return FactorTables(self._cardinalities[inside], scope_start, scope, table_start, self.table[cells])
+        factors = np.unique(self._factors_at(inside[inner])[1])
+        return self._those(factors, self._cardinalities[inside], lambda members: np.searchsorted(inside, members))
 
     def to_model(self, labels: Sequence[Hashable] | None) -> FactorGraph:
         return FactorGraph._from_form(self, labels)
@@ -399,7 +415,7 @@ class FactorTables(DivisibleForm):
 
 
 def finite_extremes(table: NDArray[np.float64], start: NDArray[np.int64]) -> tuple[NDArray[np.float64], Any]:
-    """The least and the largest finite entry of each row of tables, which are not empty; 0 where there is none."""
+    """Return the smallest and the largest finite entry of each table; 0 for a table without finite entries."""
     if len(start) == 1:
         return np.zeros(0), np.zeros(0)
     forbidden = np.isneginf(table)
@@ -427,7 +443,7 @@ def _join(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 def _starts(shapes: list[Any]) -> NDArray[np.int64]:
-    """Where each row begins when blocks of so many rows of one size stand one after the other; and the end."""
+    """Return the offset of each row, and the end, for concatenated blocks of shape (rows, size)."""
     start = np.zeros(1 + sum(rows for rows, _ in shapes), dtype=np.int64)
     at = 0
     for rows, size in shapes:

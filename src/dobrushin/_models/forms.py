@@ -1,14 +1,14 @@
-"""Forms: what the stages after this one know of a model.
+"""Forms: the representations of a distribution that inference works on.
 
-A family is what people write. It lowers itself to a form: a plain object over positions 0..n-1, without names. Each
-form can be widened to one that says the same in larger arrays, up to tables of factors. So a stage that is written for
+Each family of models lowers itself to a form: a plain object over positions 0..n-1, without names. Each form can be
+widened to an equivalent one with larger arrays, up to tables of factors. So a stage that is written for
 tables serves every family, and one that also knows a narrower form is only faster there.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from dobrushin._models.couplings import symmetric
 from dobrushin._models.memory import Memory, held_bytes
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import row_entries
+from dobrushin._shared.arrays import prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from dobrushin._models.checked_arrays import CheckedArrays
     from dobrushin._models.factors import FactorTables
     from dobrushin._models.local import LocalModel
     from dobrushin._models.model import Model
+
 
 T = TypeVar("T")
 UNIT = 2.0**-53
@@ -50,7 +51,7 @@ class Form(ABC):
     error: float = 0.0
 
     def off_by(self, error: float) -> Self:
-        """Return this form, which is new, with so much more error of its log-density."""
+        """Add to the error of a form that was just made, and return the form."""
         self.error += error
         return self
 
@@ -59,7 +60,7 @@ class Form(ABC):
 
     @cached_property
     def memory(self) -> Memory:
-        """What later stages keep about the distribution."""
+        """Values that later stages keep about the distribution."""
         return Memory()
 
     @property
@@ -87,7 +88,7 @@ class Form(ABC):
     @property
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """What the form has how many of, for people."""
+        """Numbers of edges, terms or factors by name, as a `repr` shows them."""
 
     @property
     @abstractmethod
@@ -96,21 +97,21 @@ class Form(ABC):
 
     @abstractmethod
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The digit that each of some variables likes best by its own potentials alone."""
+        """Return the most likely digit of each of some variables by its unary potentials alone."""
 
     def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of states of some variables; forms that need not look at the others say so."""
+        """Return the numbers of states of some variables."""
         return self.cardinalities[positions]
 
     def states_of(self, i: int) -> range:
-        """The states of a variable as people see them."""
+        """Return the states of a variable as users see them: -1 and +1, or 0 to k-1."""
         return range(-1, 2, 2) if self.spins else range(int(self.sizes_at(np.array([i]))[0]))
 
     # -- wider forms -----------------------------------------------------------------------
 
     @abstractmethod
     def tables(self) -> FactorTables:
-        """The same distribution in the widest form; `BudgetError` where a table would be too large."""
+        """Widen the distribution to tables of factors; `BudgetError` if a table would be too large."""
 
     @property
     def has_tables(self) -> bool:
@@ -118,7 +119,7 @@ class Form(ABC):
         return True
 
     def wider(self) -> Form | None:
-        """The same distribution in the next wider form; None in the widest one."""
+        """Widen the distribution to the next form; None for the widest one."""
         return self.tables()
 
     # -- probabilities ---------------------------------------------------------------------
@@ -140,10 +141,12 @@ class Form(ABC):
 
     @abstractmethod
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Form:
-        """The form of the variables that are not fixed, given the states of those that are; its error says what was
-        rounded.
+        """Fix some variables and return the form of the others, whose error includes the rounding.
 
-        Raises `ImpossibleEvidence` where there is none.
+        Raises
+        ------
+        ImpossibleEvidence
+            If the fixed states have probability zero by a single term.
         """
 
     def _around(self, fixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -173,7 +176,7 @@ class Form(ABC):
         Returns
         -------
         form, variables
-            What is left, and which variables these are.
+            The form of the remaining variables, and a mask of them.
         """
         del wanted
         return self, np.ones(self.n_variables, dtype=bool)
@@ -185,7 +188,7 @@ class Form(ABC):
         """A model of the ordinary family of this form."""
 
     def local(self) -> LocalModel | None:
-        """The same as a model of which any part can be made by itself; None where that is not possible."""
+        """Return a lazy model that makes parts of the form on demand; None where that is not possible."""
         return None
 
     stored_as: ClassVar[str]  # name in files: that of the ordinary family
@@ -199,7 +202,7 @@ class Form(ABC):
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: CheckedArrays) -> Self:
-        """The form that arrays of a file hold; what is wrong with them is said by `arrays`."""
+        """Make the form from the arrays of a file; `arrays` raises what is wrong with them."""
 
 
 class DivisibleForm(Form):
@@ -270,16 +273,16 @@ def sizes_of(potentials: NDArray[np.float64], start: NDArray[np.int64]) -> NDArr
 
 
 def sums_of(sizes: NDArray[np.float64]) -> float:
-    """Return a bound on the rounding when terms of these sizes are added up in any way.
+    """Bound the rounding when terms of these sizes are added up in any order.
 
-    Evidence adds what is left of terms with several variables to terms of fewer. A sum of k numbers is off by at most k
-    units of the sum of their sizes. So all terms are counted that hold a fixed variable or a neighbour of one.
+    Evidence turns terms of several variables into terms of fewer, which are added up. A sum of k numbers is off by at
+    most k units of the sum of their sizes. So every term is counted that holds a fixed variable or a neighbour of one.
     """
     return float(2.0 * UNIT * (len(sizes) + 2) * sizes.sum())
 
 
 def rounding_of(potentials: NDArray[np.float64], units: float) -> float:
-    """Return a bound on the error of a log-density that adds up potentials which are off by so many units of 2^-53."""
+    """Bound the error of a log-density whose potentials have a relative error of `units` times 2^-53."""
     return float(units * (UNIT * np.abs(potentials).sum() * (1.0 + 2.0**-20) + 2.0**-1074 * potentials.size))
 
 
@@ -304,12 +307,12 @@ def require_variables(n: int, argument: str) -> None:
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
-    """What a stage has for a form or, where it has nothing, for the narrowest form that it can be widened to.
+    """Return the implementation for a form, or for the narrowest wider form that has one.
 
     Returns
     -------
     form, implementation
-        The form, widened until its type is one that the stage knows.
+        The form, widened as far as needed, and the implementation for its type.
     """
     wider: Form | None = form
     while wider is not None:
@@ -318,3 +321,92 @@ def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
                 return wider, implementations[kind]
         wider = wider.wider()
     raise TypeError(f"nothing is known for {type(form).__name__} and wider forms")
+
+
+FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
+
+
+class CheckedArrays:
+    """Named arrays of one axis.
+
+    Parameters
+    ----------
+    arrays : dict from names to arrays
+    error : function
+        Makes the exception to raise, from the expected and the found value.
+    require_memory : function
+        Raises if the given number of bytes, for the given purpose, exceeds the limit.
+    """
+
+    def __init__(
+        self,
+        arrays: dict[str, NDArray[Any]],
+        error: Callable[[str, str], Exception],
+        require_memory: Callable[[float, str], None],
+    ) -> None:
+        self._arrays, self.error, self.require_memory = arrays, error, require_memory
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def get(self, name: str) -> NDArray[Any] | None:
+        """An array that may be missing."""
+        return self._arrays.get(name)
+
+    def require(self, ok: Any, expected: str, instead: NDArray[Any] | str) -> None:
+        """Raise unless `ok` holds everywhere; `instead` is a text, or an array with a value for each entry of `ok`."""
+        if not np.all(ok):
+            if isinstance(instead, str):
+                raise self.error(expected, instead)
+            k = int(np.argmin(ok))
+            raise self.error(expected, f"{instead[k]} at entry {k}")
+
+    def require_variables(self, n: int) -> None:
+        """A model has a variable."""
+        self.require(n >= 1, "one or more variables", "none")
+
+    def finite(self, name: str) -> NDArray[np.float64]:
+        """Numbers that can be computed with."""
+        array = self[name]
+        self.require(np.abs(array) <= check.LARGEST, f"{name} that are {check.FINITE}", array)
+        return array
+
+    def logs(self, name: str, sizes: NDArray[Any]) -> NDArray[np.float64]:
+        """Log-potentials, as many as the sum of these sizes."""
+        array, count = self[name], sizes.sum(dtype=np.float64)
+        self.require(len(array) == count, f"{count:.17g} numbers in {name}", f"{len(array)}")
+        self.require(check.is_log_potential(array), f"{name} that are {check.LOG_POTENTIAL}", array)
+        return array
+
+    def couplings(self, n: int) -> Any:
+        """A symmetric matrix from pairs i < j, in order."""
+        i, j, weights = self["i"], self["j"], self.finite("couplings")
+        lengths = f"{len(i)}, {len(j)} and {len(weights)}"
+        self.require(len(i) == len(j) == len(weights), "as many couplings as i and j", lengths)
+        pairs = np.stack([i, j], axis=1)
+        self.require((i >= 0) & (i < j) & (j < n), f"pairs i < j of positions from 0 to {n - 1}", pairs)
+        self.require((np.diff(i) > 0) | (np.diff(i) == 0) & (np.diff(j) > 0), "pairs in increasing order", pairs[1:])
+        self.require(weights != 0, "couplings other than 0", weights)
+        return symmetric(i, j, weights, n)
+
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Numbers of states."""
+        sizes = self["cardinalities"]
+        self.require_variables(len(sizes))
+        self.require(sizes >= 2, "cardinalities of 2 or more", sizes)
+        self.require_memory(8.0 * sizes.sum(dtype=np.float64), "states")
+        return sizes
+
+    def scopes(self, n: int, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts of the scopes, each of `least` or more different positions; and these positions in order."""
+        arity, scope = self["arity"], self["scope"]
+        self.require(arity >= least, f"scopes of {least} or more variables", arity)
+        total = arity.sum(dtype=np.float64)
+        self.require(total == len(scope), f"{total:.17g} variables in all scopes", f"{len(scope)}")
+        self.require((scope >= 0) & (scope < n), f"positions from 0 to {n - 1}", scope)
+        owner = np.repeat(np.arange(len(arity)), arity)
+        order = np.lexsort((scope, owner))
+        twice = (np.diff(owner[order]) == 0) & (np.diff(scope[order]) == 0)
+        if twice.any():
+            raise self.error("different variables in each scope", f"variable {scope[order][1:][twice][0]} twice")
+        return prefix_sums(arity).astype(np.int64), scope[order]

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import (
     by_position,
+    grid_couplings,
     is_graph,
     read_couplings,
     read_fields,
     read_node_attribute,
     restrict_couplings,
+    site_values,
 )
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import UNIT, Form, require_finite_sums, require_variables
-from dobrushin._models.grids import grid_couplings, site_values
+from dobrushin._models.forms import FLOAT, UNIT, WHOLE, CheckedArrays, Form, require_finite_sums, require_variables
 from dobrushin._models.model import Model
 from dobrushin._models.spins import SpinTerms, field_tables
 from dobrushin._shared.arrays import row_entries
@@ -153,7 +153,27 @@ class Ising(Model):
         return self._form.fields
 
 
-class SpinPairs(Form):
+class CoupledForm(Form):
+    """Variables whose pairs have one coupling each, in a symmetric CSR matrix with an empty diagonal."""
+
+    is_indexed = True
+    couplings: Any
+
+    @property
+    def n_variables(self) -> int:
+        return int(self.couplings.shape[0])
+
+    @property
+    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.couplings.indptr, self.couplings.indices
+
+    def pairs(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
+        """Both ends of each pair, the smaller position first, and the couplings."""
+        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
+        return (*upper.coords, upper.data)
+
+
+class SpinPairs(CoupledForm):
     """Spins with couplings of pairs and fields.
 
     Parameters
@@ -162,11 +182,10 @@ class SpinPairs(Form):
         Symmetric, with an empty diagonal and sorted columns (see `symmetric`).
     fields : number or array, optional
     function : str
-        Who is named in messages.
+        Name of the function in error messages.
     """
 
     spins = True
-    is_indexed = True
     stored_as = "Ising"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "fields": FLOAT}
 
@@ -176,19 +195,11 @@ class SpinPairs(Form):
         self.fields = read_fields(fields, couplings.shape[0])
 
     @property
-    def n_variables(self) -> int:
-        return len(self.fields)
-
-    @property
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, 2, dtype=np.int64)
 
     def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(positions), 2, dtype=np.int64)
-
-    @property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.couplings.indptr, self.couplings.indices
 
     @property
     def counts(self) -> dict[str, int]:
@@ -202,14 +213,14 @@ class SpinPairs(Form):
         return (self.fields[positions] >= 0).astype(np.int64)
 
     def wider(self) -> SpinTerms:
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        scope = np.stack(upper.coords, axis=1).astype(np.int64).ravel()
-        return SpinTerms(2 * np.arange(len(upper.data) + 1), scope, upper.data, self.fields).off_by(self.error)
+        i, j, strengths = self.pairs()
+        scope = np.stack([i, j], axis=1).astype(np.int64).ravel()
+        return SpinTerms(2 * np.arange(len(strengths) + 1), scope, strengths, self.fields).off_by(self.error)
 
     def tables(self) -> FactorTables:
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        pairs = np.stack([upper.data, -upper.data, -upper.data, upper.data], axis=1)
-        blocks = [field_tables(self.fields), (np.stack(upper.coords, axis=1), pairs)]
+        i, j, strengths = self.pairs()
+        tables = np.stack([strengths, -strengths, -strengths, strengths], axis=1)
+        blocks = [field_tables(self.fields), (np.stack([i, j], axis=1), tables)]
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
     @property
@@ -255,8 +266,7 @@ class SpinPairs(Form):
         return LocalArrays(self.n_variables, None, *arrays, self.error)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        return {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data, "fields": self.fields}
+        return dict(zip(self.stored_arrays, (*self.pairs(), self.fields), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: CheckedArrays) -> SpinPairs:

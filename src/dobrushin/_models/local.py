@@ -1,4 +1,4 @@
-"""Models that are never in memory as a whole: what is near some variables is made when it is asked for.
+"""Lazy models: the neighbourhood of some variables is made in memory on demand.
 
 The part near some variables is an ordinary model. Its inner variables, whose neighbours are all in it, have the
 conditional laws that they have in the whole model. So whatever updates inner variables only (a scan, its certificate,
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 
 class LocalModel(Model, ABC):
-    """A model of any size, of which only what is near some variables is ever made.
+    """A lazy model of any size: only neighbourhoods of some variables are ever made in memory.
 
     Made by `Ising.grid` and `Potts.grid` with functions or memory-mapped arrays, and by `open_model`. It can be given
     to `estimate`, `plan`, `estimate_many`, `shortest_scan`, `coalescence` and `sample`, with targets where they look at
@@ -57,7 +57,7 @@ class LocalModel(Model, ABC):
 
     @property
     def _form(self) -> Form:
-        requirement = "one that is made as a whole: this call needs all of it, and of a LocalModel only parts are made"
+        requirement = "one that is in memory: this call needs all of the model, and a LocalModel is lazy"
         raise ArgumentError("model", requirement, self)
 
     @public()
@@ -76,7 +76,7 @@ class LocalModel(Model, ABC):
     def _form_of(self, region: Region) -> Form:
         return self.near(region.positions[region.updated], 1).model._form
 
-    # -- what is known of single variables -------------------------------------------------
+    # -- neighbours of single variables ----------------------------------------------------
 
     @abstractmethod
     def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ class LocalModel(Model, ABC):
     # -- parts -----------------------------------------------------------------------------
 
     def near(self, centres: NDArray[np.int64], radius: int) -> Part:
-        """The variables within so many edges of the centres; fewer, where there are very many.
+        """Make the subproblem of the variables within `radius` edges of the centres; of fewer in dense graphs.
 
         Parameters
         ----------
@@ -109,13 +109,13 @@ class LocalModel(Model, ABC):
             degrees = self.degrees_of(border)
             is_cut = bool(layer and size + degrees.sum() > room)
             if is_cut:
-                # Those with the fewest neighbours first: a hub would fill the room alone.
+                # Variables with few neighbours come first: a hub would exhaust the limit alone.
                 order = np.argsort(degrees, kind="stable")
                 few = np.sort(order[np.cumsum(degrees[order]) <= room - size])
                 border, degrees = border[few], degrees[few]
             if not len(border):
                 break
-            _require_room(int(degrees.max()))  # before so many are read
+            _require_room(int(degrees.max()))  # before the neighbours are read
             inner.append(border)
             # A neighbour of a layer is in it, in the one before or in the next.
             found = distinct(self.neighbors_of(border), self.n_variables)
@@ -147,9 +147,7 @@ class LocalPairs(LocalModel):
     def __init__(self, n: int, n_states: int | None, state_names: Any = None) -> None:
         self._labels, self.n_states = range(n), n_states
         if state_names is not None and (isinstance(state_names, Mapping) or len(state_names) != (n_states or 2)):
-            requirement = (
-                f"a tuple of {n_states or 2} names for all variables, of a model that is never made as a whole"
-            )
+            requirement = f"a tuple of {n_states or 2} names for all variables of a lazy model"
             raise ArgumentError("state_names", requirement, state_names)
         self._name_states(read_state_names(state_names, self))
 
@@ -212,7 +210,7 @@ class LocalPairs(LocalModel):
             raise self._fault("coupling", check.FINITE, rows.values[k], f"edge {edge}")
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
-        """What to raise when a coupling, a neighbour or a potential is wrong."""
+        """Make the exception for a wrong coupling, neighbour or potential."""
         return ArgumentError(what, requirement, value, where, function="LocalModel")
 
     def _part_form(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinPairs | LabelPairs:
@@ -226,7 +224,7 @@ class LocalPairs(LocalModel):
             # Rows of variables that are not inner are empty.
             start = prefix_sums(Numbering(n, own).spread(np.diff(rows.start), 0))
             self._refuse_asymmetric(sparse.csr_array((rows.values, place, start), shape=(n, n)), inside, inner)
-        # What couples an outer variable to inner ones is known from these.
+        # The couplings of an outer variable to inner ones are known from the rows of the inner ones.
         place, row = np.concatenate([place, row[outer]]), np.concatenate([row, place[outer]])
         values = np.concatenate([rows.values, rows.values[outer]])
         order = np.argsort(row * n + place)
@@ -426,12 +424,12 @@ class LocalForm(LocalModel):
         return self._whole.part(inside, inner)
 
 
-# Grids with more variables are not made as a whole, and positions must be numbers that fit.
+# Grids with more variables are lazy; positions must fit into 64 bits.
 _MOST_IN_MEMORY, _MOST_SITES = 2 * 10**7, 2**60
 
 
 def is_local(rows: Any, cols: Any, couplings: Any, potentials: Any) -> bool:
-    """Whether a grid should not be made as a whole."""
+    """Return whether a grid should be lazy."""
     if any(callable(part) or is_mapped(part) for part in (couplings, potentials)):
         return True
     # Sides that are no numbers are refused where the grid is made.

@@ -136,7 +136,7 @@ class Lookup:
         return values
 
     def _ask(self, numbers: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Ask the function. What it raises or returns instead of numbers is said in a sentence."""
+        """Call the function; an exception or a wrong result of it becomes an `ArgumentError`."""
         assert self._call is not None
         where = f"{self._what} numbers {numbers.min()} to {numbers.max()}"
         try:

@@ -80,7 +80,7 @@ class Memory:
         self._origin = whole.common
 
     def get(self, slot: Slot[T], make: Callable[[], T], key: Hashable = None) -> T:
-        """Return the value that is kept under a key; make it if there is none."""
+        """Return the value kept under a key; make it if it is missing."""
         with self._lock:
             values = self._values.setdefault(slot, OrderedDict())
             if key in values:

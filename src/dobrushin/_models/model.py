@@ -1,17 +1,18 @@
-"""The face that all models share."""
+"""The base class of all models."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dobrushin._models.derived import split_evidence
 from dobrushin._models.forms import Form, ImpossibleEvidence
-from dobrushin._models.identity import describe, fingerprint_of, same_model
-from dobrushin._models.likelihood import split_evidence
 from dobrushin._models.memory import Memory
 from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from dobrushin._models.factors import FactorGraph
     from dobrushin._models.local import LocalModel
+
 
 # Rows of states handled at once: keeps the temporaries of log_density near 64 MB.
 _CHUNK_NUMBERS = 8_000_000
@@ -67,7 +69,7 @@ class Model:
 
     @property
     def _form(self) -> Form:
-        """What the distribution is, without names."""
+        """The distribution without labels and names."""
         return self._lowered
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,13 +81,13 @@ class Model:
         return self._form.error
 
     def _off_by(self, error: float) -> Self:
-        """Return this model, which is new, with so much more error of its log-density."""
+        """Add to the error of a model that was just made, and return the model."""
         self._form.off_by(error)
         return self
 
     @cached_property
     def memory(self) -> Memory:
-        """What later stages keep about the model, its labels included; see `Form.memory` for what has none."""
+        """Values that later stages keep about the model; values that do not depend on labels are in `Form.memory`."""
         return Memory()
 
     # -- who the variables are -------------------------------------------------------------
@@ -119,7 +121,7 @@ class Model:
 
     @property
     def state_names(self) -> Mapping[Hashable, Names]:
-        """Names of the states of each variable that has some, by label; empty if there are none.
+        """Names of the states of each variable, by label; variables without names are left out.
 
         Examples
         --------
@@ -139,7 +141,7 @@ class Model:
         return None if self._state_names is None else self._state_names.at(i)
 
     def _called(self, i: int) -> Sequence[Any]:
-        """What people call the states of the variable at position `i`: their names, or their numbers."""
+        """Names of the states of the variable at position `i`, or their numbers where they have no names."""
         return self._names_at(i) or self._states_at(i)
 
     def _names_of(self, positions: NDArray[Any]) -> StateNames | None:
@@ -248,7 +250,7 @@ class Model:
         f"{type(self).__name__}.condition"
         model, hard, soft = split_evidence(self, evidence, lambda _: True)
         rest = model._fix(model._read_evidence(hard))
-        if soft and rest._state_names is not None:  # a FactorGraph like any other: its states are 0, 1
+        if soft and rest._state_names is not None:  # it has become a FactorGraph, whose states are 0, 1
             rest._name_states(rest._state_names._replace(of_spins=False))
         return rest
 
@@ -307,17 +309,17 @@ class Model:
         >>> pairs.labels, pairs.cardinalities
         (((0, 1), (2, 3)), array([4, 4]))
         """
-        from dobrushin._models.merging import merge
+        from dobrushin._models.derived import merge
 
         return merge(self, groups)
 
     def to_factor_graph(self) -> FactorGraph:
-        """The same distribution as a `FactorGraph`, where -1/+1 become 0/1."""
+        """Convert the model to a `FactorGraph`, where -1/+1 become 0/1."""
         return self._form.tables().to_model(self._labels)._name_states(self._state_names)
 
     # -- parts -----------------------------------------------------------------------------
 
-    is_whole: bool = True  # whether the model is made as a whole
+    is_whole: bool = True  # whether the model is in memory; a lazy model is not
 
     is_discrete: bool = True  # whether its variables have states that are counted
 
@@ -350,7 +352,7 @@ class Model:
         return self._form.local()
 
     def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
-        """What updates of the variables at increasing positions look at, and the form that has these variables."""
+        """Return the form and the region that updates of the variables at increasing positions read."""
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: Region) -> Form:
@@ -364,7 +366,7 @@ class Model:
     def fingerprint(self) -> str | None:
         """A name for the model: 16 digits, the same wherever parameters, labels and names of states are the same.
 
-        None for a `LocalModel`, which is never looked at as a whole.
+        None for a `LocalModel`, which is lazy.
 
         Examples
         --------
@@ -410,14 +412,14 @@ class Model:
         return f"{type(self).__name__}({', '.join(f'{name}={count}' for name, count in counts.items())})"
 
     def _describe_states(self) -> tuple[str, str]:
-        """What variables can be, in a word and a line."""
+        """Describe the numbers and names of the states in a line."""
         least, most = int(self.cardinalities.min()), int(self.cardinalities.max())
         called = ", ".join(map(str, self._called(0)[:8])) + (", ..." if len(self._called(0)) > 8 else "")
         count = f"{least}" if least == most else f"{least} to {most}"
         return "states", f"{count}; those of {self.labels[0]}: {called}"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the representation for notebooks."""
         return card(repr(self), describe(self))
 
     def _check_position(self, i: int) -> None:
@@ -434,3 +436,66 @@ class Model:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
             check.all_entries(ok, array, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)
+
+
+# Hexadecimal digits: 2^-64 is the chance that two models share them.
+_DIGITS = 16
+
+
+def same_model(one: Model, other: Model) -> bool:
+    """Whether two models have the same form, parameters to the last bit, labels and names of states."""
+    forms = one._form, other._form
+    if forms[0].stored_as != forms[1].stored_as or one.n_variables != other.n_variables or one.labels != other.labels:
+        return False
+    if one._state_names != other._state_names and dict(one.state_names) != dict(other.state_names):
+        return False
+    if forms[0] is forms[1]:
+        return True
+    arrays = forms[0].to_arrays(), forms[1].to_arrays()
+    return arrays[0].keys() == arrays[1].keys() and all(np.array_equal(arrays[0][k], arrays[1][k]) for k in arrays[0])
+
+
+def fingerprint_of(model: Model) -> str:
+    """A short name for the parameters, labels and names of states: the same on every machine and in every release."""
+    digest = hashlib.blake2b(digest_size=_DIGITS // 2)
+    digest.update(model._form.stored_as.encode())
+    for name, array in sorted(model._form.to_arrays().items()):
+        plain = _plain_array(array)
+        digest.update(f"\n{name} {plain.dtype.str} {len(plain)}\n".encode())
+        digest.update(plain.data if plain.size else b"")
+    if not isinstance(model.labels, range):
+        digest.update(f"\nlabels {_text(tuple(model.labels))}".encode("utf-8", "surrogatepass"))
+    for label in model.state_names:
+        names = model.state_names[label]
+        digest.update(f"\nstates {_text((label, *names))}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def describe(model: Model) -> list[tuple[str, str]]:
+    """List the variables, states, size and fingerprint of a model for its HTML representation."""
+    labels = ", ".join(str(label) for label, _ in zip(model.labels, range(5), strict=False))
+    facts = [
+        ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else "")),
+        model._describe_states(),
+    ]
+    if model.is_whole:
+        facts += [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]
+        facts.append(("fingerprint", str(model.fingerprint)))
+    return facts
+
+
+def _plain_array(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert an array to one type, without negative zeros, so that equal numbers have equal bytes."""
+    if array.dtype.kind == "f":
+        return np.ascontiguousarray(array.astype("<f8") + 0.0)
+    return np.ascontiguousarray(array.astype("<i8"))
+
+
+def _text(name: Hashable) -> str:
+    """A label as text: the same for labels that are equal."""
+    if isinstance(name, tuple):
+        return f"({','.join(map(_text, name))})"
+    if isinstance(name, Real):
+        whole = int(name) if isinstance(name, Integral) or float(name).is_integer() else float(name)
+        return repr(whole)
+    return repr(name)

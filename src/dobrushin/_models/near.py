@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class Numbering:
     """Some of `n` variables: number k is that of the variable at positions[k].
 
-    What was found for the part is lifted to the whole by a method `lift(numbering)` of scans, certificates, plans and
-    estimates.
+    Scans, certificates, plans and estimates of the part have a method `lift(numbering)` that brings them to the whole.
     """
 
     n: int
@@ -43,7 +42,7 @@ class Numbering:
         return self.positions[np.minimum(np.searchsorted(self.positions, positions), self.size - 1)] == positions
 
     def within(self, outer: Numbering) -> Numbering:
-        """The same variables, of a model that the larger one is itself a part of."""
+        """Number the same variables in a model that the larger one is itself a part of."""
         return Numbering(outer.n, outer.positions[self.positions])
 
     def spread(self, values: NDArray[Any], elsewhere: Any) -> NDArray[Any]:
@@ -80,7 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Region:
-    """What updates of some variables look at: these variables and their neighbours, with numbers of their own.
+    """Some variables that are updated and their neighbours, with numbers of their own.
 
     Rows of neighbours, CSR, are there only for the variables that are updated.
     """
@@ -119,7 +118,7 @@ class Region:
 
 
 def region_of(form: Form, updated: NDArray[np.int64]) -> Region:
-    """What updates of the variables at increasing positions look at; nothing else of the form is touched."""
+    """Return the region that updates of the variables at increasing positions read, without touching the rest."""
     n, (start, neighbor) = form.n_variables, form.adjacency
     if len(updated) == n:
         return Region(Numbering(n, updated), updated, start, neighbor, updated, slice(None))

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
+    FLOAT,
+    WHOLE,
+    CheckedArrays,
     DivisibleForm,
     require_finite_sums,
     require_possible,
@@ -121,7 +123,7 @@ class PairTables(DivisibleForm):
         Each unordered pair at most once.
     table : array of log-potentials
     function : str
-        Who is named in messages.
+        Name of the function in error messages.
     """
 
     stored_as = "PairwiseMRF"

@@ -1,4 +1,4 @@
-"""Potts models: neighbours like to agree, or to differ."""
+"""Potts models: couplings reward or punish equal states."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import (
     by_position,
+    grid_couplings,
     is_graph,
     read_couplings,
     read_node_attribute,
@@ -20,14 +19,16 @@ from dobrushin._models.couplings import (
 )
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import (
-    Form,
+    FLOAT,
+    WHOLE,
+    CheckedArrays,
     require_finite_sums,
     require_possible,
     require_variables,
     sizes_of,
     sums_of,
 )
-from dobrushin._models.grids import grid_couplings
+from dobrushin._models.ising import CoupledForm
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
@@ -140,7 +141,7 @@ class Potts(Model):
         return self._form.unaries
 
 
-class LabelPairs(Form):
+class LabelPairs(CoupledForm):
     """Variables with the same number of states, rewards for equal states of pairs, and potentials of single variables.
 
     Parameters
@@ -152,10 +153,9 @@ class LabelPairs(Form):
     unaries : array of shape (n, states), optional
         Log-potentials.
     function : str
-        Who is named in messages.
+        Name of the function in error messages.
     """
 
-    is_indexed = True
     stored_as = "Potts"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "size": WHOLE}
     optional_arrays: ClassVar = {"unaries": FLOAT}
@@ -182,19 +182,11 @@ class LabelPairs(Form):
         return np.zeros((self.n_variables, self.states)) if self.given_unaries is None else self.given_unaries
 
     @property
-    def n_variables(self) -> int:
-        return int(self.couplings.shape[0])
-
-    @property
     def cardinalities(self) -> NDArray[np.int64]:
         return np.full(self.n_variables, self.states, dtype=np.int64)
 
     def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(positions), self.states, dtype=np.int64)
-
-    @property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.couplings.indptr, self.couplings.indices
 
     @property
     def counts(self) -> dict[str, int]:
@@ -220,9 +212,8 @@ class LabelPairs(Form):
     def tables(self) -> FactorTables:
         # Two copies at a time, of each edge once.
         require_memory("A table for each pair", 8.0 * self.couplings.nnz * self.states**2, _MANY_STATES)
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        pairs = upper.data[:, None] * np.eye(self.states).ravel()
-        blocks = [(np.stack(upper.coords, axis=1), pairs)]
+        i, j, strengths = self.pairs()
+        blocks = [(np.stack([i, j], axis=1), strengths[:, None] * np.eye(self.states).ravel())]
         if self.given_unaries is not None:
             blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
@@ -258,8 +249,8 @@ class LabelPairs(Form):
 
     def _sum_error(self, fixed: NDArray[np.bool_]) -> float:
         """Bound on the rounding when the terms around fixed variables are added up; see `sums_of`."""
-        near, upper = self._around(fixed), sparse.coo_array(sparse.triu(self.couplings, k=1))
-        sizes = np.abs(upper.data[near[upper.coords[0]] | near[upper.coords[1]]])
+        near, (i, j, strengths) = self._around(fixed), self.pairs()
+        sizes = np.abs(strengths[near[i] | near[j]])
         if self.given_unaries is not None:
             start = np.arange(0, self.given_unaries.size + 1, self.states)
             sizes = np.concatenate([sizes, sizes_of(self.given_unaries.ravel(), start)[near]])
@@ -280,8 +271,7 @@ class LabelPairs(Form):
         return LocalArrays(self.n_variables, self.states, *arrays, self.error)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
-        arrays = {"i": upper.coords[0], "j": upper.coords[1], "couplings": upper.data}
+        arrays = dict(zip(("i", "j", "couplings"), self.pairs(), strict=True))
         arrays["size"] = np.array([self.n_variables, self.states])
         return arrays if self.given_unaries is None else {**arrays, "unaries": self.given_unaries.ravel()}
 

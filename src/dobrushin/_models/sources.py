@@ -56,7 +56,7 @@ def read_source(value: Any) -> Any:
 
 
 def reader_of(value: object) -> Callable[[Any], Any] | None:
-    """Return the reader for the library that the class of an object comes from; None if there is none."""
+    """Return the reader for the library that the class of an object comes from, or None."""
     # From the class outwards: the networks of pgmpy are graphs of networkx, too.
     for kind in type(value).__mro__:
         reader = READERS.get(kind.__module__.partition(".")[0].lower())

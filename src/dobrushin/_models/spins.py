@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._models.checked_arrays import FLOAT, WHOLE, CheckedArrays
 from dobrushin._models.couplings import by_position, name_variables, read_fields
-from dobrushin._models.factors import FactorTables, adjacency
-from dobrushin._models.forms import DivisibleForm, require_finite_sums, require_variables, sums_of
+from dobrushin._models.factors import FactorTables, ScopedForm
+from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, require_finite_sums, require_variables, sums_of
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -96,8 +95,10 @@ class SpinMRF(Model):
         return self._form.order
 
 
-class SpinTerms(DivisibleForm):
+class SpinTerms(ScopedForm):
     """Spins with terms of any order and fields.
+
+    Terms are the factors of `ScopedForm`.
 
     Parameters
     ----------
@@ -136,10 +137,6 @@ class SpinTerms(DivisibleForm):
     def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(positions), 2, dtype=np.int64)
 
-    @cached_property
-    def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return adjacency(self.scope_start, self.scope, self.n_variables)
-
     @property
     def counts(self) -> dict[str, int]:
         return {"terms": len(self.strengths)}
@@ -152,17 +149,6 @@ class SpinTerms(DivisibleForm):
     def scope_of(self, k: int) -> NDArray[np.int64]:
         """Positions of the variables of term `k`."""
         return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
-
-    @cached_property
-    def term_start(self) -> NDArray[np.int64]:
-        """Where the terms of each variable begin in `term_of`."""
-        return frozen(prefix_sums(np.bincount(self.scope, minlength=self.n_variables)))
-
-    @cached_property
-    def term_of(self) -> NDArray[np.int64]:
-        """The terms of each variable, one variable after the other."""
-        term = np.repeat(np.arange(len(self.strengths)), np.diff(self.scope_start))
-        return frozen(term[np.argsort(self.scope, kind="stable")])
 
     @property
     def has_zeros(self) -> bool:
@@ -203,7 +189,7 @@ class SpinTerms(DivisibleForm):
         return total
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        terms = self.term_of[self.term_start[i] : self.term_start[i + 1]]
+        terms = self.factor_of[self.factor_start[i] : self.factor_start[i + 1]]
         own = states.copy()
         own[..., i] = 1
         local_field = self.fields[i] + self._products(own, terms) @ self.strengths[terms]
@@ -247,28 +233,8 @@ class SpinTerms(DivisibleForm):
         rest = SpinTerms(start, renumber[scope], self.strengths[terms], self.fields[variables])
         return rest.off_by(self.error)
 
-    def _terms_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the terms of each of some variables begin, and which ones they are."""
-        first = self.term_start[positions]
-        start, slot = row_entries(first, self.term_start[positions + 1] - first)
-        return start, self.term_of[slot]
-
-    def _scopes_of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the scopes of some terms begin, and the positions in them."""
-        first = self.scope_start[terms]
-        start, members = row_entries(first, self.scope_start[terms + 1] - first)
-        return start, self.scope[members]
-
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        start, terms = self._terms_at(positions)
-        others = prefix_sums(self.scope_start[terms + 1] - self.scope_start[terms] - 1)
-        return others[start[1:]] - others[start[:-1]]
-
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._scopes_of(np.unique(self._terms_at(positions)[1]))[1]
-
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinTerms:
-        terms = np.unique(self._terms_at(inside[inner])[1])
+        terms = np.unique(self._factors_at(inside[inner])[1])
         start, scope = self._scopes_of(terms)
         return SpinTerms(start, np.searchsorted(inside, scope), self.strengths[terms], self.fields[inside])
 

@@ -1,4 +1,4 @@
-"""What people call the states of variables. Forms, kernels and sums count states; names are put on at the doors."""
+"""Names of states. Forms, kernels and sums count states from 0; names are read from arguments and put into results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Names = tuple[Hashable, ...]
 _KINDS = "a tuple of names for all variables, a dict from labels to names, or a list of names by position"
-# Names of states in a message; of more, those that are near to what was given.
-_MOST_LISTED = 8
+# Names of states that a message lists; of more names, it lists those that are similar to the given value.
+_MAX_LISTED = 8
 
 
 class StateNames(NamedTuple):
@@ -79,7 +79,7 @@ class NamesByLabel(Mapping[Hashable, Names]):
 
 
 def read_state_names(value: Any, model: Model) -> StateNames | None:
-    """Names as a family takes them; None where there are none."""
+    """Read the argument `state_names` of a family; None if no variable has names."""
     if value is None or isinstance(value, StateNames):
         return value
     if isinstance(value, Mapping):
@@ -163,7 +163,7 @@ def read_state(model: Model, i: int, value: Any, argument: str) -> int:
 def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | None) -> bool:
     """Whether a value that is no name is a state by its number, and nothing else could be meant.
 
-    Where names are numbers, or are written like this number, numbers of states are not taken.
+    A state cannot be given by its number if its names are numbers, or if a name of another state is the same digits.
     """
     if not check.is_real(value) or value not in states:
         return False
@@ -175,14 +175,14 @@ def is_number_of_state(value: Any, states: range, names: Sequence[Hashable] | No
 
 
 def expected_states(model: Model, i: int, value: Any) -> str:
-    """What the states of a variable are, in a message; of many names those near to what was given."""
+    """List the states of a variable for a message; of many names, those that are similar to the given value."""
     states, names = model._states_at(i), model._names_at(i)
     if names is None:
         listed = "-1, +1" if states.step == 2 else f"0 to {len(states) - 1}"
-    elif len(names) <= _MOST_LISTED:
+    elif len(names) <= _MAX_LISTED:
         listed = ", ".join(map(repr, names))
     else:
-        shown = nearest(value, names) or list(names[:_MOST_LISTED])
+        shown = nearest(value, names) or list(names[:_MAX_LISTED])
         listed = ", ".join(map(repr, shown)) + ", ..."
-    close = hint(value, names) if names is not None and len(names) <= _MOST_LISTED else ""
+    close = hint(value, names) if names is not None and len(names) <= _MAX_LISTED else ""
     return f"one of the states {listed} of {model.labels[i]!r}{close}"

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from dobrushin._influence import Influence
 from dobrushin._kernels import descent
+from dobrushin._kernels.greedy import move_steps
 from dobrushin._models import Model
 from dobrushin._models.sources import read_source
 from dobrushin._optimize.guide import guide_of
@@ -65,7 +66,7 @@ def optimize(
         Which scan to return: the one with the smallest certificate, or the one that the last round gives, as Algorithm
         2 does, even where its certificate is larger than that of the input.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
@@ -190,9 +191,9 @@ def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: fl
 def _replace_steps(
     steps: NDArray[np.int64], vectors: NDArray[np.float64], rows: Any, d: NDArray[np.float64], tolerance: float
 ) -> tuple[NDArray[np.int64], int, float]:
-    """The new steps, how many of the first stay as they were, and the linear variation.
+    """Return the new steps, the number of first steps that are unchanged, and the linear variation.
 
-    The vectors b_t are not all kept but recomputed from every so many-th: sqrt(T) vectors at a time.
+    Only every sqrt(T)-th vector b_t is kept; the others are recomputed from these, sqrt(T) at a time.
     """
     every, at_once = int(np.ceil(np.sqrt(len(steps)))), 4.0 * len(d) + 2.0 * len(rows[2])
     marks, b = np.empty((len(steps) // every + 1, len(d))), np.ones(len(d))
@@ -211,3 +212,34 @@ def _replace_steps(
             if report:
                 report(len(steps) - span.start)
     return chosen, 0, float(V[0])
+
+
+# Elementary operations that moving steps may take, about a nanosecond each; a try costs steps times entries.
+_MOVE_BUDGET = 5e5
+
+
+def polisher(
+    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], rounds: int
+) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """A function that improves orders: rounds of DoGS, then moves of single steps where the scan is short."""
+    descend = descent_on(matrix, candidate)
+
+    def improve(order: NDArray[np.int64]) -> NDArray[np.int64]:
+        for _ in range(rounds):
+            order = descend(Scan(order), weights, -np.inf)[0].order
+        return move_single_steps(matrix, weights, candidate, order)
+
+    return improve
+
+
+def move_single_steps(
+    matrix: Any, weights: NDArray[np.float64], candidate: NDArray[np.bool_], order: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The order after moves of single steps, or as it was when it is too long for that."""
+    tries = int(_MOVE_BUDGET / (len(order) * (matrix.nnz + len(weights))))
+    if len(order) < 2 or tries < len(order):  # not even one try for each step
+        return order
+    order = order.copy()
+    parts = (frozen(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    move_steps(order, *parts, candidate, weights, tries)
+    return order

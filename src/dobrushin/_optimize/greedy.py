@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,13 @@ from dobrushin._influence.known import KnownInfluence
 from dobrushin._kernels import descent, greedy
 from dobrushin._models import Model
 from dobrushin._models.sources import read_source
+from dobrushin._optimize.dogs import move_single_steps
 from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.polish import move_single_steps
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import pieces
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import distinct, frozen, row_entries
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for
 from dobrushin._shared.options import Guide
@@ -56,7 +57,7 @@ def greedy_scan(
         again with the influence scaled to a radius below 1. The certificate never uses the scaled matrix; see
         `coalescence` for one that can help there.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
@@ -175,7 +176,7 @@ class BackwardGreedy:
 
     @property
     def norms(self) -> NDArray[np.float64]:
-        """The same for each shorter scan: by number of steps."""
+        """The variation of each shorter scan, by number of steps."""
         return self._norms[: self.steps + 1]
 
     def order(self, steps: int | None = None) -> NDArray[np.int64]:
@@ -187,9 +188,9 @@ class BackwardGreedy:
         return self.ids[self._heap[:1]]
 
     def extend(self, tolerance: float, limit: int, report: Callable[[int], None] | None = None) -> bool:
-        """Go on until the norm is at most `tolerance` or there are `limit` steps; whether it is.
+        """Extend the scan until its norm is at most `tolerance`, or to `limit` steps; return whether the norm is.
 
-        `LateError` where planning has no time for it: what there is by then stays.
+        `LateError` when the time for planning is over; the scan keeps the steps that it has.
         """
         code, allowance = pieces.first_piece(greedy.extend)
         while True:
@@ -290,3 +291,81 @@ def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
     larger = np.zeros(room, dtype=array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+# Paths whose products differ by less than this tell nothing apart: rounding alone can do it.
+_TIE = 1e-9
+# Larger regions are not made.
+MOST_VARIABLES = 20_000
+
+
+class Ball(NamedTuple):
+    """Some variables, and which of them are neighbours."""
+
+    positions: NDArray[np.int64]  # increasing
+    outwards: NDArray[np.int64]  # their numbers, the strongest first
+    start: NDArray[np.int64]  # neighbours within the ball, CSR by number
+    neighbor: NDArray[np.int64]
+    border: NDArray[np.int64]  # positions of the neighbours outside
+
+
+class Reach(BackwardGreedy):
+    """The variables around targets, by the largest product of influences along a path to a target.
+
+    This is the largest single term of the pulled-back weight of a variable. The set of the k strongest grows with k,
+    the targets themselves come first, and nothing here grows with the model.
+    """
+
+    def __init__(self, influence: RowSource, targets: NDArray[np.int64]) -> None:
+        super().__init__(influence, Objective(np.sort(targets), np.ones(len(targets)), True), ahead=True)
+        self._strength = np.zeros(64)
+
+    def grow(self, size: int, strength: float = math.inf, most: int = MOST_VARIABLES) -> int:
+        """Extend the ball to `size` variables, all of at least `strength`, and those as strong as the last one.
+
+        Returns the number of variables: fewer than `size` if no others have an influence, and never more than `most`.
+        """
+        if self.steps < most:
+            self._take(size, strength, most)
+        known = self._strength[: self.steps]
+        size = max(1, min(size, self.steps), int(np.searchsorted(-known, -strength, side="right")))
+        last = known[size - 1] * (1.0 - _TIE)
+        return min(most, size + int(np.searchsorted(-known[size:], -last, side="left")))
+
+    def strength(self, size: int) -> float:
+        """Return the product of influences of the weakest of the first `size` variables."""
+        return float(self._strength[size - 1])
+
+    def ball(self, size: int) -> Ball:
+        """Return the first `size` variables."""
+        numbers = self._order[:size]
+        rank = np.full(self.size, -1, dtype=np.int64)
+        by_position = np.argsort(self.ids[numbers], kind="stable")
+        positions = self.ids[numbers][by_position]
+        rank[numbers[by_position]] = np.arange(size)
+        members = numbers[by_position]
+        first = self._begin[members]
+        start, entry = row_entries(first, self._end[members] - first)
+        columns = self._columns[entry]
+        owner = np.repeat(np.arange(size), np.diff(start))
+        inside = rank[columns] >= 0
+        border = np.unique(self.ids[columns[~inside]])
+        rows = prefix_sums(np.bincount(owner[inside], minlength=size))
+        own = rank[columns[inside]]
+        return Ball(positions, rank[numbers], frozen(rows), frozen(own), border)
+
+    def _take(self, size: int, strength: float, most: int) -> None:
+        while True:
+            # It only goes through rows that are there.
+            code = code_for(greedy.reach, 16 * (self._entries + self.size))
+            status = code(
+                size, strength, most, self._begin, self._end, self._columns, self._values, self.has_row, self.ids,
+                self._d, self._heap, self._place, self._order, self._strength, self._counters,
+            )  # fmt: skip
+            if status == greedy.DONE:
+                return
+            if status == greedy.NEED_ROW:
+                self._fetch()
+            else:
+                self._order = enlarge(self._order, 2 * len(self._order))
+                self._strength = enlarge(self._strength, len(self._order))

@@ -22,16 +22,16 @@ from dobrushin._shared.log import log
 from dobrushin._shared.options import Guide
 from dobrushin._variation import Variation
 
-# The spectral radius to scale to; see benchmarks/guides.py for what others give.
+# The spectral radius to scale to; benchmarks/guides.py compares it with others.
 RADIUS = 0.95
-# Larger models are not worth their exact radius. Of those, so many variables are looked at, or at most so many.
+# Variables up to which the exact radius is computed, and largest number of variables around targets of larger models.
 _SMALL, _MOST, _ROUNDS = 5000, 20_000, 60
 
 
 def guide_of(influence: Influence, bound: Variation, guide: Any) -> Influence | None:
     """The influence to choose again with, where the bound says little; None where it need not be.
 
-    Where a bound is below half of what the caps alone give, it is the bound that counts.
+    A bound below half of the trivial one by the caps alone is informative: no guide is needed.
     """
     if guide is None:
         return None
@@ -79,7 +79,7 @@ def influence_around(known: KnownInfluence, targets: NDArray[np.int64]) -> Aroun
 
 
 def radius_around(known: KnownInfluence, around: Around) -> float:
-    """The spectral radius of a small model, and about that of what is around some targets of a large one."""
+    """Return the spectral radius of a small model, or estimate it around some targets of a large one."""
     return known.whole.spectral_radius() if known.n_variables <= _SMALL else _rough_radius(around.matrix)
 
 

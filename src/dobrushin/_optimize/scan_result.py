@@ -29,11 +29,11 @@ class ScanResult:
     variation: Variation
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the representation for notebooks."""
         return self.scan._repr_html_() + self.variation._repr_html_()
 
     def lift(self, part: Numbering | None) -> ScanResult:
-        """The same by positions in the model that `part` numbers some variables of; None: it was by them before."""
+        """Renumber the positions for the model that `part` is a part of; None leaves them as they are."""
         return ScanResult(self.scan.lift(part), self.variation.lift(part))
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:

@@ -13,9 +13,9 @@ from dobrushin._influence import Influence, RowSource, row_source
 from dobrushin._kernels.greedy import suffix_norms
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model, read_source
+from dobrushin._optimize.dogs import polisher
 from dobrushin._optimize.greedy import BackwardGreedy
 from dobrushin._optimize.guide import guide_of
-from dobrushin._optimize.polish import polisher
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
@@ -66,7 +66,7 @@ def shortest_scan(
         is 1 or more, the influence scaled to a radius below 1, until *its* variation is at most the tolerance. That
         certifies nothing, but such scans do well in simulation; see `coalescence`.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def _reach_sum(
             if measure(result.variation) <= tolerance:
                 return result
             if search.norm == 0.0:
-                return None  # what is left is rounding, which no longer scan takes away
+                return None  # the remaining variation is rounding, which a longer scan cannot reduce
             goal = min(search.norm * (1 - 1e-9), float(np.nextafter(search.norm, 0.0)))
         elif search.steps >= limit or stagnates(search.norms):
             return None
@@ -193,7 +193,7 @@ def _reach_max(
         if measure(result.variation) <= tolerance:
             break
         if search.norm == 0.0:
-            return None  # what is left is rounding, which no longer scan takes away
+            return None  # the remaining variation is rounding, which a longer scan cannot reduce
         if long >= limit or search.steps < long or (long > 8 * FIRST_LOOK and stagnates(search.norms)):
             return None
         short, long = long, min(limit, long + long // 4 + 1)
@@ -256,7 +256,7 @@ def _failure(
 
 
 def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -> ScanResult:
-    """The same on parts around the targets, until the scan stays away from the border; positions are the whole's."""
+    """Search on growing parts around the targets until the scan stays away from the border; lift the result."""
     named = list(weights) if isinstance(weights, Mapping) else targets
     if named is None:
         raise ArgumentError("targets", "labels, or a dict of weights", weights)

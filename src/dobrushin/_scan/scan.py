@@ -274,7 +274,7 @@ class Scan:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any]) -> Scan:
-        """The inverse of `to_arrays`; KeyError or ValueError where it is none."""
+        """Invert `to_arrays`; KeyError or ValueError if the arrays are not those of a scan."""
         arrays = dict(arrays)
         if str(arrays.pop("format")) != "dobrushin scan 1":
             raise ValueError

@@ -53,11 +53,11 @@ class Cycle:
         return Cycle(self.cycle, (self.first + lo) % len(self.cycle), hi - lo)
 
     def trim(self) -> Cycle:
-        """The same steps, without the part of the cycle that they do not reach."""
+        """Drop the positions of the cycle that the steps do not reach."""
         return self if self.steps >= len(self.cycle) else Cycle(self.order(), 0, self.steps)
 
     def within(self, part: Numbering) -> Cycle:
-        """The same steps by the numbers of a part that holds all positions that they reach."""
+        """Renumber the steps for a part that holds all positions that they reach."""
         used = self.trim()
         return Cycle(frozen(part.own(used.array())), used.first, used.steps)
 
@@ -79,7 +79,7 @@ class Cycle:
         return 1 + int(self.updates().max(initial=-1))
 
     def roundings(self, width: int) -> int:
-        """Roundings of one entry on the way through all steps, for rows of so many influences."""
+        """Count the roundings of one entry through all steps, for rows of up to `width` influences."""
         return (width + 1) * self.steps
 
     def check_fits(self, n: int, step: int) -> None:
@@ -131,7 +131,7 @@ class Draw:
         return Draw(self.n, self.probabilities, hi - lo)
 
     def within(self, part: Numbering) -> Draw:
-        """The same steps by the numbers of a part that holds all positions that they reach."""
+        """Renumber the steps for a part that holds all positions that they reach."""
         q, reached = np.zeros(part.size), self.updates()
         q[part.own(reached)] = self.vector()[reached]
         return Draw(part.size, frozen(q), self.steps)
@@ -149,7 +149,7 @@ class Draw:
         return self.n
 
     def roundings(self, width: int) -> int:
-        """Roundings of one entry on the way through all steps, for rows of so many influences."""
+        """Count the roundings of one entry through all steps, for rows of up to `width` influences."""
         return (width + 5) * self.steps
 
     def check_fits(self, n: int, step: int) -> None:

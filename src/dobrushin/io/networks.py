@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._models import FactorGraph
-from dobrushin._models.directed import sums_to_one
+from dobrushin._models.barren import sums_to_one
 from dobrushin._models.forms import log_table
 from dobrushin.io.source import Source, in_bulk, is_number, quote
 

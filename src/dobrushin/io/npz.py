@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from dobrushin._fields import FieldTerms
 from dobrushin._models import Model
-from dobrushin._models.checked_arrays import CheckedArrays
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import Form
+from dobrushin._models.forms import CheckedArrays, Form
 from dobrushin._models.ising import SpinPairs
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
