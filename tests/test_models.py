@@ -280,3 +280,15 @@ def test_a_model_shares_its_memory_with_its_parts():
     part, rest = model.near(np.array([0]), 3).model, model.condition({0: 1})
     assert part.memory.common is rest.memory.common is model.memory
     assert part.memory is not model.memory
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pickles_leave_out_what_can_be_made_again(family):
+    model = random_model(np.random.default_rng(5), family)
+    before = len(pickle.dumps(model))
+    made = [model.fingerprint, model._form.adjacency, model._form.tables(), model.index(model.labels[0])]
+    assert len(made) == 4
+    assert len(pickle.dumps(model)) <= before + 8
+    again = pickle.loads(pickle.dumps(model._off_by(1e-12)))
+    assert again == model
+    assert again._error == model._error

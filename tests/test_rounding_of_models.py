@@ -199,6 +199,8 @@ def test_certificates_count_the_error_of_the_model():
     assert db.shortest_scan(off, [0], tolerance=0.01).variation.value <= 0.01
     bounds = [db.coalescence(model, scan, [0], runs=100, seed=1).update_error for model in (plain, off)]
     assert bounds[1] == pytest.approx(bounds[0] + 2e-6 * 160)
+    runs = [db.sample(model, scan, chains=64, seed=1) for model in (plain, off)]
+    np.testing.assert_allclose(runs[1].update_error, runs[0].update_error + 1e-6)
     near = [db.exact.most_likely(model).error for model in (plain, off)]
     assert near[1] == pytest.approx(near[0] + 1e-6)
 

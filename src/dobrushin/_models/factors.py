@@ -143,6 +143,10 @@ class ScopedForm(DivisibleForm):
         """Number of factors."""
         return len(self.scope_start) - 1
 
+    @property
+    def numbers_per_state(self) -> int:
+        return 2 * len(self.scope) + self.n_variables
+
     # Indices by variable are made when they are first asked for.
 
     @cached_property
@@ -293,10 +297,6 @@ class FactorTables(ScopedForm):
 
     def wider(self) -> None:
         return None
-
-    @property
-    def numbers_per_state(self) -> int:
-        return 2 * len(self.scope) + 1
 
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         if not self.n_factors:

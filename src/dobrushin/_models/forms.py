@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._models.couplings import symmetric
-from dobrushin._models.memory import Memory, held_bytes
+from dobrushin._models.memory import Memory, held_bytes, lasting
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums, row_entries
 from dobrushin.errors import ArgumentError
@@ -56,7 +56,7 @@ class Form(ABC):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "memory"}
+        return lasting(self)
 
     @cached_property
     def memory(self) -> Memory:
@@ -125,9 +125,9 @@ class Form(ABC):
     # -- probabilities ---------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def numbers_per_state(self) -> int:
         """Temporaries that `log_density` needs for one row of states."""
+        return 3 * self.n_variables
 
     @abstractmethod
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -223,10 +223,6 @@ class SpinPairs(CoupledForm):
         blocks = [field_tables(self.fields), (np.stack([i, j], axis=1), tables)]
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    @property
-    def numbers_per_state(self) -> int:
-        return 2 * self.n_variables
-
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         x = states.astype(np.float64)
         return np.einsum("sn,sn->s", x, 0.5 * (x @ self.couplings) + self.fields)

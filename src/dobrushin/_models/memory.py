@@ -10,7 +10,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from threading import RLock
 from typing import Any, Generic, TypeVar, cast
 
@@ -60,6 +60,12 @@ class Slot(Generic[T]):
     max_values: int = 1
     max_bytes: int = 2**28
     bytes_of: Callable[[T], int] = held_bytes
+
+
+def lasting(owner: object) -> dict[str, Any]:
+    """Return the attributes of an object that are pickled: neither its memory nor cached properties."""
+    members = {name: value for kind in reversed(type(owner).__mro__) for name, value in vars(kind).items()}
+    return {name: value for name, value in vars(owner).items() if not isinstance(members.get(name), cached_property)}
 
 
 class Memory:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models.derived import split_evidence
 from dobrushin._models.forms import Form, ImpossibleEvidence
-from dobrushin._models.memory import Memory
+from dobrushin._models.memory import Memory, lasting
 from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
@@ -73,7 +73,7 @@ class Model:
         return self._lowered
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "memory"}
+        return lasting(self)
 
     @property
     def _error(self) -> float:

@@ -218,10 +218,6 @@ class LabelPairs(CoupledForm):
             blocks.insert(0, (np.arange(self.n_variables)[:, None], self.given_unaries))
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    @property
-    def numbers_per_state(self) -> int:
-        return 3 * self.n_variables
-
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         total = np.zeros(len(states))
         for a in range(self.states):

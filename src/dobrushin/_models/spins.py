@@ -178,10 +178,6 @@ class SpinTerms(ScopedForm):
             blocks.append((scopes, self.strengths[which, None] * parity))
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
-    @property
-    def numbers_per_state(self) -> int:
-        return len(self.scope) + self.n_variables
-
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         total = states @ self.fields
         if len(self.strengths):

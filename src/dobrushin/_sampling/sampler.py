@@ -304,6 +304,8 @@ def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: 
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
     error = update_error(n, job.scan, runner) if model.is_whole else np.array(runner.errors_in(job.scan).max())
+    if model._error:  # the draws follow the model as it was rounded
+        error = np.where(error > 0, np.minimum(error + model._error, 1.0), 0.0)
     is_all = len(job.rows) == n and is_increasing(job.rows)
     kept = runner.region.positions if is_all else runner.region.positions[job.rows]
     labels = model.labels if is_all else model._labels_at(kept)
