@@ -170,7 +170,7 @@ def test_local_models(path):
 def test_a_run_that_was_ended_early(path):
     with pytest.raises(db.BudgetError) as error:
         db.estimate(GRID, db.Statistic.total(GRID), method="dobrushin", tolerance=0.5, budget=2e5, seed=1)
-    error.value.estimate.write_proof(path)
+    error.value.result.write_proof(path)
     holds(path)
 
 
