@@ -1,10 +1,10 @@
-"""Coalescence: where Dobrushin's bound says nothing, sets of states are simulated until they have one member. [trusted]
+"""Coalescence: bounding sets are simulated until they have one member, where Dobrushin's bound is vacuous. [trusted]
 
-In a run that starts with all states and ends with the set S of a target, a trajectory that began in the model's own
-distribution, with the same random bits, ends in S. So P(S = {a}) <= pi(a) <= P(a in S), and both sides are chances
-that independent runs count: no separate bound on the bias is needed.
+A run starts with all states and ends with a set S for each target. A chain that starts in the stationary distribution
+and uses the same random bits ends in S. So P(S = {a}) <= pi(a) <= P(a in S), and independent runs estimate both
+probabilities: no separate bound on the bias is needed.
 
-A pilot with random bits of its own chooses the scan and its length; the runs that are answered from are fresh.
+A pilot with separate random bits chooses the scan and its length; the answer uses fresh runs.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from dobrushin.errors import BudgetError, CertificateError
 
 # Seconds that a simulation may be expected to take when no budget is given.
 _PATIENCE = 30.0
-# Another answer that is certified and expected within this time is not beaten by simulation.
+# Simulation is not planned where a certified answer is expected within this number of seconds.
 _SOON = 2.0
 _TOO_MANY = 2**62
 _PILOT_RUNS = (128, 1024)
-# States of targets that a pilot holds at once, where that is enough for the fewest runs.
+# Target states that a pilot holds at once, unless the fewest runs need more.
 _PILOT_STATES = 2**27
-# Pilots are the same whatever seed the answer is drawn with, and share no random bits with it.
+# Pilots do not depend on the seed of the answer, and share no random bits with the answer.
 _PILOT_SEED = np.random.SeedSequence(0, spawn_key=(2017, 5, 6))
-# States of targets that are kept for a proof.
+# Largest number of target states kept for a proof.
 _KEPT_STATES = 2**24
-# Chains per interval for the random part of the half-width: the rest is for what the pilot did not see.
+# Share of the half-width planned for the random error: the rest is for the error of the pilot.
 _SHARE = 0.95
-# The first try may use this part of the error probability, the second one, with more runs, the rest.
+# Share of the error probability and multiple of the planned runs, for the first and the second try.
 _TRIES = ((0.75, 1), (0.25, 4))
 # Marks the random bits of these runs.
 _OWN = (1996, 8)
-# The curve for people: runs, and seconds that they may take.
+# Runs for the displayed curve, and the most seconds that these runs may take.
 _CURVE_RUNS, _CURVE_SECONDS = (4096, 512), 2.0
 _CURVE_SEED = np.random.SeedSequence(0, spawn_key=(2017,))
 
 
 class Coalescence(Method):
-    """Runs of one scan on sets of states."""
+    """Runs of one scan on bounding sets."""
 
     name: ClassVar[str] = "coalescence"
     works_nearby: ClassVar[bool] = True
@@ -78,19 +78,19 @@ class Coalescence(Method):
         if not choice.by_name and (choice.can_sample or (best and best.plan.seconds <= _SOON)):
             return best
         patience = _PATIENCE if best is None else min(_PATIENCE, best.plan.seconds)
-        why = "asked for" if choice.by_name else "Dobrushin's bound says nothing"
+        why = "asked for" if choice.by_name else "Dobrushin's bound is vacuous"
         own = _Pilot(query, patience).proposal(why)
         if own is None:
             within = "the budget" if query.budget is not None else f"about {patience:.3g} s"
-            raise cls.refuse(f"no target settles in simulations that stay within {within}.")
-        # A pilot that left something open promises nothing, another method does.
+            raise cls.refuse(f"no target coalesces in simulations within {within}.")
+        # A pilot with targets that do not coalesce promises no tolerance; another method does.
         return own if best is None or own.plan.reaches_tolerance else best
 
     def needed_updates(self) -> int:
         return self.plan.other_updates + self.first_runs * len(cast(Scan, self.plan.scan))
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> _SetRun:
-        """The first try."""
+        """Begin the first try."""
         return _SetRun(self, 0, sequence, running, 0)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
@@ -99,9 +99,9 @@ class Coalescence(Method):
         return self.answer_from(run)
 
     def answer_from(self, run: _SetRun) -> Estimate:
-        """The answer, once the first try is drawn.
+        """Return the answer after the first try was drawn, with a second try if it helps.
 
-        `CertificateError` when some interval stays wider than the tolerance; it carries the intervals.
+        Raise `CertificateError`, with the intervals, if one stays wider than the tolerance.
         """
         best: Estimate | None = None
         runs = 0
@@ -132,7 +132,7 @@ class Coalescence(Method):
             f"tolerance (the widest is {estimate.half_width.max():.3g} at {widest}); {share:.0%} of them are certified."
         )
         remedy = (
-            "All the intervals hold. What may help: joint variables (model.merge with suggest_groups), a larger "
+            "All the intervals are valid. What may help: joint variables (model.merge with suggest_groups), a larger "
             "tolerance, a larger budget."
         )
         return CertificateError({self.name: reason}, remedy, result=estimate)
@@ -140,19 +140,19 @@ class Coalescence(Method):
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            f"The answer comes from {estimate.chains:,} or more independent runs of {estimate.steps:,} updates each. A "
-            "run begins with all states of all variables at once, and keeps every state that some start could lead to.",
-            "Where only one state of a target is left, the run has forgotten its start, and this state is an exact "
-            "draw from the model. Where more are left, the run counts for each of them, so that the interval covers "
-            "every case.",
-            f"The share of runs that are left open bounds the bias: at most {estimate.bias_text}. It is counted, as "
-            f"the intervals ({estimate.plan.interval}) are: all of them hold at once with probability "
+            f"The answer comes from at least {estimate.chains:,} independent runs of {estimate.steps:,} updates each. "
+            "A run begins with all states of all variables, and its bounding sets keep every state that a chain from "
+            "some initial state could have.",
+            "If one state of a target is left, the target has coalesced, and this state is an exact draw from the "
+            "model. If several are left, the run counts for each of them, so that the interval covers every case.",
+            f"The share of runs that did not coalesce bounds the bias by at most {estimate.bias_text}, a confidence "
+            f"bound like the intervals ({estimate.plan.interval}): all of them hold at once with probability "
             f"{estimate.confidence_text} or more.",
         ]
 
     @classmethod
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
-        """From runs made for this picture, if they are quick."""
+        """Return the coalescence curve from additional runs; None if they would take too long."""
         scan = estimate.plan.scan
         if model is None or scan is None or estimate.plan.relevance:  # the scan is not one of the whole model
             return None
@@ -169,13 +169,13 @@ class Coalescence(Method):
 def _curve_words(variables: int, confidence: float) -> str:
     about = "the target" if variables == 1 else f"some of the {variables:,} variables that the answer looks at"
     return (
-        f"Upper limit on the probability that {about} still depends on the start, from runs made for this picture. All "
-        f"points hold at once at confidence {percent(confidence)}. The intervals above do not rest on it."
+        f"Upper limit on the probability that {about} still depends on the initial state, from additional runs. All "
+        f"points hold at once at confidence {percent(confidence)}. The intervals above do not use this curve."
     )
 
 
 class _SetRun(Run):
-    """Simulation for a plan; `error` is that of each interval, and the limit on its bias may err as often."""
+    """Runs on bounding sets for one try; each interval and each bias bound may err with probability `error`."""
 
     method: Coalescence
 
@@ -187,13 +187,13 @@ class _SetRun(Run):
         child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
         super().__init__(method, share * method.query.error / 2, method.query.tolerance, child, running, sets=True)
         self.kernel, self.seed, self.number = method.kernel, sequence, number
-        self.kept: list[NDArray[np.int16]] = []  # what the runs left, where that is little
+        self.kept: list[NDArray[np.int16]] = []  # final states of each block, if few enough
         self.runs = method.first_runs * more
         self.files = files  # checkpoints that earlier runs of this call have written
 
     @property
     def is_kept(self) -> bool:
-        """Whether what the runs left is kept, for a proof."""
+        """Return whether the final states are kept for a proof."""
         return self.runs * len(self.query.labels) <= _KEPT_STATES
 
     def draw(self) -> None:
@@ -212,7 +212,7 @@ class _SetRun(Run):
                 return
 
     def _take(self, block: SetRuns) -> None:
-        """Count what some runs left."""
+        """Add the final states of a block of runs to the tallies."""
         self.trouble = block.trouble
         self.wrong = min(1.0, block.error)
         if block.counts is not None:
@@ -243,7 +243,7 @@ class _SetRun(Run):
         return self.method.answer_from(self)
 
     def is_worth_more(self) -> bool:
-        """Whether more runs could help: not where too many do not settle."""
+        """Return whether more runs could reach the tolerance: not if too many do not coalesce."""
         pairs = zip(self.query.questions, self.tallies, strict=True)
         worst = max(question.span * float(tally.open.max()) for question, tally in pairs) / self.done
         return 0.5 * worst < 0.8 * self.query.tolerance
@@ -254,9 +254,9 @@ class _SetRun(Run):
             * np.minimum(upper_end(tally.open, self.done, self.error, self.trouble is not None) + self.wrong, 1.0)
             for question, tally in zip(self.query.questions, self.tallies, strict=True)
         ]
-        nothing = [np.zeros(len(question)) for question in self.query.questions]  # the sets hold the bias
+        nothing = [np.zeros(len(question)) for question in self.query.questions]  # bounding sets include the bias
         words = [
-            "the scan was run on sets of states that contain those of every trajectory, from all allowed starts",
+            "the scan was run on bounding sets, which contain the state of every chain from all allowed initial states",
             f"rounding touches a run (kernel {self.plan.kernel}) with probability at most "
             f"{rounded_up(self.wrong, 2)} (included)",
             INDEPENDENT_BITS,
@@ -272,11 +272,11 @@ class _SetRun(Run):
 
 
 class _Pilot:
-    """Tries scans on few runs, and proposes the cheapest one."""
+    """Pilot runs of several scans, to propose the cheapest one."""
 
     def __init__(self, query: Query, patience: float) -> None:
         self.query, self.patience = query, patience
-        # Half of the error probability is for the bias bounds, and a second try may need a part.
+        # Half of the error probability is for the bias bounds, and a second try needs a share as well.
         self.strict = replace(query, confidence=1.0 - 0.3 * (1.0 - query.confidence))
         self.exhausted = False
         self.spent, self.seconds = 0, 0.0
@@ -285,7 +285,7 @@ class _Pilot:
         self.runs = max(_PILOT_RUNS[0], min(_PILOT_RUNS[1], most, self._runs(query.tolerance) // 512 * 64))
 
     def proposal(self, why: str) -> Coalescence | None:
-        """The cheapest scan; the longest one if none leaves all targets settled; None if it settles nothing."""
+        """Propose the cheapest scan; the longest one if some target never coalesces; None if no target does."""
         query = self.query
         best: tuple[Scan, float] | None = None
         longest: tuple[Scan, float, float] | None = None
@@ -312,7 +312,7 @@ class _Pilot:
             return None
         left = 0.5 * query.tolerance
         shorter = self._affordable(longest[0], left)
-        reason = f"{why}; a pilot shows that some targets will not settle"
+        reason = f"{why}; a pilot shows that some targets will not coalesce"
         return None if shorter is None else self._method(shorter, left, reason, False)
 
     def _method(self, scan: Scan, left: float, reason: str, reaches: bool) -> Coalescence:
@@ -327,13 +327,13 @@ class _Pilot:
         return Coalescence(query, replace(plan, stops_early=may_try_again), kernel, runs)
 
     def _kernel_for(self, scan: Scan) -> SetKernel:
-        """The kernel that the pilot ran with, if it was this scan that it tried last."""
+        """Return the kernel for a scan; that of the last scan is kept."""
         if self.tried is None or self.tried[0] is not scan:
             self.tried = (scan, choose_sets(self.query.model, scan))
         return self.tried[1]
 
     def _affordable(self, scan: Scan, left: float) -> Scan | None:
-        """The end of a scan that is too long; None if too little is left of it."""
+        """Return the affordable end of a scan that is too long; None if it is too short to be useful."""
         steps = int(self._most_updates(scan) // self._runs(_SHARE * left))
         if steps < len(self.query.labels):
             return None
@@ -341,7 +341,7 @@ class _Pilot:
         return None if len(end) > 2 * steps else end
 
     def _lengths(self) -> Iterator[int]:
-        """Ever longer scans, as long as there is time for pilots and for what they promise."""
+        """Yield doubling scan lengths, while there is time for a pilot and for the answer that follows."""
         length = max(64, 4 * len(self.query.objective.positions))
         while True:
             yield length
@@ -354,20 +354,20 @@ class _Pilot:
             length *= 2
 
     def _runs(self, half_width: float) -> int:
-        """As many runs as the random error needs; more than can be made where none are enough."""
+        """Return the number of runs that the random error needs; `_TOO_MANY` if no number suffices."""
         try:
             return self.strict.most_chains(half_width)
         except BudgetError:
             return _TOO_MANY
 
     def _most_updates(self, scan: Scan) -> float:
-        """What is left to spend on the answer, if it is drawn with this scan."""
+        """Return the number of updates left for an answer drawn with this scan."""
         if self.query.budget is not None:
             return self.query.budget - self.spent
         return self.patience / self._kernel_for(scan).seconds(1e12, scan) * 1e12
 
     def _scans(self, length: int) -> Iterator[Scan]:
-        """Scans of about this length: guided by the influence and, for many targets, systematic."""
+        """Yield scans of about this length: guided by the influence and, for many targets, systematic."""
         n = self.query.model.n_variables
         if not self.query.is_about_most:
             self.search.extend(0.0, length)
@@ -378,7 +378,7 @@ class _Pilot:
 
     @cached_property
     def search(self) -> BackwardGreedy:
-        """The search for scans that the influence guides."""
+        """Return the search for scans that the influence guides."""
         search = BackwardGreedy(
             guiding_rows(self.query.space.rows, self.query.objective.positions), self.query.objective
         )
@@ -386,7 +386,7 @@ class _Pilot:
         return search
 
     def _unsettled(self, scan: Scan) -> NDArray[np.float64]:
-        """For each interval's variables, about how often they are not settled; times the span of a statistic."""
+        """Estimate for each row the probability that its variables do not coalesce, times the span of a statistic."""
         kernel = self._kernel_for(scan)
         seconds = kernel.seconds(self.runs * len(scan), scan)
         current().charge(seconds, f"a pilot of {len(scan)} steps")

@@ -1,4 +1,4 @@
-"""Exact sums near the targets, with a bound on what everything else can do. [trusted]"""
+"""Exact sums over a region around each target, with a bound on the effect of its boundary. [trusted]"""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 from dobrushin.errors import CertificateError
 
-# Cells that planning may sum for one target, and the most that an answer may take by itself.
+# Table entries that planning may sum for one target; seconds that an answer may take without a rival.
 _PILOT_CELLS, _PATIENCE = 2.0**18, 60.0
-# Cells of a sum that there is always time for.
+# Table entries that may be summed even where no time is left.
 _LEAST_CELLS = 2.0**10
-# An answer that leaves nothing to chance is taken where it takes at most so many times as long, or this long.
+# A certain answer is preferred up to this multiple of the best method's time, or up to this number of seconds.
 _PREFERRED, _QUICK = 1.5, 0.03
-# An answer may take so many times as long as was planned, before it gives up.
+# The final sums may have this many times as many table entries as planned.
 _OVERRUN = 16.0
 # Laws of targets whose sums are tried before anything else is planned.
 _MAX_QUICK_LAWS = 2
-# The part of the tolerance that the boundary may take: rounding has the rest.
+# The share of the tolerance for the boundary effect: the rest is for rounding.
 _SHARE = 0.999
-# The part of the time that is left to a target for its last sum: those before it take the rest.
+# The share of a target's time that its last sum may take: smaller sums before it take the rest.
 _SHARE_OF_TIME = 0.5
-# Of many targets some are planned, from all over, and tell what all will take.
+# With more than `_MANY` targets, only `_SOME` of them, evenly spaced, are planned to predict the time of all.
 _SOME, _MANY = 8, 64
 
 
@@ -61,7 +61,7 @@ class Local(Method):
 
     @classmethod
     def propose_quickly(cls, query: Query) -> Method | None:
-        """Return sums that are done while they are planned."""
+        """Return a proposal whose sums were completed while planning, if every target allows this."""
         method = cls._propose(query, Choice(), None, _QUICK)
         return method if all(growth.is_done for group in method.growths for growth in group) else None
 
@@ -79,7 +79,9 @@ class Local(Method):
             cls.refuse_many_states(query, question)
         least = SECONDS_PER_REGION * count_laws(query)
         if least > worth:
-            raise cls.refuse(f"sums around each target would take {least:.2g} s or more, and may take {worth:.2g} s.")
+            raise cls.refuse(
+                f"sums around each target would take at least {least:.2g} s, more than the {worth:.2g} s allowed."
+            )
         growths = [[Growth(query, wanted, _SHARE * query.tolerance) for wanted in _laws_of(q)] for q in query.questions]
         reaches = True
         try:
@@ -88,7 +90,7 @@ class Local(Method):
             if not choice.by_name:
                 raise
             reaches, seconds = False, _PATIENCE
-        if query.is_part:  # whose border the regions must not reach
+        if query.is_part:  # regions must not reach the border of a submodel
             for group in growths:
                 for growth in group:
                     growth.limit_growth()
@@ -99,7 +101,10 @@ class Local(Method):
 
     @classmethod
     def _look(cls, query: Query, growths: list[list[Growth]], worth: float) -> float:
-        """Plan the targets; about how long all of them take. A refusal where that is longer than they are worth."""
+        """Plan the targets and return the expected seconds for all of them.
+
+        Raise `CertificateError` if the expected time exceeds `worth` seconds.
+        """
         every = [growth for group in growths for growth in group]
         some = list(dict.fromkeys(np.linspace(0, len(every) - 1, _SOME).astype(int).tolist()))
         others = [] if len(every) > _MANY and not query.is_part else sorted(set(range(len(every))) - set(some))
@@ -123,7 +128,7 @@ class Local(Method):
         return np.unique(np.concatenate(parts))
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """`CertificateError` where some interval is wider than the tolerance; it carries the intervals."""
+        """Return the answer; a `CertificateError` with the intervals if one is wider than the tolerance."""
         _ = self.query.space.start  # the evidence may be impossible
         every = [growth for group in self.growths for growth in group]
         for k, growth in enumerate(every):
@@ -134,17 +139,17 @@ class Local(Method):
         if running.deadline is not NO_DEADLINE:
             return replace(estimate, stopped_by="the time limit")
         if self.rival is not None:
-            log.info("method %s is not as good as was planned: on with %s", self.name, self.rival.name)
+            log.info("method %s missed its tolerance; falling back to %s", self.name, self.rival.name)
             return self.rival.answer(sequence, running)
         raise self._too_wide(estimate)
 
     def _finish(self, growth: Growth, seconds: float) -> None:
-        """Sum as planned, and further where that is not enough and there is time."""
+        """Sum the planned region, and larger ones while the tolerance is missed and time is left."""
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
         most = max(_LEAST_CELLS, min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL))
         with suppress(LateError):
             growth.look(most)
-        with suppress(LateError):  # what was summed before stays
+        with suppress(LateError):  # earlier sums are kept
             growth.settle(most)
 
     def _assemble(self) -> Estimate:
@@ -160,15 +165,15 @@ class Local(Method):
         ]
         if True in ways:
             words.append(
-                "neighbours like to be equal there, up to names, so the law of the model lies between those that the "
-                "two extreme states outside give"
+                "couplings in these regions are attractive after relabelling states, so each probability lies between "
+                "its values under the two extreme boundary states"
             )
         if False in ways:
-            words.append("Dobrushin's bound, rounded upwards, says how much what is outside can change")
+            words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
     def _rows(self, question: Question, regions: list[Region], wanted: int) -> tuple[Rows, float]:
-        """The rows of a question from the regions of its laws, of which there should be so many."""
+        """Return the rows of a question and their rounding error, from the regions of its `wanted` laws."""
         laws = [_laws_in_time(region) for region in regions]
         rounding = self.query.space.rounding
         is_whole = len(laws) == wanted and all(laws)
@@ -180,9 +185,9 @@ class Local(Method):
         values, errors = zip(*(question.exact(end, error) for end in ends), strict=True)
         value = 0.5 * (values[0] + values[1])
         disagreement = np.concatenate([region.disagreement for region in regions])
-        # What evidence was rounded by changes no probability by more.
+        # Rounding in the evidence changes no probability by more than this.
         slack = question.span * (math.expm1(2.0 * rounding) if rounding < 1.0 else 1.0) + 2.0**-190
-        # A mean adds up all cells, each times a value.
+        # A mean adds up all table entries, each times a value.
         size = max(map(len, ends)) * max(1.0, *map(abs, question.bounds))
         slack += size * max(law.loss for pair in laws for law in pair)
         bias = np.minimum(question.biases(disagreement) + np.maximum(*errors) * (1.0 + 2.0**-40) + slack, question.span)
@@ -205,15 +210,15 @@ class Local(Method):
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            "The probabilities were added up over all states of the variables near the targets, with all others fixed. "
-            "No chance is involved.",
-            f"What the others can change is bounded: at most {estimate.bias_text}, rounding included. This bound is in "
-            "the intervals, which therefore hold for certain.",
+            "The probabilities were summed over all states of a region around each target, with the variables on its "
+            "boundary fixed. No random draws are involved.",
+            f"Other boundary states change a result by at most {estimate.bias_text}, rounding included. The intervals "
+            "contain this bound and are therefore valid with certainty.",
         ]
 
 
 def _laws_in_time(region: Region) -> list[Law]:
-    """The laws of a region; none where there is no time left to sum them."""
+    """Return the laws of a region; an empty list if no time is left to sum them."""
     try:
         return region.laws or []
     except LateError:
@@ -226,7 +231,7 @@ def count_laws(query: Query) -> int:
 
 
 def _laws_of(question: Question) -> list[Wanted]:
-    """The laws that a question needs: one for each variable, or one of all of them."""
+    """Return the laws that a question needs: one for each variable, or the joint law of all."""
     if not question.needs_joint_law:
         weights = question.weights
         return [Wanted(question.positions[k : k + 1], weights[k : k + 1]) for k in range(len(question.positions))]
@@ -234,7 +239,7 @@ def _laws_of(question: Question) -> list[Wanted]:
 
 
 def _describe(growths: list[list[Growth]]) -> str:
-    """What will be summed, in a sentence."""
+    """Describe the planned sums in one sentence."""
     regions = [growth.next or growth.best for group in growths for growth in group]
     known = [region for region in regions if region is not None]
     if not known:
@@ -243,25 +248,32 @@ def _describe(growths: list[list[Growth]]) -> str:
     words = f"sums over {largest.size} variables"
     if largest.order is not None:
         words += f" (width {largest.order.bits:.0f})"
-    by = {True: "its two extremes", False: "Dobrushin's bound"}
+    by = {True: "its two extreme states", False: "Dobrushin's bound"}
     ways = sorted({region.by_extremes for region in known if not region.is_closed}, reverse=True)
-    return f"{words}; what is outside is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
+    return f"{words}; the boundary is bounded by {' and '.join(by[way] for way in ways)}" if ways else words
 
 
 def _why_not(growth: Growth) -> str:
-    """Why no region is good enough."""
+    """Explain why no region reaches the tolerance."""
     if growth.best is None:
         return "no region around the targets is small enough to be summed."
-    what = "its two extremes" if growth.by_extremes else "Dobrushin's bound"
+    bound = "its two extreme states" if growth.by_extremes else "Dobrushin's bound"
     return (
-        f"a region of {growth.best.size} variables leaves {growth.reached:.3g} to what is outside (by {what}), and "
-        "larger ones hardly less."
+        f"summing a region of {growth.best.size} variables leaves a boundary effect of {growth.reached:.3g} (bounded "
+        f"by {bound}); a larger region barely helps."
     )
 
 
 def _too_dear(growth: Growth, seconds: float, worth: float) -> str:
-    reached = "" if growth.best is None else f"; {growth.best.size} variables leave {growth.reached:.3g}"
+    reached = (
+        ""
+        if growth.best is None
+        else f"; a region of {growth.best.size} variables leaves a boundary effect of {growth.reached:.3g}"
+    )
     size = 0 if growth.next is None else growth.next.size
     if seconds == math.inf:
-        return f"sums over about {size} variables would be too wide{reached}."
-    return f"sums over about {size} variables would take about {seconds:.2g} s, and may take {worth:.2g} s{reached}."
+        return f"sums over about {size} variables would need tables that are too large{reached}."
+    return (
+        f"sums over about {size} variables would take about {seconds:.2g} s, more than the {worth:.2g} s "
+        f"allowed{reached}."
+    )

@@ -1,8 +1,8 @@
-"""Regions around targets, grown until what is outside hardly matters. [trusted: `Region.laws`, `Region.disagreement`]
+"""Regions around targets, grown until the boundary effect is small. [trusted: `Region.laws`, `Region.disagreement`]
 
-Inside a region everything is summed, with the variables outside fixed. What the others can do is bounded in one of two
-ways: by the two extreme states outside, where the model likes equal neighbours up to names; else by Dobrushin's bound
-for sweeps over the region, which leave the law inside as it is.
+The states of a region are summed with its boundary fixed. The boundary effect is bounded in one of two ways: by the
+two extreme boundary states, where couplings are attractive after relabelling states; otherwise by Dobrushin's bound for
+sweeps over the region, which leave the conditional law of the region invariant.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.deadline import current
 from dobrushin._variation import Objective, evaluate
 
-# About how long a cell, a region and each of its variables take.
+# Seconds per table entry, per region and per variable of a region.
 SECONDS_PER_CELL, SECONDS_PER_REGION, _SECONDS_PER_VARIABLE = 2.5e-9, 2e-3, 3e-5
-# Larger sums are not tried.
+# Sums with more table entries are not tried.
 _MAX_SUM_CELLS = 2.0**34
-# Sweeps of Dobrushin's bound over a region, as long as more of them help.
+# Numbers of sweeps for Dobrushin's bound; more are tried while each lowers the bound below this multiple.
 _SWEEPS, _HELPS = (8, 32, 128), 0.98
-# Where a search begins: a variable counts as far away if its influence is below this power of the tolerance.
+# The first region leaves out variables with an influence below this power of the tolerance.
 _FIRST_POWER = 1.8
-# A bound that falls more slowly than this, against the influence of what is left out, will not get there.
+# The search ends if the logarithm of the bound falls more slowly than this with that of the influence left out.
 _LEAST_SLOPE = 0.02
-# Smaller regions that are tried before a prediction is made for one that is too dear.
+# Number of smaller regions tried to predict the bias of a region that is too expensive to sum.
 _MOST_HALVINGS = 3
 
 
 class Wanted(NamedTuple):
-    """A law that is asked for: of one variable, or of some jointly."""
+    """The law that a question needs: of one variable, or of several jointly."""
 
     positions: NDArray[np.int64]
     weights: NDArray[np.float64]
 
 
 class Region:
-    """Variables around a target, the order in which they are summed, and what those outside can do."""
+    """Variables around a target, their elimination order, and a bound on the effect of their boundary."""
 
     def __init__(self, query: Query, wanted: Wanted, ball: Ball, by_extremes: bool) -> None:
         self.query, self.wanted, self.ball = query, wanted, ball
@@ -57,21 +57,21 @@ class Region:
 
     @property
     def size(self) -> int:
-        """How many variables are inside."""
+        """Return the number of variables in the region."""
         return len(self.ball.positions)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing outside has a part in it."""
+        """Return whether the region has no boundary."""
         return not len(self.ball.border)
 
     @property
     def order(self) -> Order | None:
-        """An order of elimination; None if its sum is too large."""
+        """Return an elimination order; None if its tables are too large."""
         return self._order_within(_MAX_SUM_CELLS)
 
     def _order_within(self, cells: float) -> Order | None:
-        """Return an order of elimination, looked for up to a number of cells unless one is known."""
+        """Return the elimination order, searched for with at most `cells` table entries unless known."""
         if self._order is None and cells > self._searched:
             ball, form = self.ball, self.query.model._form
             states = form.sizes_at(ball.positions)
@@ -83,42 +83,42 @@ class Region:
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """Numbers of the targets among the variables inside."""
+        """Return the positions of the targets within the region."""
         return np.searchsorted(self.ball.positions, self.wanted.positions)
 
     @property
     def sums(self) -> int:
-        """How many sums are needed."""
+        """Return the number of sums needed: one for each boundary state."""
         return 2 if self.by_extremes and not self.is_closed else 1
 
     @property
     def cells(self) -> float:
-        """Entries of all cliques, of all sums that are needed."""
+        """Return the number of clique table entries over all sums needed."""
         return math.inf if self.order is None else self.sums * self.order.entries
 
     @property
     def seconds(self) -> float:
-        """About how long it takes to look at the region, with its sums where they tell the bias."""
+        """Return the expected seconds to bound the bias, with sums where the bound needs them."""
         sums = 0.0 if self.tells(0.0) else self.cells
         return SECONDS_PER_REGION + self.size * _SECONDS_PER_VARIABLE + sums * SECONDS_PER_CELL
 
     def fits(self, cells: float) -> bool:
-        """Whether the sums that are needed take at most so many cells. The search gives up where they do not."""
+        """Return whether the sums need at most `cells` table entries; the search for an order stops there."""
         order = self._order_within(min(cells / self.sums, _MAX_SUM_CELLS))
         return order is not None and self.sums * order.entries <= cells
 
     def tells(self, cells: float) -> bool:
-        """Whether the bias can be known in so many cells; Dobrushin's bound needs no sum."""
+        """Return whether `cells` table entries suffice to bound the bias; Dobrushin's bound needs no sum."""
         return (not self.by_extremes and not self.is_closed) or (cells > 0.0 and self.fits(cells))
 
     @cached_property
     def around(self) -> Surroundings:
-        """The factors that touch the region."""
+        """Return the factors that touch the region."""
         return surroundings(self.query.model._form, self.ball.positions)
 
     @property
     def laws(self) -> list[Law] | None:
-        """The law of the targets under each state outside that is looked at; None where one is not allowed."""
+        """Return the law of the targets under each boundary state used; None if one has probability zero."""
         if not self.is_summed:
             self._laws, self.is_summed = self._sum(), True
         return self._laws
@@ -144,7 +144,7 @@ class Region:
         return laws
 
     def _allowed(self, border: NDArray[np.int64]) -> NDArray[np.int64]:
-        """States outside with which the region has an allowed state."""
+        """Return boundary states under which the region has an allowed state."""
         form = self.query.model._form
         if form.has_zeros:
             allowed: NDArray[np.int64] = self.query.space.start[border]
@@ -153,9 +153,9 @@ class Region:
 
     @cached_property
     def disagreement(self) -> NDArray[np.float64]:
-        """For each target, how far its law can be from that of the model by what is outside; by extremes, half the gap.
+        """Bound for each target the distance of its law from the model's; with two extreme states, half their gap.
 
-        The law that counts is the one that was summed, or the mean of both.
+        The law compared is the one that was summed, or the mean of both.
         """
         if self.is_closed:
             return np.zeros(len(self.wanted.positions))
@@ -178,7 +178,7 @@ class Region:
         return np.minimum(1.0, 0.5 * gaps * (1.0 + 2.0**-50))
 
     def _dobrushin(self) -> NDArray[np.float64]:
-        """From sweeps over the region, the outermost variables first."""
+        """Bound the boundary effect by Dobrushin's bound for sweeps over the region, outermost variables first."""
         wanted, ball = self.wanted, self.ball
         rank = np.argsort(wanted.positions)
         objective = Objective(wanted.positions[rank], np.ones(len(rank)), False)
@@ -198,38 +198,38 @@ class Region:
 
     @property
     def bias(self) -> float:
-        """The weighted sum of the disagreements, without its last rounding."""
+        """Return the weighted sum of the disagreements, rounded to nearest."""
         return float(self.wanted.weights @ self.disagreement)
 
 
 class Growth:
-    """Ever larger regions around one target, until the bound is small enough or the sum too dear."""
+    """Growing regions around one target, until the bias bound is below the goal or the sum is too expensive."""
 
     def __init__(self, query: Query, wanted: Wanted, goal: float) -> None:
         self.query, self.wanted, self.goal = query, wanted, goal
         self.limit = MOST_VARIABLES  # variables that a region may have
         self.by_extremes = True
-        self.history: list[tuple[float, float]] = []  # minus the logarithms of influence left out and of bias
+        self.history: list[tuple[float, float]] = []  # -log(influence left out), -log(bias) of each region
         self.best: Region | None = None  # the one with the smallest bias so far
         self.next: Region | None = None  # the one to sum next
 
     @cached_property
     def reach(self) -> Reach:
-        """The variables around the targets, the strongest first."""
+        """Return the variables around the targets, strongest influence first."""
         return Reach(self.query.space.rows, self.wanted.positions)
 
     @property
     def is_done(self) -> bool:
-        """Whether the bias of the best region is small enough."""
+        """Return whether the bias of the best region reaches the goal."""
         return self.best is not None and self.best.bias <= self.goal
 
     @property
     def reached(self) -> float:
-        """The smallest bias so far."""
+        """Return the smallest bias so far."""
         return math.inf if self.best is None else self.best.bias
 
     def look(self, cells: float) -> None:
-        """Grow as long as sums take at most so many cells; then `next` is the region that is expected to do."""
+        """Grow the region while sums need at most `cells` table entries, then predict the region that will do."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
             current().check("a region around a target")
@@ -240,7 +240,7 @@ class Growth:
                 current().charge(region.seconds, f"a region of {region.size} variables")
                 x = self._step() if self._take(region) else x
                 continue
-            # Too dear for now. What a smaller one shows makes a better prediction.
+            # Too expensive for now: the bias of a smaller region improves the prediction.
             halvings += 1
             x = 0.5 * (x + (self.history[-1][0] if self.history else 0.0))
             smaller = self._region(x)
@@ -250,14 +250,14 @@ class Growth:
         self.next = self.best if self.is_done else None if x is None else self._region(x)
 
     def limit_growth(self) -> None:
-        """From now on keep to the region that is planned, and a few more variables in case it is not enough."""
+        """Limit later growth to the planned region and a few more variables in case it misses the goal."""
         region = self.next if self.next is not None else self.best
         self.limit = 0 if region is None else region.size
         if region is not None and not self.is_done:
             self.limit = self.reach.grow(self.reach.grow(self.limit + 1) + 1)
 
     def settle(self, cells: float) -> None:
-        """Make `best` a region that can be summed in so many cells."""
+        """Make `best` a region whose sums need at most `cells` table entries."""
         least = len(self.wanted.positions)
         size = self.reach.grow(least) if self.best is None else self.best.size
         while self.best is None or (not self.best.fits(cells) and size > least):
@@ -268,7 +268,7 @@ class Growth:
                 self._take(region)
 
     def _take(self, region: Region) -> bool:
-        """Look at the bias of a region; False if the way to bound it is not for this model."""
+        """Bound the bias of a region; return False if extreme states cannot bound it in this model."""
         if region.by_extremes and not region.is_closed and (region.around.extremes is None or region.laws is None):
             self.by_extremes = False
             self.history.clear()
@@ -281,7 +281,7 @@ class Growth:
         return True
 
     def _predict(self) -> float | None:
-        """Minus the logarithm of the influence to leave out, as far as can be seen; None if no region will do."""
+        """Predict -log of the influence to leave out; None if no region is expected to reach the goal."""
         goal = -math.log(self.goal)
         if not self.history:
             return _FIRST_POWER * goal
@@ -292,18 +292,18 @@ class Growth:
         return None if slope < _LEAST_SLOPE else x + max((goal - y) / slope, 0.0)
 
     def _step(self) -> float | None:
-        """Where to look next; None if there is no hope left."""
+        """Return -log of the influence that the next region leaves out; None to give up."""
         x = self._predict()
         if not self.history:
             return x
         last = self.history[-1][0]
         if x is None:
-            # One look is not enough to give up: near the targets a bound may be at its cap.
+            # One region is not enough to give up: the bound of a small region may be vacuous.
             return None if len(self.history) > 2 or last > 40.0 else 1.5 * last + 1.0
         return min(x, 2.5 * last + 2.0)
 
     def _region(self, x: float) -> Region | None:
-        """The variables whose influence is at least exp(-x), more than before; None if there are none or too many."""
+        """Return the region of influence at least exp(-x); None if it is too large or no larger than the best one."""
         least = len(self.wanted.positions) if self.best is None else self.best.size + 1
         size = self.reach.grow(least, math.exp(-x), self.limit + 1)
         # Variables come in layers of equal influence: take the layer that is nearest.
