@@ -322,7 +322,7 @@ def test_a_method_that_proposes_nothing_takes_nothing_away(monkeypatch):
     monkeypatch.setitem(METHODS, "silent", Silent)
     pair = db.Ising({(0, 1): 0.3})
     assert db.estimate(pair, [0]).plan.method == "exact"
-    with pytest.raises(db.CertificateError, match="silent: it has no proposal"):
+    with pytest.raises(db.CertificateError, match="silent: the method has no plan for this query"):
         db.estimate(pair, [0], method="silent")
 
 

@@ -145,7 +145,7 @@ def test_what_needs_all_of_a_local_model_says_so(ask):
 def test_functions_that_cannot_be_used_are_named():
     big = db.Ising.grid(100, 100, couplings=hashed)
     for call, message in (
-        (lambda: db.estimate(big, "all"), "some variables of a model that is never made"),
+        (lambda: db.estimate(big, "all"), "labels of some variables \\(the model is lazy"),
         (lambda: db.estimate(big, []), "at least one target"),
         (lambda: db.estimate(big, [10**9]), "Got 1000000000"),
         (lambda: db.estimate(big, [0], method="exact"), "'method'"),

@@ -39,7 +39,7 @@ def test_sets_and_what_is_near(said):
     db.coalescence(db.Ising.grid(4, 4, couplings=0.2), db.Scan.systematic(16, 160), [0], runs=64, seed=1)
     assert "coalescing: kernel " in said()
     db.estimate(db.Ising.grid(1000, 1000, couplings=0.2), [0], evidence={1: 1}, tolerance=0.1, seed=1)
-    assert "looking 8 edges around the targets: " in said()
+    assert "reading a ball of radius 8 around the targets: " in said()
 
 
 def test_influence_that_is_too_large_or_too_strong(said):

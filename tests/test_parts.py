@@ -51,7 +51,7 @@ def test_an_easy_part_is_not_lost_to_one_that_is_sampled(monkeypatch):
         db.estimate(model, "all", tolerance=0.1, method="dobrushin")
     answer = db.estimate(model, "all", tolerance=0.1, seed=1, method="parts")
     assert answer.plan.method == "parts"
-    assert answer.plan.reason == "3 parts, each by itself: exact for 2, dobrushin for 1"
+    assert answer.plan.reason == "3 parts, each answered separately: exact for 2, dobrushin for 1"
     assert answer.is_certified
     assert answer.confidence == 0.99
     assert answer.targets == [i for i in range(923) for _ in range(2)]
@@ -113,18 +113,18 @@ def test_shares_of_the_error_add_up_and_rows_are_all_there():
 
 
 def test_one_component_is_no_case_for_it():
-    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+    with pytest.raises(db.CertificateError, match="all targets depend on the same variables"):
         db.estimate(CHAIN, "all", method="parts")
     assert db.estimate(together(CHAIN, TINY), "all").plan.method == "exact"
     # Small components are answered together.
-    with pytest.raises(db.CertificateError, match="what matters to one target matters to all"):
+    with pytest.raises(db.CertificateError, match="all targets depend on the same variables"):
         db.estimate(together(TINY, TINY), "all", method="parts")
 
 
 def test_a_budget_is_shared():
     model = together(db.Ising.grid(30, 30, couplings=0.15), db.Ising.grid(30, 31, couplings=0.15))
     plan = db.plan(model, "all", tolerance=0.1, method="parts")
-    assert plan.reason == "2 parts, each by itself: dobrushin for 2"
+    assert plan.reason == "2 parts, each answered separately: dobrushin for 2"
     with pytest.raises((db.CertificateError, db.BudgetError)):
         db.estimate(model, "all", tolerance=0.1, method="parts", budget=1000)
 
@@ -137,7 +137,7 @@ def test_the_report_and_the_file(tmp_path):
     np.testing.assert_array_equal(first.mean, again.mean)
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
-    assert "Targets that depend on the same variables make a part" in (tmp_path / "page.html").read_text()
+    assert "Targets that depend on the same variables form a part" in (tmp_path / "page.html").read_text()
 
 
 def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):

@@ -35,22 +35,22 @@ from dobrushin._shared.log import log
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
-# Seconds for each variable (benchmarks/local.py): to make a ball; to make a model given evidence, or to find what
-# matters to targets; to find the neighbours of all variables of a form that does not have them.
+# Seconds per variable (benchmarks/local.py): to build a ball; to condition a model on evidence, or to find the relevant
+# variables; to index the neighbours of all variables.
 _BALL_SECONDS, _MODEL_SECONDS, _INDEX_SECONDS = 2e-6, 5e-7, 2.5e-6
-# From so many seconds on, a model is not made again for evidence before sums near the targets are tried; and from so
-# many on it is not made at all.
+# If conditioning the whole model takes longer than the first number of seconds, quick local sums are tried first; if
+# longer than the second, only a ball around the targets is read.
 _SECONDS_TO_LOOK_NEARBY, _MAX_SECONDS_TO_READ = 1e-3, 1e-2
-# Around more targets than this nobody looks for balls.
+# Largest number of target variables around which balls are read.
 _MAX_CENTRES = 1000
 
 
 def choose_for_call(
     model: Any, targets: Any, evidence: Any, settings: Settings, running: Running | None = None
 ) -> tuple[Method, Numbering | None]:
-    """Return the method for a call, and where the variables that it knows are in the model; None for all of them.
+    """Return the method for a call, and the positions of its variables in the model; None for all variables.
 
-    `running` is how the method will answer, if it will.
+    `running` says how the method will be run; None if only a plan is needed.
     """
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         seconds = _seconds_to_read(model, targets, evidence, settings.method)
@@ -60,7 +60,7 @@ def choose_for_call(
         if is_large:
             with suppress(CertificateError, BudgetError):
                 return _choose_nearby(model, targets, evidence, settings)
-            log.info("nothing is certified by what is near the targets: reading the whole model")
+            log.info("no method certified the answer from a ball around the targets: reading the whole model")
         elif seconds >= _SECONDS_TO_LOOK_NEARBY and settings.method == "auto" and _may_be_quick(model):
             found = _choose_quickly_nearby(model, targets, evidence, settings)
             if found is not None:
@@ -69,13 +69,13 @@ def choose_for_call(
         with carry_estimate(asked):
             query, part = keep_relevant(asked)
             if running is not None and not is_certain(settings.method):
-                _ = query.space.start  # before all else: the evidence may be impossible
+                _ = query.space.start  # raises if the evidence is impossible
         with adapt_errors(lambda estimate: estimate if part is None else estimate.lift(part), part):
             return choose(query), part
 
 
 def _seconds_to_read(model: Any, targets: Any, evidence: Any, method: str) -> float:
-    """About how long it takes to read the whole model; 0 where a part of it would not do."""
+    """Return the expected seconds to read the whole model; 0 where a part of it would not be enough."""
     if not model.is_whole or isinstance(targets, str) or _count(targets) > _MAX_CENTRES:
         return 0.0
     if not model.has_parts or (method != "auto" and not METHODS[method].works_nearby):
@@ -92,7 +92,7 @@ def _count(targets: Any) -> int:
 
 
 def _may_be_quick(model: Model) -> bool:
-    """Return whether an answer from a ball needs no look at the rest: no evidence is impossible."""
+    """Return whether a ball is enough for an answer: no evidence is impossible in this model."""
     return model._form.is_indexed and not model._form.has_zeros
 
 
@@ -100,9 +100,9 @@ def _may_be_quick(model: Model) -> bool:
 
 
 def choose(query: Query) -> Method:
-    """Return the method that was asked for, or the one that "auto" takes: its proposal for the query.
+    """Return the proposal of the requested method, or of the one that "auto" chooses.
 
-    Errors carry an estimate, at worst one that says nothing.
+    Errors carry an estimate, at worst a vacuous one.
     """
     with carry_estimate(query):
         return guarded(_choose, query)
@@ -115,13 +115,13 @@ def _choose(query: Query) -> Method:
         asked = query.space.methods[query.method]
         method = asked.propose(query, Choice(by_name=True))
         if method is None:
-            raise CertificateError({query.method: "it has no proposal."}, asked.remedy)
+            raise CertificateError({query.method: "the method has no plan for this query."}, asked.remedy)
     assert method is not None
     return within_limits(method, method.needed_updates())
 
 
 def within_limits(method: Method, needed: int) -> Method:
-    """Return the method, if its needed updates are what the query allows."""
+    """Return the method if its needed updates are within the budget of the query; raise `BudgetError` otherwise."""
     query = method.query
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
@@ -133,7 +133,7 @@ def within_limits(method: Method, needed: int) -> Method:
 
 
 def _refuse_long(method: Method, needed: int) -> None:
-    """Refuse work that takes longer than anyone waits and that nobody has allowed."""
+    """Refuse work of more than `MOST_SECONDS` where the call sets neither `time` nor `budget`."""
     plan = method.plan
     seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
     if seconds > MOST_SECONDS:
@@ -145,7 +145,7 @@ def _refuse_long(method: Method, needed: int) -> None:
 
 
 def _ask_quick_ones(query: Query) -> Method | None:
-    """Return the first certain proposal of the methods that may need less time than any other, cheapest first."""
+    """Return the first certain proposal of the methods that plan quickly, cheapest first."""
     known = [(method.quick_seconds(query), method) for method in query.space.candidates(query)]
     quick = sorted(((seconds, method) for seconds, method in known if seconds is not None), key=lambda pair: pair[0])
     for _, method in quick:
@@ -184,10 +184,10 @@ def _ask_all(query: Query) -> Method:
 
 
 def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings) -> tuple[Method, Numbering]:
-    """Return the method for a query on a ball that is large enough, and where the ball's variables are."""
+    """Return the method for a query on a large enough ball, and the positions of the ball's variables."""
     if settings.method != "auto" and not METHODS[settings.method].works_nearby:
         names = ", ".join(repr(name) for name, method in METHODS.items() if method.works_nearby)
-        requirement = f"one of 'auto', {names} for a model that is never made as a whole"
+        requirement = f"one of 'auto', {names} for a lazy model"
         raise ArgumentError("method", requirement, settings.method)
     given = read_evidence(model, evidence)
     model.refuse_forbidden(given)
@@ -198,7 +198,7 @@ def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings
             current().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
             method = choose(query)
         if not _reaches_border(query, method.updated(), ball):
-            _ = query.space.start  # the evidence may be impossible
+            _ = query.space.start  # raises if the evidence is impossible
             return method, place
         radius *= 2
 
@@ -206,7 +206,7 @@ def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings
 def _choose_quickly_nearby(
     model: Model, targets: Any, evidence: Any, settings: Settings
 ) -> tuple[Method, Numbering] | None:
-    """Return the same where a quick method is certain on the first ball, else None."""
+    """Return method and positions as `_choose_nearby` if a quick method is certain on the first ball, else None."""
     given, centres = read_evidence(model, evidence), _read_centres(model, targets)
     ball, query, place = _query_near(model, centres, _first_radius(model, settings.method), targets, given, settings)
     with adapt_errors(lambda estimate: estimate.lift(place), place), carry_estimate(query):
@@ -215,7 +215,7 @@ def _choose_quickly_nearby(
 
 
 def _first_radius(model: Model, method: str) -> int:
-    """Return how far to look at first, in edges."""
+    """Return the radius of the first ball, in edges."""
     local = model._local()
     radius = model.first_radius if local is None else local.first_radius
     return radius if method == "auto" else METHODS[method].reach * radius
@@ -224,9 +224,9 @@ def _first_radius(model: Model, method: str) -> int:
 def _query_near(
     model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
 ) -> tuple[Part, Query, Numbering]:
-    """Return a ball around the targets, the query on it, and where its variables are in the whole."""
+    """Return a ball around the targets, the query on it, and the positions of its variables in the whole model."""
     ball = model.near(centres, radius)
-    log.info("looking %d edges around the targets: %d variables", radius, ball.model.n_variables)
+    log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
     near = {label: state for label, state in given.items() if ball.holds(label)}
     query = make_query(ball.model, targets, near, settings, is_part=True)
     labels = np.asarray(query.model.labels)
@@ -242,9 +242,9 @@ def _reaches_border(query: Query, positions: NDArray[np.int64], ball: Part) -> b
 
 
 def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
-    """Return the positions that the targets look at."""
+    """Return the positions of the variables that the targets depend on."""
     if isinstance(targets, str):
-        raise ArgumentError("targets", "some variables of a model that is never made as a whole", targets)
+        raise ArgumentError("targets", "labels of some variables (the model is lazy)", targets)
     items = list(targets) if check.is_several(targets) else [targets]
     if not items:
         raise ArgumentError("targets", "at least one target", items)
@@ -252,13 +252,13 @@ def _read_centres(model: Model, targets: Any) -> NDArray[np.int64]:
     return check.positions(list(labels), model.labels, None, "targets")
 
 
-# -- what matters to targets -----------------------------------------------------------------
+# -- relevant variables ----------------------------------------------------------------------
 
 
 def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
-    """Return the query on what matters to its targets, and where its variables are in the whole; None for all of it.
+    """Return the query on the variables relevant to its targets, and their positions; None if all are kept.
 
-    In large models methods look near the targets anyway: going through all the rest would take longer.
+    In large models methods read only a ball around the targets: a search for relevant variables would take longer.
     """
     model = query.model
     if not query.space.can_shrink:
@@ -288,7 +288,7 @@ def _renumber(question: Any, part: Numbering) -> Question:
 
 
 def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
-    """Return the workspace of what matters to some variables; the same one if all does."""
+    """Return the workspace of the variables relevant to the targets; the given one if all are relevant."""
     left, kept, variables = find_relevant(space.model._form, targets)
     near = kept[variables]
     if not near.all() and _is_possible(left.restrict(~near), space):
@@ -301,7 +301,7 @@ def _make_relevant(space: Workspace, targets: NDArray[np.int64]) -> Workspace:
 
 
 class Relevance(NamedTuple):
-    """A form without barren variables, which variables matter, and which are left."""
+    """A form without barren variables, a mask of the relevant variables, and a mask of those left in the form."""
 
     left: Form
     kept: NDArray[np.bool_]
@@ -309,7 +309,7 @@ class Relevance(NamedTuple):
 
 
 def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
-    """Find what matters to some variables: what is not barren, and in a component with one of them."""
+    """Find the relevant variables: those that are not barren and share a component with a target."""
     wanted = np.zeros(form.n_variables, dtype=bool)
     wanted[targets] = True
     left, variables = form.sum_out(wanted)
@@ -320,9 +320,9 @@ def find_relevant(form: Form, targets: NDArray[np.int64]) -> Relevance:
 
 
 def _is_possible(apart: Form, space: Workspace) -> bool:
-    """Return whether what is independent of the targets allows some state, so that the evidence is possible.
+    """Return whether the variables independent of the targets have an allowed state, so they can be dropped.
 
-    An error if it does not; False if that is not known: then it is not dropped.
+    Raise an error if they have none (the evidence is impossible); return False if the search exceeds its budget.
     """
     try:
         state = allowed_state(apart)

@@ -1,7 +1,7 @@
-"""What a way to an answer is: it plans, answers from what it planned, and says in words what the answer rests on.
+"""Base class of the methods: each plans a query, answers it from the plan, and states the assumptions of the answer.
 
-To add one, write a subclass of `Method` in a file of its own and register it in the `__init__` of this room. Everybody
-who speaks of methods reads the list: `estimate`, `plan`, the command line, the report.
+To add a method, write a subclass of `Method` in a separate file and register it in the `__init__` of this package.
+`estimate`, `plan`, the command line and the report read the list of registered methods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerE
 if TYPE_CHECKING:
     from dobrushin._estimate.runs import Run
 
-# Joint states of the law of some variables that are added up at most.
+# Largest number of joint states of one target that are summed.
 _MAX_JOINT_STATES = 2**14
 REMEDY = (
     "What may help: a larger tolerance or fewer targets; fixing strongly coupled variables (evidence=); joint "
@@ -47,44 +47,44 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What an estimate will do.
+    """Plan of an estimate: the method, its reason and its cost.
 
     Attributes
     ----------
     method : str
-        A name that `estimate` takes, but for "auto".
+        Name of the method, as `estimate` takes it; never "auto".
     reason : str
-        Why this method, in a sentence.
+        Why this method was chosen, in a sentence.
     tolerance, confidence : float
-        What was asked for.
+        Requested half-width and confidence of the intervals.
     bias : float or None
-        The part of the tolerance that is set aside for the bias of the scan: certified by Dobrushin's bound, or
-        measured by a pilot (coalescence); None where it is unknown.
+        Share of the tolerance reserved for the bias of the scan: certified by Dobrushin's bound, or estimated by a
+        pilot (coalescence); None if unknown.
     interval : str
-        The confidence interval that will be used, fixed before any data are seen.
+        Kind of confidence interval, fixed before any data are seen.
     intervals : int
-        How many of them have to hold at once (Bonferroni).
+        Number of intervals that are valid at once (Bonferroni).
     scan : Scan or None
-        None when nothing is sampled.
+        Order of updates; None when nothing is sampled.
     chains : int
-        Number of chains: never more. Means of statistics stop earlier if their variance allows it.
+        Largest number of chains. Means of statistics stop earlier if their variance allows it.
     kernel : str or None
-        How `sample` will draw.
+        Kernel with which the chains are drawn.
     seconds : float
-        About how long it will take.
+        Expected time in seconds.
     reaches_tolerance : bool
-        False where a pilot (coalescence) has shown that some intervals will be wider.
+        False if a pilot (coalescence) has shown that some intervals will be wider than the tolerance.
     stops_early : bool
-        Whether fewer chains may do.
+        Whether fewer than `chains` chains may be enough.
     other_updates : int
-        Gibbs updates besides those of the scan: of a pilot, which are spent already, or of all parts.
+        Gibbs updates besides those of the scan: already spent by a pilot, or planned for all parts.
     is_certified : bool
         Whether the estimate will come with a guarantee.
     is_certain : bool
-        Whether nothing is left to chance.
+        Whether the intervals are valid with certainty: no random draws are involved.
     relevance : str
-        How many variables matter to the targets, where the others were dropped. The scan is for the model of these
-        variables: in the whole one, variables that do not matter to the targets would still move their neighbours.
+        Number of variables relevant to the targets, where the others were dropped. The scan is for the model of the
+        relevant variables: in the whole model, the dropped variables would still influence their neighbours.
 
     Examples
     --------
@@ -161,18 +161,18 @@ class Plan:
 
 @dataclass
 class Choice:
-    """What "auto" knows while it asks one method after the other.
+    """State of "auto" while the methods are asked for proposals, one after the other.
 
     Attributes
     ----------
     best : Method or None
         The best proposal so far.
     refusals : dict from name to str
-        Why methods that were asked before have no proposal.
+        Reasons of the methods that had no proposal.
     can_sample : bool
-        Whether some method has a scan that it would run.
+        Whether some method has proposed a scan to run.
     by_name : bool
-        Whether the user asked for this method: then there is no rival, and no reason to spare time.
+        Whether the user asked for this method: then it has no rival and may plan for longer.
     """
 
     best: Method | None = None
@@ -183,7 +183,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Curve:
-    """A bound against the steps of a scan, for people to look at."""
+    """A bound as a function of the steps of a scan, to be plotted."""
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -191,7 +191,7 @@ class Curve:
 
 
 class Rows(NamedTuple):
-    """What is known about the rows of one question."""
+    """Means, interval limits and bias bounds for the rows of one question."""
 
     mean: NDArray[np.float64]
     lower: NDArray[np.float64]
@@ -200,30 +200,30 @@ class Rows(NamedTuple):
 
 
 class Method(ABC):
-    """A way to an answer. An instance is a proposal for one query: its plan, and whatever planning has made.
+    """A method of estimation. An instance is a proposal for one query: its plan and the results of planning.
 
     Attributes
     ----------
     name : str
-        What `estimate` calls it.
+        Name of the method, as `estimate` takes it.
     is_certified : bool
         Whether its answers come with a guarantee.
     is_certain : bool
-        Whether nothing is left to chance.
+        Whether its intervals are valid with certainty: no random draws are involved.
     in_auto : bool
-        Whether "auto" asks for it.
+        Whether "auto" considers it.
     works_nearby : bool
-        Whether it looks only at what is near the targets, and so works on a part of a larger model.
+        Whether it reads only variables near the targets, and so works on a part of a larger model.
     reach : int
-        How many times as far as others it looks around the targets.
+        Multiple of the usual first radius around the targets.
     outcomes : str
-        What is counted: "chains", or what takes their place.
+        Noun for the outcomes counted, such as "chains".
     remedy : str
-        What may help where there is no certificate.
+        Advice for users where there is no certificate.
     bias_is_proven : bool
-        Whether a bound on the bias holds for certain, and not at a confidence.
+        Whether its bias bound is valid with certainty, not only with a confidence.
     share : float
-        The part of the time that is left for planning that it may take in "auto", if it is not the last one.
+        Share of the remaining planning time that it may use in "auto", unless it is the last method.
     """
 
     name: ClassVar[str]
@@ -242,15 +242,15 @@ class Method(ABC):
 
     @classmethod
     def quick_seconds(cls, query: Query) -> float | None:
-        """Return about how long `propose_quickly` takes; None where other methods should be asked first."""
+        """Return the expected seconds of `propose_quickly`; None if other methods should be asked first."""
         del query
         return None
 
     @classmethod
     def propose_quickly(cls, query: Query) -> Method | None:
-        """Return a certain proposal that is taken whatever others would propose; None where there is none.
+        """Return a certain proposal that is taken without asking other methods, or None.
 
-        `CertificateError` or `BudgetError` where it has none for a reason.
+        Raise `CertificateError` or `BudgetError` to give the reason for no proposal.
         """
         del query
         return None
@@ -258,28 +258,28 @@ class Method(ABC):
     @classmethod
     @abstractmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
-        """Its own proposal, or the best one so far if that is better.
+        """Return this method's proposal, or the best one so far if that is better.
 
-        `CertificateError` or `BudgetError` where it has none.
+        Raise `CertificateError` or `BudgetError` if it has no proposal.
         """
 
     @abstractmethod
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """The answer, from what was planned."""
+        """Return the answer to the planned query."""
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> Run | None:
-        """The run that gives the answer, for those who draw several together; None where nothing is drawn."""
+        """Return the run that gives the answer, so that several can be drawn together; None if nothing is drawn."""
         del sequence, running
         return None
 
     @classmethod
     @abstractmethod
     def explain(cls, estimate: Estimate) -> list[str]:
-        """Why the intervals hold, or why they need not: paragraphs for people."""
+        """Explain in a few paragraphs why the intervals are valid, or why they may not be."""
 
     @classmethod
     def curve(cls, estimate: Estimate, model: Model | None) -> Curve | None:
-        """The bound against the steps, where there is one; `model` is the one given the evidence."""
+        """Return the bound as a function of the steps, if any; `model` is conditioned on the evidence."""
         del estimate, model
         return None
 
@@ -288,13 +288,13 @@ class Method(ABC):
         *, samples: Samples | None = None, certificate: Variation | None = None,
         seed: np.random.SeedSequence | None = None, run: Any = None,
     ) -> Estimate:  # fmt: skip
-        """Put the rows of all questions together."""
+        """Assemble the estimate from the rows of all questions."""
         targets = [target for question in self.query.questions for target in question.targets]
         states = [state for question in self.query.questions for state in question.states]
         mean, lower, upper, bias = (frozen(np.concatenate(column)) for column in zip(*rows, strict=True))
         plan, kept = plan or self.plan, None if seed is None else kept_seed(seed)
         if plan.relevance:
-            assumptions = (*assumptions, f"{plan.relevance}; rounding in what the others sum to is included")
+            assumptions = (*assumptions, f"{plan.relevance}; rounding in the sum over the others is included")
         return Estimate(
             targets, states, mean, lower, upper, bias, confidence, assumptions, plan, samples, certificate, kept,
             asked=Asked(transcript=Transcript(self, run)) if self.query.proof else None,
@@ -302,7 +302,7 @@ class Method(ABC):
 
     @classmethod
     def draft(cls, query: Query, reason: str, bias: float | None, **parts: Any) -> Plan:
-        """A plan of this method, with what every plan says."""
+        """Return a plan of this method, with the fields common to all plans filled in."""
         averaged = not all(question.is_counted for question in query.questions)
         counted_first = sorted(query.questions, key=lambda question: not question.is_counted)
         names = dict.fromkeys(question.interval for question in counted_first)
@@ -316,31 +316,34 @@ class Method(ABC):
 
     @classmethod
     def refuse(cls, reason: str) -> CertificateError:
-        """What to raise where there is no proposal."""
+        """Return the error to raise where the method has no proposal."""
         return CertificateError({cls.name: reason}, cls.remedy)
 
     @classmethod
     def refuse_many_states(cls, query: Query, question: Question) -> None:
-        """Refuse a question about the joint law of more states than are added up."""
+        """Refuse a question about the joint law of more states than may be summed."""
         states = math.prod(query.model._form.sizes_at(question.positions).tolist())
         if question.needs_joint_law and states > _MAX_JOINT_STATES:
             count = f"{states:.3g}" if states < 1e300 else "more than 1e300"
-            raise cls.refuse(f"{shown(question.targets[0])!r} depends on {count} joint states, too many to add up.")
+            raise cls.refuse(
+                f"{shown(question.targets[0])!r} depends on {count} joint states, more than the {_MAX_JOINT_STATES} "
+                "that are summed."
+            )
 
     def updated(self) -> NDArray[np.int64]:
-        """Positions of the variables whose neighbours the answer relies on; none where it relies on all of them."""
+        """Return positions of the variables whose neighbours the answer uses; empty if nothing is sampled."""
         scan, n = self.plan.scan, self.query.model.n_variables
         return np.empty(0, dtype=np.int64) if scan is None else scan.updates(n)
 
     def needed_updates(self) -> int:
-        """Updates that are made whatever the outcomes are: means may stop early, counts do not."""
+        """Return the least number of updates, whatever the outcomes: means may stop early, counts do not."""
         if self.plan.scan is None or not self.plan.stops_early:
             return self.plan.updates
         return len(self.plan.scan) * self.query.least_chains(self.plan.monte_carlo)
 
 
 class Nothing(Method):
-    """What there is when no method has given anything: the limits that hold for every model."""
+    """The vacuous answer when no method has a result: limits that are valid for every model."""
 
     name: ClassVar[str] = "none"
     in_auto: ClassVar[bool] = False
@@ -355,7 +358,7 @@ class Nothing(Method):
         rows = []
         for question in self.query.questions:
             least, most = (np.full(len(question), end) for end in question.bounds)
-            with np.errstate(invalid="ignore"):  # where there are no bounds, there is no middle
+            with np.errstate(invalid="ignore"):  # infinite bounds have no midpoint
                 middle = 0.5 * (least + most)
             rows.append(Rows(middle, least, most, most - least))
         return self.assemble(rows, 1.0, ("nothing: these limits hold for every model",))
@@ -367,18 +370,18 @@ class Nothing(Method):
 
 
 def nothing_known(query: Query) -> Estimate:
-    """The answer to a query of which nothing is known."""
+    """Return the vacuous answer to a query."""
     return Nothing.propose(query, Choice()).answer(np.random.SeedSequence(0), Running())
 
 
 def method_of(plan: Plan) -> type[Method]:
-    """The method that made a plan."""
+    """Return the method that made a plan."""
     return plan.made_by or Nothing
 
 
 @contextmanager
 def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) -> Iterator[None]:
-    """Adapt the estimates that errors carry; their plans to the model that a part belongs to."""
+    """Adapt the partial results of errors, and lift their plans to the model that `part` belongs to."""
     try:
         yield
     except Interrupted as error:
@@ -393,18 +396,18 @@ def adapt_errors(adapt: Callable[[Estimate], Estimate], part: Numbering | None) 
 
 
 def register(method: type[Method]) -> type[Method]:
-    """Make a method known under its name; "auto" asks it after those that are known before it."""
+    """Register a method under its name; "auto" asks methods in the order of registration."""
     METHODS[method.name] = method
     return method
 
 
 def is_certain(name: str) -> bool:
-    """Whether a method leaves nothing to chance; "auto" may."""
+    """Return whether a method involves no random draws; "auto" may involve them."""
     return name in METHODS and METHODS[name].is_certain
 
 
 def interrupted(estimate: Estimate) -> Interrupted:
-    """Return the error that carries what an estimate had reached when Ctrl-C was pressed."""
+    """Return the error for Ctrl-C, with the partial result."""
     return Interrupted(f"the intervals so far have half-widths up to {estimate.half_width.max():.3g}", result=estimate)
 
 
@@ -429,7 +432,7 @@ def answer(method: Method, sequence: np.random.SeedSequence, running: Running) -
 
 
 def answer_by(find: Callable[[], Estimate], method: Method, running: Running) -> Estimate:
-    """Return what a function finds as the answer of a proposal; errors are those of `answer`."""
+    """Return the result of `find` as the answer of a proposal; errors are those of `answer`."""
     limit = nullcontext() if running.deadline is NO_DEADLINE else running.deadline
     with carry_estimate(method.query, method.plan), limit:
         return guarded(find)

@@ -1,8 +1,8 @@
-"""Each part of a query by its own best method, so that an easy part is not lost to a hard one. [trusted]
+"""Split a query into subproblems, each with its own best method, so that a hard one does not spoil the rest. [trusted]
 
-A part has the targets of a component, or all targets among what matters to one of them: in a Bayesian network they may
-have a narrow clique tree where the whole has none. Each part has its share of the error probability, by its number of
-intervals: all intervals hold at once as they would in one run (Bonferroni).
+A subproblem has the targets of one component, or the targets among the variables relevant to one target: in a Bayesian
+network these may have small treewidth where the whole model has not. The error probability is shared in proportion to
+the number of intervals: all intervals hold at once, as in one run (Bonferroni).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 
-# Components of so many joint states (as a power of 2) have a clique tree for sure, and are answered together.
+# Components of at most 2**_SMALL joint states always have a clique tree, and are answered together.
 _SMALL = 16
-# Variables times targets up to which what matters is found for each target.
+# Largest product of variables and targets for which the relevant variables of each target are found.
 _MOST_PAIRS = 4_000_000
-# A certain answer that is expected within this time is taken for the whole.
+# A certain answer for the whole query, expected within this number of seconds, is preferred.
 _SOON = 0.5
-# Parts that may be simulated though they will not reach the tolerance: each takes half a minute or more.
+# Number of parts that may be simulated although they will miss the tolerance: each takes 30 s or more.
 _MOST_HARD = 1
 # Marks the random bits of parts after the first.
 _OWN = (1990, 4)
@@ -44,7 +44,7 @@ _OWN = (1990, 4)
 
 @dataclass(frozen=True)
 class _Piece:
-    """Questions about one part, and which rows of the whole answer they are."""
+    """The query of one part, and the rows of the whole answer that it fills."""
 
     query: Query
     rows: NDArray[np.int64]
@@ -53,19 +53,19 @@ class _Piece:
 
     @property
     def words(self) -> str:
-        """What it is about, for people."""
+        """Return the name of the part for messages."""
         first = self.query.questions[0].targets[0]
         return f"the part of {shown(first)!r} ({self.query.model.n_variables} variables)"
 
     def plan(self, method: str, budget: float | None) -> _Piece:
-        """The same with its best method; `budget` is what others have left of the updates."""
+        """Return the part with its best method; `budget` is the number of updates left for it."""
         try:
             return replace(self, method=choose(replace(self.query, method=method, budget=budget)))
         except (CertificateError, BudgetError) as refusal:
             return replace(self, reason=refusal.message)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> tuple[Estimate | None, str]:
-        """What is known, and why it is not all that was asked for."""
+        """Return the estimate, if any, and the reason if it misses the tolerance."""
         if self.method is None:
             return None, self.reason
         try:
@@ -87,16 +87,16 @@ class Parts(Method):
     @classmethod
     def propose(cls, query: Query, choice: Choice) -> Method | None:
         best = choice.best
-        # Looking for parts takes time too.
+        # The search for parts takes time as well.
         if query.is_part or (best is not None and (not best.plan.is_certain or best.plan.seconds <= _SOON)):
             return best
         pieces = _split(query)
         if len(pieces) < 2:
             if choice.by_name:
-                raise cls.refuse("what matters to one target matters to all.")
+                raise cls.refuse("all targets depend on the same variables, so the query cannot be split.")
             return best
         planned = _plan_all(pieces, query.budget)
-        choice.can_sample = True  # whoever comes next was asked about each part
+        choice.can_sample = True  # later methods were already considered for each part
         if not any(piece.method for piece in planned):
             largest = max(planned, key=lambda piece: piece.query.model.n_variables)
             raise cls.refuse(f"{largest.words}: {largest.reason}")
@@ -111,7 +111,7 @@ class Parts(Method):
         counts["no certificate"] = len(pieces) - len(plans)
         words = ", ".join(f"{name} for {count}" for name, count in counts.items() if count)
         plan = cls.draft(
-            query, f"{len(pieces)} parts, each by itself: {words}", max(plan.bias or 0.0 for plan in plans),
+            query, f"{len(pieces)} parts, each answered separately: {words}", max(plan.bias or 0.0 for plan in plans),
             seconds=sum(plan.seconds for plan in plans), other_updates=sum(plan.updates for plan in plans),
             reaches_tolerance=not counts["no certificate"] and all(plan.reaches_tolerance for plan in plans),
         )  # fmt: skip
@@ -119,7 +119,7 @@ class Parts(Method):
         return replace(plan, is_certain=is_certain, interval="none needed" if is_certain else plan.interval)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """`CertificateError` when some part has no answer, or a wide one; it carries those of the others."""
+        """Return the answers of all parts; a `CertificateError` with all intervals if a part misses the tolerance."""
         columns = [np.concatenate(column) for column in zip(*map(_unknown, self.query.questions), strict=True)]
         assumptions, reasons, drawn, is_certain = [_BY_PARTS], [], 0, True
         stopped_by: str | None = None
@@ -153,7 +153,7 @@ class Parts(Method):
         if ended is not None:
             raise ended.with_result(whole) if isinstance(ended, WorkerError) else interrupted(whole)
         if reasons:
-            remedy = f"The other intervals hold and are narrow enough. {REMEDY}"
+            remedy = f"The other intervals are valid and reach the tolerance. {REMEDY}"
             raise CertificateError({self.name: " ".join(reasons)}, remedy, result=whole)
         return whole
 
@@ -163,18 +163,18 @@ class Parts(Method):
     @classmethod
     def explain(cls, estimate: Estimate) -> list[str]:
         return [
-            "Not all of the model matters to each target. Targets that depend on the same variables make a part, and "
-            f"each part was answered by the method that is best for it ({estimate.plan.reason}).",
+            "Each target depends on some variables of the model only. Targets that depend on the same variables form a "
+            f"part, and each part was answered by the cheapest suitable method ({estimate.plan.reason}).",
             f"All intervals hold at once with probability {estimate.confidence_text} or more: each part has its share "
             "of the error probability.",
         ]
 
 
-_BY_PARTS = "targets that depend on the same variables make a part, and each part was answered by itself"
+_BY_PARTS = "targets that depend on the same variables form a part, and each part was answered separately"
 
 
 def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
-    """All pieces with their methods; after some that are hard, the others are not simulated."""
+    """Choose a method for each part; after `_MOST_HARD` hard parts, only exact sums are tried for the others."""
     planned: list[_Piece] = []
     hard = 0
     for piece in pieces:
@@ -187,13 +187,13 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
 
 
 def _unknown(question: Question) -> Rows:
-    """What holds for any model."""
+    """Return the vacuous limits that are valid for every model."""
     least, most = (np.full(len(question), float(end)) for end in question.bounds)
     return Rows(least + (most - least) / question.choices, least, most, most - least)
 
 
 def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) -> tuple[np.random.SeedSequence, Running]:
-    """Random bits and file of a part; the first one has those of the call, so that it can be resumed from them."""
+    """Return the seed and checkpoint of a part; the first sampled part uses those of the call, so it can be resumed."""
     if not number:
         return sequence, running
     child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, *_OWN, number))
@@ -203,7 +203,7 @@ def _own_run(number: int, sequence: np.random.SeedSequence, running: Running) ->
 
 
 def _split(query: Query) -> list[_Piece]:
-    """The questions by parts; none where all of it is one part."""
+    """Split the query into parts; return an empty list if there is only one."""
     homes = _by_relevance(query) or _by_component(query)
     pieces: dict[int, tuple[list[Question], list[NDArray[np.int64]]]] = {}
     first = 0
@@ -217,22 +217,24 @@ def _split(query: Query) -> list[_Piece]:
     if len(pieces) < 2:
         return []
     whole = [_Piece(_share(query, questions), np.concatenate(places)) for questions, places in pieces.values()]
-    # Small ones first: what they take is not taken from the time of a hard one.
+    # Small parts first, so that a hard part cannot use up their time.
     return sorted(whole, key=lambda piece: piece.query.model.n_variables)
 
 
 def _share(query: Query, questions: list[Question]) -> Query:
-    """The query about one part, with its share of the error probability."""
+    """Return the query about one part, with its share of the error probability."""
     share = sum(question.intervals for question in questions) / query.intervals
     confidence = math.nextafter(1.0 - (1.0 - query.confidence) * share, 1.0)  # rounded upwards
     if confidence >= 1.0:
-        raise Parts.refuse("the error probability is too small to be shared by so many parts.")
+        raise Parts.refuse(
+            f"the error probability {1.0 - query.confidence:.3g} is too small to be shared by the parts of this query."
+        )
     own, _ = restrict_query(replace(query, questions=questions))
     return replace(own, confidence=confidence, relevance=query.relevance)
 
 
 def _cut(question: Question, home: NDArray[np.int64]) -> list[tuple[int, Question, NDArray[np.bool_]]]:
-    """A question by the parts that its variables are in: number, question, and which of the rows it has."""
+    """Cut a question by the parts of its variables: number of the part, question, and mask of its rows."""
     if not isinstance(question, Marginals):
         return [(int(home[0]), question, np.ones(len(question), dtype=bool))]
     cuts: list[tuple[int, Question, NDArray[np.bool_]]] = []
@@ -246,9 +248,9 @@ def _cut(question: Question, home: NDArray[np.int64]) -> list[tuple[int, Questio
 
 
 def _by_component(query: Query) -> list[NDArray[np.int64]]:
-    """For each variable of each question, the number of its component; a question may join several.
+    """Return for each variable of each question the number of its component, and -1 for small components.
 
-    Small components have the number -1.
+    A question about several components joins them.
     """
     component = query.model._form.components().astype(np.int64)
     count = int(component.max()) + 1
@@ -262,9 +264,10 @@ def _by_component(query: Query) -> list[NDArray[np.int64]]:
 
 
 def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
-    """The same by what matters to each target, the largest first: it takes all targets that are in it.
+    """Return for each variable of each question a part number, by the variables relevant to each target.
 
-    None where no variable is barren, so that only components differ, or where there are too many targets.
+    The targets with most relevant variables come first, and take all targets among these variables. None if no
+    variable is barren (then only components differ) or if there are too many targets.
     """
     form, units = query.model._form, _units(query)
     n = form.n_variables
@@ -284,7 +287,7 @@ def _by_relevance(query: Query) -> list[NDArray[np.int64]] | None:
 
 
 def _units(query: Query) -> list[tuple[tuple[int, slice], NDArray[np.int64]]]:
-    """What is answered together: number of the question and places of the variables in it, and their positions."""
+    """Return the units that are answered together: (number of the question, its columns) and variable positions."""
     units = []
     for number, question in enumerate(query.questions):
         size = len(question.positions)
