@@ -1,4 +1,4 @@
-"""The answer, its error, and the reason to believe it."""
+"""The result of `estimate`: means, intervals, bias bounds and assumptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """The rows of one target."""
+    """Means, interval limits and bias bounds for the states of one target."""
 
     states: list[Any]
     mean: NDArray[np.float64]
@@ -45,45 +45,45 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """Estimates with intervals that hold, all at once, with the stated confidence.
+    """Estimates with intervals that are valid, all at once, with the stated confidence.
 
     All arrays have one entry for each target and state, in the order in which the targets were given.
 
     Attributes
     ----------
     targets, states : list
-        What each row is about; the state is None for a statistic.
+        Target and state of each row; the state is None for a statistic.
     mean : array
         Estimated probabilities of the states, or means of statistics.
     lower, upper : array
         Limits of the intervals; the bias of the sampler is included.
     bias_bound : array
-        Bound on the bias by itself; NaN where it is unknown.
+        Bound on the bias alone; NaN if the bias is unknown.
     confidence : float
-        Probability with which all the intervals hold at once; 1 for exact answers, which hold but for
-        rounding, which is included.
+        Probability with which all the intervals are valid at once; 1 for exact answers, whose intervals include
+        rounding errors.
     is_certified : bool
         False only for ``method="uncertified"``, where the bias is unknown and not included.
     assumptions : tuple of str
-        What the intervals rest on.
+        Assumptions under which the intervals are valid.
     plan : Plan
-        What was decided before sampling.
+        The plan, fixed before sampling.
     samples : Samples or None
-        The run; None for exact answers.
+        The draws; None for exact answers.
     certificate : Variation or None
         The bound on the bias of the scan.
     seed : int, SeedSequence or None
-        Repeats the run.
+        Seed that repeats the run.
     stopped_by : str or None
         What ended the run before it reached the tolerance: "the time limit", "Ctrl-C", ... The intervals hold all the
         same. They are wider.
     proof : str or None
-        What is known of the proof that the call has written, with the command that checks it.
+        Status of the proof that the call has written, with the command that checks the proof.
     log_evidence : LogPartition or None
         Natural logarithm of the probability of the evidence, with its `error`, beside exact answers; None where there
         is no evidence, where the answer is not exact, or where it would take longer than the answer.
     asked : Asked or None
-        What it is about: the model, its fingerprint, and the evidence.
+        The question: the model, its fingerprint, and the evidence.
 
     Examples
     --------
@@ -113,55 +113,55 @@ class Estimate:
     proof: str | None = None
 
     def lift(self, part: Numbering) -> Estimate:
-        """The same with plan and certificate by positions in the model that the part belongs to."""
+        """Return the estimate with plan and certificate numbered as in the model that `part` belongs to."""
         certificate = None if self.certificate is None else self.certificate.lift(part)
         return replace(self, plan=self.plan.lift(part), certificate=certificate)
 
     @property
     def is_certified(self) -> bool:
-        """Whether the intervals are guaranteed."""
+        """Return whether the intervals are guaranteed."""
         return self.plan.is_certified
 
     @property
     def says_nothing(self) -> bool:
-        """Whether no method has given anything: then the limits are those that hold for every model."""
+        """Return whether the intervals are vacuous: no method had a result when the call ended."""
         return self.plan.method == "none"
 
     @property
     def steps(self) -> int:
-        """Length of the scan; 0 where nothing was sampled."""
+        """Return the length of the scan; 0 if nothing was sampled."""
         return 0 if self.plan.scan is None else len(self.plan.scan)
 
     @property
     def chains(self) -> int:
-        """How many chains or runs there were."""
+        """Return the number of chains or runs."""
         return self.plan.chains if self.samples is None else self.samples.chains
 
     @property
     def bias_text(self) -> str:
-        """The largest bias bound of all rows, rounded upwards, for people."""
+        """Return the largest bias bound of all rows as text, rounded upwards."""
         largest = float(np.max(self.bias_bound))
         return "unknown" if math.isnan(largest) else rounded_up(largest)
 
     @property
     def confidence_text(self) -> str:
-        """The confidence as people say it, such as 99.95%."""
+        """Return the confidence as text, such as 99.95%."""
         return percent(self.confidence)
 
     @property
     def half_width(self) -> NDArray[np.float64]:
-        """Half the width of each interval: at most the tolerance, unless something stopped the run."""
+        """Return half the width of each interval: at most the tolerance, unless the run was stopped early."""
         return (self.upper - self.lower) / 2
 
     @property
     def widest(self) -> float:
-        """The largest half-width of all rows but quantiles, whose tolerance is a probability."""
+        """Return the largest half-width of all rows but quantiles, whose tolerance is a probability."""
         rows = np.array([noun(self, row) != "quantile" for row in range(len(self))])
         return float(self.half_width.max(where=rows, initial=0.0))
 
     @public()
     def __getitem__(self, target: Hashable | Target) -> Answer:
-        """The rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
+        """Return the rows of one target: a label, the labels of a `Joint` as a tuple, or the name of a `Statistic`."""
         is_name = isinstance(target, Hashable)
         rows = [k for k, other in enumerate(self.targets) if other is target or (is_name and _is_label(other, target))]
         rows = rows or [k for k, other in enumerate(self.targets) if is_name and _is_called(other, target)]
@@ -169,7 +169,7 @@ class Estimate:
             near = hint(target, (shown(other) for other in self.targets))
             raise ArgumentError("target", f"one of the targets that were estimated{near}", target)
         if len({id(self.targets[k]) for k in rows if isinstance(self.targets[k], Target)}) > 1:
-            raise ArgumentError("target", "the target itself, where several have the same name", target)
+            raise ArgumentError("target", "the target itself, because several targets have this name", target)
         states = [self.states[k] for k in rows]
         return Answer(states, self.mean[rows], self.lower[rows], self.upper[rows], self.bias_bound[rows])
 
@@ -180,7 +180,7 @@ class Estimate:
         raise TypeError("an Estimate is not iterable: use to_dataframe(), or estimate[target]")
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """As a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
+        """Return a pandas DataFrame with columns target, state, mean, lower, upper, bias_bound.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class Estimate:
         return frames.DataFrame(columns)
 
     def to_arviz(self) -> Any:
-        """As ArviZ data: the states as posterior (where they were kept), the estimates as constant data."""
+        """Return ArviZ data: the states as posterior (if they were kept), the estimates as constant data."""
         from dobrushin._sampling.samples import arviz_data
 
         names = zip(map(name_of, self.targets), self.states, strict=True)
@@ -218,7 +218,7 @@ class Estimate:
         return data
 
     def to_json(self, indent: int | None = None) -> str:
-        """Everything but the samples, as JSON text, with states by their names; the guide lists the fields.
+        """Return all but the samples as JSON text, with states by their names; the guide lists the fields.
 
         Examples
         --------
@@ -237,14 +237,14 @@ class Estimate:
     def report(
         self, path: str | os.PathLike[str] | None = None, model: Model | Any = None, **about: Any
     ) -> Page | None:
-        """Everything as one interactive HTML page that needs no network: in a file, or in the notebook.
+        """Write the report, one interactive HTML page that needs no network, or return it for a notebook.
 
         Parameters
         ----------
         path : str or path, optional
-            The file, replaced as a whole. Without it the page is returned, and a notebook shows it.
+            File to write; an existing file is replaced. Without a path the page is returned, and a notebook shows it.
         model : Model, path, or a model of another library, optional
-            The model that was asked about, for names, distances and the diagnosis.
+            The model of the estimate, for names, distances and the diagnosis.
         **about
             ``evidence``, ``shape``, ``title``, ``command`` and ``diagnosis``: see `dobrushin.report.write`.
 
@@ -269,15 +269,15 @@ class Estimate:
 
     @public()
     def write_proof(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that others can check without this library: ``python -m dobrushin.verify``.
+        """Write a proof that can be checked independently of the sampler: ``python -m dobrushin.verify``.
 
         The intervals in the file are rounded outwards, by about a millionth of their width. Where the seed was not left
-        to the plan (``estimate(..., proof=path)`` without a seed), the file says that it was given.
+        to the plan (``estimate(..., proof=path)`` without a seed), the file says that the seed was given.
 
         Parameters
         ----------
         path : str or path
-            The file, replaced as a whole.
+            File to write; an existing file is replaced.
 
         Raises
         ------
@@ -324,12 +324,12 @@ class Estimate:
 
     @property
     def headline(self) -> str:
-        """What was found and how sure it is, in a line."""
+        """Return the result and its certainty in one line."""
         return headline(self)
 
     @property
     def footer(self) -> str:
-        """What it took, in a line, and what is known of its proof."""
+        """Return the method, its work, the seed and the status of the proof in one line."""
         proof = None if self.proof is None else f"proof: {self.proof}"
         if self.plan.scan is None:
             return "; ".join(filter(None, (f"{self.plan.method}: {self.plan.reason}", self.evidence_text, proof)))
@@ -339,7 +339,7 @@ class Estimate:
 
     @property
     def evidence_text(self) -> str:
-        """The probability of the evidence for people; empty where it is not known."""
+        """Return the probability of the evidence as text; empty if it is unknown."""
         if self.log_evidence is None:
             return ""
         if self.log_evidence > math.log(1e-300):

@@ -59,7 +59,7 @@ class Dobrushin(StateChains):
     def bound_bias(self) -> Bias:
         query, scan, n = self.query, self.scan, self.query.model.n_variables
         error = _with_rounding(update_error(n, scan, self.kernel), query.space.rounding)
-        with Deadline(math.inf):  # what was drawn is certified, however late it is
+        with Deadline(math.inf):  # the draws are certified even after the time limit
             certificate = _evaluate(query, scan, error)
         biases = query.biases(certificate.target_bounds)
         theorems = np.unique(query.space.rows.rows(scan.updates(n)).theorem)
@@ -72,10 +72,10 @@ class Dobrushin(StateChains):
         return [
             f"The answer comes from {estimate.chains:,} independent chains. Each made {estimate.steps:,} updates of "
             "single variables, in an order that was chosen for these targets.",
-            f"Before anything was drawn, Dobrushin's bound showed how far such a chain can be from the model after so "
-            f"many updates, wherever it starts: the mean of infinitely many such chains is off by its bias bound or "
-            f"less, at most {estimate.bias_text}. This is proven and does not rest on chance.",
-            f"What is left is chance. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
+            f"Before sampling, Dobrushin's bound limited the bias of a chain after this number of updates, whatever "
+            f"its initial state: the mean of infinitely many such chains is off by at most {estimate.bias_text}. This "
+            "bound is proven: it does not depend on the draws.",
+            f"The random error remains. The intervals ({estimate.plan.interval}) were widened by the bias bound, and "
             f"hold all at once with probability {estimate.confidence_text} or more.",
         ]
 
@@ -86,10 +86,10 @@ class Dobrushin(StateChains):
             return None
         steps, values = estimate.certificate.curve()
         weights = estimate.certificate._objective.weights
-        about = "the target" if len(weights) == 1 else "a variable that the answer looks at"
+        about = "the target" if len(weights) == 1 else "a variable of the targets"
         mean = "" if len(weights) == 1 else f" (the average of {len(weights):,})"
-        words = f"Dobrushin's bound on how much {about} can still depend on the start{mean}."
-        return Curve(steps, values / weights.sum(), f"{words} It is proven: no chance is involved.")
+        words = f"Dobrushin's bound on how much {about} can still depend on the initial state{mean}."
+        return Curve(steps, values / weights.sum(), f"{words} The bound is proven: it does not depend on draws.")
 
 
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
@@ -103,14 +103,15 @@ def _largest_bias(query: Query, scan: Scan, error: NDArray[np.float64] | float =
 
 
 def _with_rounding(error: NDArray[np.float64], rounding: float) -> NDArray[np.float64]:
-    """Errors of updates, when the model itself is off by so much."""
+    """Add the rounding error of the model to the errors of updates."""
     return np.where(error > 0, np.minimum(error + rounding, 1.0), 0.0) if rounding else error
 
 
 def cheapest_scan(query: Query) -> Scan | None:
-    """Find the scan with the least steps x chains; chains go with 1 / (tolerance - bias)^2. None: none is good enough.
+    """Find the scan with the least steps x chains; None if no scan reaches the tolerance.
 
-    Biases are those of exact updates, in the units of the space's rows.
+    The number of chains is proportional to 1 / (tolerance - bias)^2, with the bias of exact updates, in the units of
+    the space's rows.
     """
     with current().part(_SEARCH):
         return _cheapest_sweeps(query) if query.is_about_most else _cheapest_greedy(query)
@@ -137,7 +138,7 @@ def _cheapest_greedy(query: Query) -> Scan | None:
         if left > 0 and left**2 > 0 and len(scan) / left**2 < least:
             best, least = scan, len(scan) / left**2
         if search.steps < length or length / tolerance**2 >= least:
-            return best  # there is nothing more to update, or no longer scan can be cheaper
+            return best  # no variable is left to update, or no longer scan can be cheaper
         enough = length > FIRST_LOOK + 4 * len(query.objective.positions)
         if best is None and (length >= MOST_STEPS or (enough and stagnates(search.norms))):
             return None
@@ -145,7 +146,7 @@ def _cheapest_greedy(query: Query) -> Scan | None:
 
 
 class _Trials:
-    """Biases of scans of one search, to compare them: rows are looked up once for many scans. None is a certificate."""
+    """Biases of the scans of one search, for comparison only; rows are looked up once for many scans."""
 
     def __init__(self, query: Query, search: BackwardGreedy) -> None:
         self._query, self._search = query, search
@@ -163,7 +164,7 @@ class _Trials:
 
 
 def _cheapest_sweeps(query: Query) -> Scan | None:
-    """The same among systematic scans, where so much is asked that nothing is gained by a search."""
+    """Find the cheapest systematic scan: with targets almost everywhere, a search gains nothing."""
     n, tolerance = query.model.n_variables, query.tolerance
     sweep = Scan.systematic(n, n)
     problem = touched_by(query.space.rows, sweep, query.space.initial, 0.0)
@@ -183,9 +184,9 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
 
 
 def _first_length(search: BackwardGreedy, query: Query) -> int | None:
-    """A length below which the bias is too large; None if that of all lengths is.
+    """Return a length below which the bias exceeds the tolerance; None if it does at all lengths.
 
-    The norm of the search bounds the sum of all biases, which is at most so many times the largest one.
+    The norm of the search bounds the sum of all biases, which is at most `size` times the largest bias.
     """
     size = sum(question.norm for question in query.questions)
     goal, look = query.tolerance * size, FIRST_LOOK + 4 * size

@@ -1,4 +1,4 @@
-"""How probable the evidence is, beside an exact answer: a quotient of two partition functions."""
+"""Probability of the evidence beside an exact answer: a quotient of two partition functions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError
 
-# It may take this long, or this share of what the answer was expected to take.
+# Seconds that log P(evidence) may take, or the share of the expected seconds of the answer, whichever is more.
 _QUICK, _SHARE = 0.1, 0.5
 
 
 def weigh_evidence(
     estimate: Estimate, model: Model, observed: dict[Hashable, int], settings: Settings, running: Running
 ) -> Estimate:
-    """An exact answer with the probability of its evidence, where that takes little beside the answer.
+    """Return an exact answer with the probability of its evidence, if this takes little time beside the answer.
 
-    The evidence is by label, with states as the model counts them.
+    The evidence is given by label, with states as the model numbers them.
     """
     if estimate.plan.made_by is not Exact or not observed or not model.is_whole:
         return estimate
@@ -39,7 +39,7 @@ def weigh_evidence(
             if given.log_evidence is None:
                 given.log_evidence = _log_evidence(whole, observed, allowed, settings)
     except BudgetError as refusal:
-        log.info("P(evidence) is left out: %s", refusal)
+        log.info("P(evidence) was not computed: %s", refusal)
     except KeyboardInterrupt:
         raise interrupted(estimate) from None
     return replace(estimate, log_evidence=given.log_evidence)

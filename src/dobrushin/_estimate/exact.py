@@ -1,4 +1,4 @@
-"""Exact answers: sums over all states, where the model is narrow enough. [trusted]"""
+"""Exact answers: sums over all states along a junction tree, for models of small treewidth. [trusted]"""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 
-# A plan takes about so long per variable to find.
+# Seconds per variable to find an elimination order.
 SECONDS_PER_VARIABLE = 2.4e-5
-# In larger models the first question about one variable is planned by itself.
+# In models with more variables, a first question about one variable gets its own plan.
 _LARGE = 2**16
-# An exact answer that is expected within this time is taken even where sampling would be faster still.
+# An exact answer expected within this number of seconds is preferred even if sampling would be faster.
 _QUICK = 0.1
-# Marginals of all variables are summed, and kept for later questions, where that takes no longer than this.
+# Marginals of all variables are summed and kept for later questions if this takes at most this number of seconds.
 _KEPT = 0.5
 
 
@@ -44,7 +44,7 @@ class Exact(Method):
 
     @classmethod
     def quick_seconds(cls, query: Query) -> float | None:
-        """Looking for a plan comes first where it takes less time than the least that sums near the targets take."""
+        """Return the expected seconds of planning if they are below those of local sums, else None."""
         seconds = _search_seconds(query)
         return seconds if not query.is_part and seconds < min(_QUICK, SECONDS_PER_REGION * count_laws(query)) else None
 
@@ -59,8 +59,8 @@ class Exact(Method):
             return cls._propose(query, True, "asked for")
         best, search = choice.best, _search_seconds(query)
         if best is None:
-            return None if query.is_part else cls._propose(query, False, "Dobrushin's bound says nothing")
-        # Looking for a plan costs time by itself: not worth it where the best answer so far is there sooner.
+            return None if query.is_part else cls._propose(query, False, "Dobrushin's bound is vacuous")
+        # Finding a plan takes time as well: not worth it if the best answer so far takes less.
         worth = max(best.plan.seconds, _QUICK)
         if query.is_part or search >= (best.plan.seconds if best.plan.is_certain else worth):
             return best
@@ -71,8 +71,10 @@ class Exact(Method):
     def _propose(cls, query: Query, by_name: bool, why: str) -> Exact:
         search = _search_seconds(query)
         if not by_name and search > 2.0 * current().work_left:
-            # Half of the time is for work that is expected. The next method can use it better.
-            raise cls.refuse(f"to find an order of summing would take {search:.2g} s, longer than planning may take.")
+            # Half of the planning time is for expected work; the next method makes better use of it.
+            raise cls.refuse(
+                f"the search for an elimination order would take {search:.2g} s, longer than planning may take."
+            )
         try:
             plans = [_plan_for(query, question) for question in query.questions]
         except BudgetError as refusal:
@@ -89,7 +91,7 @@ class Exact(Method):
         return cls(query, draft, plans)
 
     def answer(self, sequence: np.random.SeedSequence, running: Running) -> Estimate:
-        """The sums; intervals hold the rounding errors. `CertificateError` when these are larger than the tolerance."""
+        """Return the sums, with rounding errors as intervals; `CertificateError` if these exceed the tolerance."""
         del sequence, running
         rows, worst = [], 0.0
         working = Working()
@@ -109,12 +111,15 @@ class Exact(Method):
         words = (f"the sums over all states were made in floating point, good to {worst:.1g} (included)",)
         estimate = self.assemble(rows, 1.0, words)
         if not estimate.half_width.max() <= self.query.tolerance:
-            reason = f"the sums are good to {estimate.half_width.max():.3g} only, by rounding."
+            reason = (
+                f"rounding errors of the sums reach {estimate.half_width.max():.3g}, above the tolerance "
+                f"{self.query.tolerance:.3g}."
+            )
             raise CertificateError({self.name: reason}, "", result=estimate)
         return estimate
 
     def _sums(self, plan: SumPlan, working: Working) -> Sums:
-        """The sums of a plan; those of all single variables are made once for a model."""
+        """Return the sums of a plan; the marginals of all single variables are computed once per model."""
         space = self.query.space
         of_all = plan is space.sum_plans[()].plan if () in space.sum_plans else False
         if of_all and space.sums is not None:
@@ -139,7 +144,7 @@ class Exact(Method):
 
 
 def _relative_error(sums: Sums, rounding: float) -> float:
-    """The error of the probabilities, of a model whose log-density is off by so much itself."""
+    """Bound the relative error of the probabilities in a model whose log-density is off by at most `rounding`."""
     if not (sums.relative < math.inf and 2.0 * rounding < 0.5):
         return math.inf
     return sums.relative + (1.0 + sums.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
@@ -162,7 +167,7 @@ def _limit(query: Query) -> float:
 
 
 def _plan_for(query: Query, question: Question) -> SumPlan:
-    """The plan of a question; `BudgetError` or `CertificateError` where it is too large."""
+    """Return the plan of a question; raise `BudgetError` or `CertificateError` if it is too large."""
     space, positions = query.space, question.positions.tolist()
     if question.needs_joint_law:
         Exact.refuse_many_states(query, question)
@@ -178,19 +183,19 @@ def _plan_for(query: Query, question: Question) -> SumPlan:
 
 
 def _search_seconds(query: Query) -> float:
-    """Return about how long it takes to find a plan."""
+    """Return the expected seconds to find a plan."""
     return query.model.n_variables * SECONDS_PER_VARIABLE * (0.5 if _is_alone(query, query.questions[0]) else 1.0)
 
 
 def _is_alone(query: Query, question: Question) -> bool:
-    """Whether it is the first question to a large model, about one variable: a plan for all would take longer."""
+    """Return whether this is the first question about a large model, and about one variable only."""
     known = query.space.sum_plans
     others = known.keys() - {tuple(question.positions.tolist())}
     return query.model.n_variables > _LARGE and len(query.questions) == len(question.positions) == 1 and not others
 
 
 def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> SumPlan:
-    """The plan for the joint law of some variables, or for all single ones, looked for once."""
+    """Return the plan for the joint law of a group, or for all single variables; searched for once per limit."""
     search = space.sum_plans.get(group)
     if search is None or (search.plan is None and limit > search.limit):
         tables = space.model._form.tables()
@@ -198,7 +203,7 @@ def known_plan(space: Workspace, limit: float, group: tuple[int, ...] = ()) -> S
         try:
             search = PlanSearch(plan_sums(tables, groups, limit))
         except LateError:
-            raise  # of this call: another one may have more time
+            raise  # not remembered: another call may have more time
         except BudgetError as refusal:
             search = PlanSearch(None, limit, refusal)
         space.sum_plans[group] = search

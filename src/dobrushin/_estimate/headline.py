@@ -1,4 +1,4 @@
-"""An answer as people see it: in a line, and as a notebook shows it."""
+"""Text of an answer: the headline, and the card shown in a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dobrushin._shared.text import exact_text, in_full, interval_texts, percent,
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate
 
-# Rows that are shown; of more, the first and last ones.
+# Largest number of rows shown; of longer answers the first and the last rows are shown.
 MOST_ROWS = 20
 _YES = frozenset({"yes", "y", "true", "t", "1", "on", "present", "positive"})
 _NOT_CERTIFIED = "NOT CERTIFIED: the bias is unknown and not included"
@@ -22,7 +22,7 @@ _PLURALS = {"probability": "probabilities", "mean": "means", "quantile": "quanti
 
 
 def telling_state(states: Sequence[Any]) -> int:
-    """Which of two states to speak of: the one that says yes; else the last of numbers, the first of names.
+    """Return which of two states to report: one that means yes; else the last of numbers, the first of names.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def telling_state(states: Sequence[Any]) -> int:
 
 
 def headline(answer: Estimate) -> str:
-    """What was found and how sure it is."""
+    """Return the result and its certainty in one line."""
     if answer.says_nothing:
         return f"Nothing is known within the limits of the call: {_count(answer)}"
     row = _single_row(answer)
@@ -50,7 +50,7 @@ def headline(answer: Estimate) -> str:
 
 
 def _sureness(answer: Estimate, several: bool) -> str:
-    """How sure an answer is that is not exact."""
+    """Describe the certainty of an answer that is not exact."""
     at_once = " for all at once" if several else ""
     words = f", with {percent(answer.confidence)} confidence{at_once}"
     if not answer.is_certified:
@@ -64,7 +64,7 @@ def _sureness(answer: Estimate, several: bool) -> str:
 
 
 def _single_row(answer: Estimate) -> int | None:
-    """The row to speak of, where one is enough."""
+    """Return the row that the headline reports; None if there are several."""
     if len(answer) == 1:
         return 0
     if len(answer) == 2 and not isinstance(answer.targets[0], Target) and answer.targets[0] == answer.targets[1]:
@@ -83,40 +83,40 @@ def _name(answer: Estimate, row: int) -> str:
 
 
 def _value(answer: Estimate, row: int) -> str:
-    """A number and how far it may be off, both rounded so that the true interval is inside."""
+    """Return mean and error as text, both rounded so that they contain the interval."""
     mean = float(answer.mean[row])
     off = max(float(answer.upper[row]) - mean, mean - float(answer.lower[row]))
-    if not math.isfinite(off):  # of a field, where the run was ended early
+    if not math.isfinite(off):  # a field, in a run that was stopped early
         return f"{mean:.4g} +- inf"
     digits = 4 if off <= 0 else min(12, max(2, 1 - math.floor(math.log10(off))))
     least = rounded_up(off, 2)
-    # One digit more where rounding the number would make what it may be off look larger.
+    # One digit more where rounding the mean would enlarge the displayed error.
     texts = [(rounded_up(off + abs(round(mean, d) - mean), 2), d) for d in (digits, digits + 1, digits + 2)]
     text, digits = next((pair for pair in texts if pair[0] == least), texts[0])
     return f"{mean:.{digits}f} +- {text}"
 
 
 def _count(answer: Estimate) -> str:
-    """What there are so many of."""
+    """Return the row count with its noun."""
     nouns = [noun(answer, row) for row in range(len(answer))]
     counts = {(one, many): nouns.count(one) for one, many in _PLURALS.items() if one in nouns}
     return " and ".join(f"{count:,} {names[count > 1]}" for names, count in counts.items())
 
 
 def noun(answer: Estimate, row: int) -> str:
-    """Return what a row is: a probability, a mean, a quantile; labels of fields ask for means."""
+    """Return the noun for a row: probability, mean or quantile; labels of fields stand for means."""
     target = answer.targets[row]
     return target.noun if isinstance(target, Target) else answer.plan.noun
 
 
 def visible_numbers(count: int) -> list[int]:
-    """Which of so many are shown."""
+    """Return the numbers of the rows that are shown, of `count` rows."""
     rows = list(range(count))
     return rows if count <= MOST_ROWS else rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
 
 
 def given_words(evidence: Mapping[Any, Any]) -> str:
-    """Evidence in words.
+    """Return the evidence as text.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def given_words(evidence: Mapping[Any, Any]) -> str:
 
 
 def estimate_card(answer: Estimate, picture: str = "") -> str:
-    """For notebooks: the headline, a picture, probabilities as bars with their intervals, and what it all rests on."""
+    """Return a card for notebooks: headline, picture, probabilities as bars with intervals, and assumptions."""
     visible = visible_numbers(len(answer))
     rows: list[list[Any]] = []
     for k in visible:

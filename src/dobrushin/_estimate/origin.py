@@ -1,4 +1,4 @@
-"""What an answer is about, and what a proof of it is written from."""
+"""The question behind an answer, and the transcript from which its proof is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """What gives the same answer again, besides the model and the seed."""
+    """Arguments that reproduce an answer, together with the model and the seed."""
 
     targets: Any
     evidence: Any
@@ -22,15 +22,15 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """Who answered, and what was drawn: kept where a proof is wanted.
+    """Method and draws of an answer, kept if a proof is wanted.
 
     Attributes
     ----------
     method : Method
     run : Run or None
-        What was drawn.
+        The draws.
     parts : list of (Transcript or None), or None
-        Of an answer by parts one for each part, None where nothing is known; None before they are answered.
+        For "parts" one transcript for each part, None for a part without an answer; None before all are answered.
     """
 
     method: Method
@@ -39,24 +39,24 @@ class Transcript:
 
 
 class Asked:
-    """What an estimate is about.
+    """The question behind an estimate: model, evidence and arguments.
 
     Attributes
     ----------
     model : Model or None
-        None in another process than the one that was asked, and after pickling.
+        The model; None after pickling, and so in other processes.
     fingerprint : str or None
         `Model.fingerprint`.
     evidence : dict
-        Observed states by label, by their names where they have some; likelihoods where it is soft.
+        Observed states by label, with the names of states if they have any; likelihoods for soft evidence.
     weighed : Model or None
-        The model with the soft evidence in it, which is answered; the same one where there is none.
+        The model multiplied by the likelihoods of the soft evidence; the given model if there is none.
     observed : dict
-        The other evidence by label, as the model counts states.
+        The evidence that is not soft, by label, with states as the model numbers them.
     call : Call or None
-        What gives the same answer again; None where nobody kept it.
+        Arguments that reproduce the answer; None if they were not kept.
     transcript : Transcript or None
-        How it was answered, where a proof is wanted. It stays in the process that made it.
+        Method and draws, if a proof is wanted. The transcript is not pickled.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Asked:
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of the model, computed when it is asked for."""
+        """Return the fingerprint of the model, computed on first access."""
         return self._fingerprint if self.model is None else self.model.fingerprint
 
     def told(self, transcript: Transcript | None) -> Asked:
-        """Return the same with the transcript of an answer."""
+        """Return the question with the transcript of an answer."""
         return Asked(self.model, self.evidence, self.weighed, self.observed, self._fingerprint, self.call, transcript)
 
     def __reduce__(self) -> tuple[Any, ...]:
