@@ -30,7 +30,7 @@ def test_methods_that_have_no_proposal(said):
     frustrated = np.where(np.arange(3200) % 3, 0.3, -0.3)
     db.estimate(db.Ising.grid(40, 40, couplings=frustrated, periodic=True), [0], tolerance=0.2, seed=1)
     assert "method dobrushin is out: the spectral radius of the influence is" in said()
-    assert "method local is out: a region of " in said()
+    assert "method local is out: summing a region of " in said()
     assert "method exact is out: " in said()
     assert "method coalescence: " in said()
 

@@ -165,8 +165,8 @@ class Local(Method):
         ]
         if True in ways:
             words.append(
-                "couplings in these regions are attractive after relabelling states, so each probability lies between "
-                "its values under the two extreme boundary states"
+                "couplings in these regions are attractive after relabelling states, so the law of the model lies "
+                "between the laws given the two extreme boundary states (in stochastic order)"
             )
         if False in ways:
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")

@@ -331,7 +331,7 @@ class Method(ABC):
             )
 
     def updated(self) -> NDArray[np.int64]:
-        """Return positions of the variables whose neighbours the answer uses; empty if nothing is sampled."""
+        """Return positions of the variables whose neighbours the answer uses; empty if it uses the whole model."""
         scan, n = self.plan.scan, self.query.model.n_variables
         return np.empty(0, dtype=np.int64) if scan is None else scan.updates(n)
 

@@ -35,16 +35,16 @@ from dobrushin.errors import ArgumentError, BudgetError
 if TYPE_CHECKING:
     from dobrushin._estimate.method import Method
 
-# Smaller error probabilities get lost in the rounding of what they are made of.
+# Smaller error probabilities are lost to rounding in 1 - confidence.
 _LEAST_ERROR = 1e-12
-# Cells of a joint marginal: more would need as many intervals.
+# Largest number of joint states of a joint marginal: each needs an interval.
 _MOST_CELLS = 2**16
-# Targets that a search for a scan would take long for.
+# Number of target variables from which on a search for a scan would take too long.
 _VERY_MANY = 10**5
 
 
 class Settings(NamedTuple):
-    """What does not depend on the model."""
+    """Settings of a call, which do not depend on the model."""
 
     tolerance: float
     confidence: float
@@ -60,7 +60,7 @@ def read_settings(
     model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any,
     memory_limit: Any = None,
 ) -> Settings:  # fmt: skip
-    """Check the settings of a call, which do not depend on the targets."""
+    """Check the settings of a call and return them."""
     space = workspace(model)
     tolerance = space.read_tolerance(tolerance)
     confidence = check.fraction(confidence, "confidence")
@@ -97,23 +97,23 @@ class Query:
 
     @cached_property
     def intervals(self) -> int:
-        """How many intervals have to hold at once."""
+        """Return the number of intervals that are valid at once."""
         return sum(question.intervals for question in self.questions)
 
     @cached_property
     def error(self) -> float:
-        """The probability with which each of them may be wrong."""
+        """Return the error probability of each interval."""
         return (1.0 - self.confidence) / self.intervals
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """The variables that any question looks at, increasing."""
+        """Return the increasing positions of the variables of all questions."""
         named = np.concatenate([question.positions for question in self.questions])
         return distinct(named, self.model.n_variables)
 
     @cached_property
     def objective(self) -> Objective:
-        """These variables, each with its largest weight."""
+        """Return the variables of all questions, each with its largest weight."""
         weights = np.zeros(len(self.positions))
         for question in self.questions:
             np.maximum.at(weights, self.columns(question), question.weights)
@@ -121,36 +121,36 @@ class Query:
 
     @cached_property
     def labels(self) -> list[Hashable]:
-        """Labels of these variables."""
+        """Return the labels of the variables of all questions."""
         return self.model._labels_at(self.positions)
 
     @property
     def is_about_most(self) -> bool:
-        """Whether so many variables are asked for that scans need not be searched for: sweeps do as well."""
+        """Return whether most variables are targets: then sweeps do as well as scans found by a search."""
         asked, n = len(self.positions), self.model.n_variables
         return asked >= _VERY_MANY and 4 * asked >= n
 
     def columns(self, question: Question) -> NDArray[np.int64]:
-        """Places of a question's variables among all that are asked for."""
+        """Return the places of a question's variables in `positions`."""
         return np.searchsorted(self.positions, question.positions)
 
     def biases(self, bounds: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Bounds on the bias of each row of each question, from bounds on the variables of the objective."""
+        """Bound the bias of each row of each question, from bounds on the variables of the objective."""
         return [question.biases(bounds[self.columns(question)]) for question in self.questions]
 
     def complete(self, order: NDArray[np.int64]) -> Scan:
-        """A scan; variables that count for so little that it leaves them out are updated once, at the beginning."""
+        """Return the scan of an order; target variables missing from the order are updated once, at the beginning."""
         updated = np.zeros(self.model.n_variables, dtype=np.bool_)
         updated[order] = True
         missing = self.positions[~updated[self.positions]]
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
-        """Chains that have to be drawn, whatever they show."""
+        """Return the least number of chains, whatever their outcomes."""
         return max(question.least_chains(half_width, self.error) for question in self.questions)
 
     def most_chains(self, half_width: float) -> int:
-        """Chains that the random error needs in the worst case."""
+        """Return the number of chains that the random error needs in the worst case."""
         chains = max(64, *(question.most_chains(half_width, self.error) for question in self.questions))
         return -(-chains // 64) * 64
 
@@ -163,7 +163,7 @@ def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) ->
 def make_query(
     model: Model, targets: Any, given: dict[Hashable, Any], settings: Settings, is_part: bool = False
 ) -> Query:
-    """Make the query, once the evidence is read."""
+    """Return the query of a call whose evidence has been read."""
     space = workspace(model).given(given)
     space = space.provable() if settings.proof else space
     questions = read_targets(model, targets, space.reader(model, given))
@@ -171,14 +171,14 @@ def make_query(
 
 
 def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
-    """Labels as the model has them, states as whole numbers: so that equal evidence is recognised."""
+    """Return the evidence with the model's labels and integer states, so that equal evidence is recognised."""
     if evidence is None:
         return {}
     return {model.labels[i]: state for i, state in model._read_evidence(evidence).items()}
 
 
 def read_targets(model: Model, targets: Any, reader: TargetReader) -> list[Question]:
-    """The questions behind targets."""
+    """Return the questions that targets stand for."""
     if check.is_text(targets, "all") and not _is_label(model, targets):
         return reader.read_all()
     items = _read_items(model, targets, reader)
@@ -219,7 +219,7 @@ class GivenReader(TargetReader):
     rest: Model
 
     def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Positions in the rest of variables that are known and not observed."""
+        """Return positions in `rest`; raise `ArgumentError` for unknown or observed variables."""
         labels = list(labels)
         for label in labels:
             if label in self.evidence:
@@ -269,36 +269,36 @@ class _StateReader(GivenReader):
         return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
-        # Variables with as many states have the same ones: a model has spins or labels.
+        # Variables with equally many states have the same states: a model has either spins or labels.
         sizes = self.rest._form.sizes_at(positions)
         kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
         return [kinds[k] for k in sizes.tolist()]
 
     def _names(self, positions: NDArray[np.int64]) -> list[Sequence[Any]] | None:
-        """What people call the states, where that is not their numbers."""
+        """Return the names of the states; None if states are numbers."""
         return None if self.rest._state_names is None else [self.rest._called(i) for i in positions.tolist()]
 
 
 class Space(ABC):
-    """A model, perhaps given evidence, with what planning asks of its kind of variables.
+    """A model, possibly conditioned on evidence, with the data that planning needs for its kind of variables.
 
-    A kind of variables is a subclass with its reader of targets, its methods, rows of influence and the start of
-    chains; a kernel (`make_runner`) draws them. Everything else is the same for all kinds: reading a call, choosing a
-    scan and a method, running chains, intervals, checkpoints, many queries.
+    A subclass for each kind of variables has its reader of targets, its methods, rows of influence and the initial
+    state of chains; a kernel (`make_runner`) draws them. All kinds share the rest: reading a call, choosing a scan and
+    a method, running chains, intervals, checkpoints, many queries.
 
     Attributes
     ----------
     model : Model
     noun : str
-        What a label by itself asks for: "probability" or "mean".
+        Quantity that a label as target stands for: "probability" or "mean".
     place : Numbering or None
-        Where its variables are in the model that it was made from.
+        Positions of the variables in the original model.
     can_shrink : bool
-        Whether variables that do not matter to the targets are dropped.
+        Whether variables irrelevant to the targets are dropped.
     is_replayed : bool
-        Whether proofs hold the seed, so that the checker draws the same chains.
+        Whether proofs contain the seed, so that the checker draws the same chains.
     initial : float or array
-        Bounds on the disagreement at the start, in the units of `rows`.
+        Bounds on the disagreement of initial states, in the units of `rows`.
     start : object
         The `initial` of `sample` for chains.
     """
@@ -314,15 +314,15 @@ class Space(ABC):
     @property
     @abstractmethod
     def rows(self) -> RowSource:
-        """Rows of the influence, in units in which no disagreement exceeds 1."""
+        """Return rows of the influence, in units in which no disagreement exceeds 1."""
 
     @property
     @abstractmethod
     def methods(self) -> Mapping[str, type[Method]]:
-        """The methods by name."""
+        """Return the methods by name."""
 
     def candidates(self, query: Query) -> list[type[Method]]:
-        """The methods that "auto" asks about a query, in this order."""
+        """Return the methods that "auto" considers for a query, in order."""
         del query
         return [method for method in self.methods.values() if method.in_auto]
 
@@ -332,27 +332,27 @@ class Space(ABC):
 
     @abstractmethod
     def reader(self, model: Model, evidence: dict[Hashable, Any]) -> TargetReader:
-        """The reader of targets about a model, for which this is the space given the evidence."""
+        """Return the reader of targets for `model`, of which this is the space given `evidence`."""
 
     @abstractmethod
     def condition(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """The space of the model given some evidence."""
+        """Return the space of the model conditioned on evidence."""
 
     def given(self, evidence: Mapping[Hashable, Any]) -> Space:
-        """The space of the model given some evidence: labels of the model, and states or values."""
+        """Return the space conditioned on evidence (labels to states or values); recent ones are cached."""
         return self.derive(frozenset(evidence.items()), lambda: self.condition(evidence)) if evidence else self
 
     def derive(self, key: Hashable, make: Callable[[], Space]) -> Any:
-        """The space of a model that is made from this one; the last ones are kept."""
+        """Return the space of a derived model; recent ones are cached."""
         return self.model.memory.get(DERIVED, make, key)
 
     def provable(self) -> Space:
-        """The space in which all bounds are such that a proof can state them."""
+        """Return the space whose bounds can all be stated in a proof."""
         return self
 
 
 class PlanSearch(NamedTuple):
-    """What the search for sums over all states gave: the plan, or why there is none within a limit in bytes."""
+    """Result of a search for exact sums: the plan, or the refusal within `limit` bytes."""
 
     plan: SumPlan | None
     limit: float = 0.0
@@ -370,15 +370,15 @@ class Workspace(Space):
     Attributes
     ----------
     place : Numbering or None
-        Where its variables are in the model that it was made from by leaving out what does not matter.
+        Positions of the relevant variables in the original model; None if none were dropped.
     sum_plans : dict
-        By the positions of the variables whose joint law is asked for; the empty key is for all single variables.
+        Plans by the positions of the variables of a joint law; the empty key stands for all single variables.
     sums : Sums or None
         The marginals of all single variables.
     log_partition : LogPartition or None
         Logarithm of the sum of all unnormalised probabilities.
     log_evidence : LogPartition or None
-        Logarithm of the probability of the evidence by which the model was made.
+        Logarithm of the probability of the evidence on which the model is conditioned.
     """
 
     model: Model
@@ -404,25 +404,25 @@ class Workspace(Space):
 
     @property
     def rounding(self) -> float:
-        """Bound on how far the log-density of the model is from the one that was meant, up to a constant.
+        """Return a bound on the rounding error of the log-density, up to a constant.
 
-        It bounds the error of each conditional law too.
+        The bound also holds for the error of each conditional law.
         """
         return self.model._error
 
     @property
     def rows(self) -> KnownInfluence:
-        """Rows of the influence, each computed once."""
+        """Return the rows of the influence, each computed once."""
         return known_influence(self.model)
 
     @property
     def influence(self) -> Influence:
-        """The whole influence."""
+        """Return the influence matrix of all variables."""
         return self.rows.whole
 
     @cached_property
     def start(self) -> Any:
-        """Where chains start: anywhere, or in a state that the model allows; `ArgumentError` if there is none."""
+        """Return the initial state of chains: "uniform" or an allowed state; `ArgumentError` if none is allowed."""
         if not self.model._form.has_zeros:
             return "uniform"
         state = allowed_state(self.model._form)
@@ -431,7 +431,7 @@ class Workspace(Space):
         return state
 
     def impossible(self) -> ArgumentError:
-        """What to raise where no state is allowed."""
+        """Return the error to raise where no state is allowed."""
         if self.is_given:
             return ArgumentError("evidence", "possible under the model", got="evidence of probability zero")
         return ArgumentError("model", "one that allows some joint state", self.model)
@@ -446,17 +446,17 @@ class Workspace(Space):
 
 @singledispatch
 def make_space(model: Model) -> Space:
-    """Make the space of a model: that of variables with states, unless its family registers another one."""
+    """Make the space of a model: a `Workspace`, unless the model's family registers another one."""
     return Workspace(model)
 
 
 def workspace(model: Model) -> Any:
-    """The space of a model: the same one every time."""
+    """Return the space of a model, made once per model."""
     return model.memory.get(_SPACE, lambda: make_space(model))
 
 
 _SPACE: Slot[Space] = Slot("space")
-# Spaces of models that evidence or targets make of a model.
+# Spaces of models derived from a model by evidence or targets.
 DERIVED: Slot[Space] = Slot(
     "derived spaces", max_values=16, max_bytes=2**27, bytes_of=lambda space: space.model._form.nbytes
 )

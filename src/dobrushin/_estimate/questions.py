@@ -1,8 +1,8 @@
-"""The questions of an estimate: what is counted or averaged, and how much a bias can move it. [trusted]
+"""The questions of an estimate: how outcomes are counted or averaged, and how a bias changes the result. [trusted]
 
-A question knows which variables it looks at, how its bias follows from the disagreement of those variables, how many
-intervals it needs, and how to count or average outcomes. An outcome is the state of a chain, or the set of states that
-a run on sets has left: a variable of it is *settled* when one state is left.
+A question has its variables, a bound on its bias from the disagreement of these variables, a number of intervals, and
+a tally of outcomes. An outcome is the final state of a chain, or the bounding sets at the end of a run: a variable has
+coalesced (`settled`) if its set has one state. An outcome is *open* if a variable of the question has not coalesced.
 """
 
 from __future__ import annotations
@@ -37,90 +37,90 @@ _LANES = 64
 
 
 class Question(ABC):
-    """Some rows of the answer that belong together."""
+    """A question: some rows of the answer about the same variables."""
 
-    positions: NDArray[np.int64]  # of the variables that it looks at
+    positions: NDArray[np.int64]  # variables of the question
     is_counted: bool = True  # outcomes are counted, not averaged
-    is_counted_by_kernels: bool = False  # from counts of single variables
-    interval: str = "Clopper-Pearson"  # the kind of its intervals
-    bounds: tuple[float, float] = (0.0, 1.0)  # of every row
-    name: str | None = None  # of a statistic whose weights were given by the user
+    is_counted_by_kernels: bool = False  # counts of single variables are enough
+    interval: str = "Clopper-Pearson"  # kind of interval
+    bounds: tuple[float, float] = (0.0, 1.0)  # least and largest value of every row
+    name: str | None = None  # statistic whose weights were given by the user
 
     @property
     @abstractmethod
     def weights(self) -> NDArray[np.float64]:
-        """How much the answer can change with each of the variables."""
+        """Return the largest change of the answer when one of the variables changes, for each variable."""
 
     @property
     @abstractmethod
     def intervals(self) -> int:
-        """How many intervals must hold at once. Two states of one variable share one."""
+        """Return the number of intervals that are valid at once. Two states of one variable share one."""
 
     @property
     @abstractmethod
     def targets(self) -> list[Any]:
-        """What was asked, for each row."""
+        """Return the target of each row."""
 
     @property
     @abstractmethod
     def states(self) -> list[Any]:
-        """The state that the row is about; None for a statistic."""
+        """Return the state of each row; None for a statistic."""
 
     @property
     def needs_joint_law(self) -> bool:
-        """Whether the joint law of several variables is needed."""
+        """Return whether the joint law of several variables is needed."""
         return len(self.positions) > 1
 
     @property
     def span(self) -> float:
-        """How far off the answer can be where nothing is known."""
+        """Return the width of the vacuous interval."""
         return self.bounds[1] - self.bounds[0]
 
     @property
     def norm(self) -> int:
-        """The sum of the biases of the variables is at most so many times the largest bias of a row."""
+        """Return a bound on the ratio of the summed biases of the variables to the largest bias of a row."""
         return len(self.positions)
 
     @abstractmethod
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bound on the bias of each row, given bounds on the disagreement of the variables at `positions`."""
+        """Bound the bias of each row, given bounds on the disagreement of the variables at `positions`."""
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        """How many outcomes are in each row's state; states are (outcomes, variables), the first has number `first`."""
+        """Count the outcomes in each row's state; `states` is (outcomes, variables), numbered from `first`."""
         raise NotImplementedError("only outcomes with states are counted")
 
     def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same from counts (variables, states), without the states that a variable does not have."""
+        """Return the counts of the rows from a table (variables, states), without padding states."""
         raise NotImplementedError("only counts of single variables come from kernels")
 
     def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which outcomes leave the question open: (outcomes, columns)."""
+        """Return a mask (outcomes, columns) of the outcomes that leave the question open."""
         open_ones: NDArray[np.bool_] = ~np.asarray(settled.all(axis=1, keepdims=True))
         return open_ones
 
     def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """What is known for each column of `unsettled`, for each row."""
+        """Repeat the values for the columns of `unsettled`, one for each row."""
         return np.repeat(columns, len(self))
 
     @property
     def choices(self) -> NDArray[np.int64]:
-        """For each row, among how many states an open outcome is shared."""
+        """Return for each row the number of states among which an open outcome is shared."""
         return np.full(len(self), max(2, len(self)))
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        """Value and error bound of each row, from probabilities that are off by at most so much, relatively."""
+        """Return value and error bound of each row, from probabilities with a relative error of at most `error`."""
         raise NotImplementedError("only variables with states have finitely many probabilities")
 
     def least_chains(self, half_width: float, error: float) -> int:
-        """How many chains must be drawn, whatever they show."""
+        """Return the least number of chains, whatever their outcomes."""
         return -(-trials_needed(half_width, PLANNED * error) // _LANES) * _LANES
 
     def most_chains(self, half_width: float, error: float) -> int:
-        """How many chains are drawn at most."""
+        """Return the largest number of chains needed."""
         return self.least_chains(half_width, error)
 
     def tally(self, error: float, aim: float, sets: bool) -> Tally:
-        """Where outcomes are counted; `aim` is the half-width that is wanted of a mean."""
+        """Return a new tally of outcomes; `aim` is the half-width wanted for a mean."""
         del error, aim, sets
         return CountTally(self)
 
@@ -134,8 +134,8 @@ class Marginals(Question):
 
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
-    values: list[range]  # the states of each
-    names: Sequence[Sequence[Any]] | None = None  # what people call them
+    values: list[range]  # states of each variable
+    names: Sequence[Sequence[Any]] | None = None  # names of these states
     is_counted_by_kernels: bool = True
 
     @cached_property
@@ -201,7 +201,7 @@ class JointMarginal(Question):
     positions: NDArray[np.int64]
     joint: Joint
     values: list[range]
-    names: Sequence[Sequence[Any]] | None = None  # what people call the states
+    names: Sequence[Sequence[Any]] | None = None  # names of these states
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -250,7 +250,7 @@ class Mean(Question):
     template: NDArray[np.int64]  # one state per variable of the statistic
     moving: NDArray[np.int64]  # places in the template of the variables at `positions`
     values_of: list[range]  # the states of the variables at `positions`
-    are_digits: bool = False  # they are 0, 1 where the statistic is one of spins -1, +1
+    are_digits: bool = False  # states are 0, 1 but the statistic takes spins -1, +1
 
     @property
     def is_counted(self) -> bool:  # type: ignore[override]
@@ -292,7 +292,7 @@ class Mean(Question):
         return np.array([min(self.span, weighted_sum(self.own_weights, disagreement, 0))])
 
     def values(self, states: NDArray[Any], first: int) -> NDArray[np.float64]:
-        """The statistic in each outcome; states of shape (outcomes, variables at `positions`)."""
+        """Return the statistic of each outcome; states of shape (outcomes, variables at `positions`)."""
         if not len(states):
             return np.empty(0)
         states = 2 * states.astype(np.int64) - 1 if self.are_digits else states
@@ -310,7 +310,7 @@ class Mean(Question):
         possible = probabilities > 0
         values = self.values(states[possible], 0)
         mean = np.array([float(probabilities[possible] @ values)])
-        # Adding up costs one rounding per term, of numbers no larger than the largest value.
+        # A sum rounds once per term, by at most one unit of the largest value.
         bound = min((2.0 * error + 2.0**-50 * len(values)) * float(np.abs(values).max()), self.span)
         return mean, np.array([bound])
 
@@ -328,7 +328,7 @@ class Mean(Question):
 
 
 def _intervals(sizes: Any) -> Any:
-    """The probabilities of two states mirror each other."""
+    """Return the number of intervals for each size: two states share one, since their probabilities sum to 1."""
     return np.where(np.asarray(sizes) <= 2, 1, sizes)
 
 
@@ -346,44 +346,44 @@ def _exact_probabilities(probabilities: NDArray[np.float64], error: float) -> tu
 
 
 class Tally(ABC):
-    """What the outcomes so far say about one question."""
+    """Counts or averages of the outcomes so far, for one question."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.open = np.zeros(len(question), dtype=np.int64)  # for each row, outcomes that leave it open
 
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
-        """Take a block of outcomes into account."""
+        """Add a block of outcomes."""
         if settled is not None:
             self.open = self.open + self.question.per_row(self.question.unsettled(settled).sum(axis=0))
         self._add(states, settled, first)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether more outcomes than those that have to be counted are not needed."""
+        """Return whether the interval is already narrow enough."""
         return True
 
     @abstractmethod
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None: ...
 
     def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
-        """Take counts of single variables (variables, states) into account, and of those that are not settled."""
+        """Add counts of single variables (variables, states), and of outcomes that have not coalesced."""
         raise NotImplementedError("only questions that kernels can count")
 
     @abstractmethod
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        """Value and both limits of each row; an outcome is wrong with probability at most `wrong`.
+        """Return value and both limits of each row; an outcome is wrong with probability at most `wrong`.
 
-        `early` says that something else than the plan ended the run.
+        `early` says that the run was stopped before the planned end.
         """
 
     def _middle(self) -> NDArray[np.float64]:
-        """A value for each row where there is no outcome."""
+        """Return the midpoint of the bounds, for rows without outcomes."""
         return np.full(len(self.question), 0.5 * sum(self.question.bounds))
 
 
 class CountTally(Tally):
-    """Counts outcomes; those that are open count for every state."""
+    """Counts of outcomes; open outcomes count for every state."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(question)
@@ -405,7 +405,7 @@ class CountTally(Tally):
 
 
 class MeanTally(Tally):
-    """Averages outcomes; those that are open count as the least value for one limit, as the largest for the other."""
+    """Averages of outcomes; open outcomes have the least value for the lower limit, the largest for the upper one."""
 
     question: Mean
 

@@ -1,4 +1,4 @@
-"""What can be asked about a model besides the marginals of single variables."""
+"""Targets of `estimate` besides the marginals of single variables: joint marginals, statistics and events."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ from dobrushin.errors import ArgumentError
 
 
 class Target(ABC):
-    """What can be asked besides the marginal of one variable, which is asked for by its label."""
+    """A target of `estimate` other than the marginal of one variable, which is given by its label."""
 
     @property
     def noun(self) -> str:
-        """What the answer is: a probability, a mean, a quantile."""
+        """Return the noun for the answer: probability, mean or quantile."""
         return "probability"
 
     @property
     @abstractmethod
     def shown(self) -> str:
-        """How tables call it."""
+        """Return the target as shown in tables."""
 
     @property
     @abstractmethod
     def plain(self) -> Any:
-        """What JSON calls it."""
+        """Return the target as written to JSON."""
 
     @property
     @abstractmethod
     def variables(self) -> list[Hashable]:
-        """Labels of the variables that it depends on."""
+        """Return the labels of the variables that the target depends on."""
 
     @abstractmethod
     def is_called(self, name: object) -> bool:
-        """Whether it goes by this name."""
+        """Return whether `name` is the name of the target."""
 
     @abstractmethod
     def ask(self, reader: TargetReader) -> Any:
-        """The question behind it, from the reader's method for this kind of target."""
+        """Return the question for the target, from the reader's method for this kind of target."""
 
 
 class TargetReader(ABC):
-    """Turns targets into questions."""
+    """Reader that turns targets into questions."""
 
     kinds: ClassVar[str] = "Joint, Statistic"  # targets besides labels, in messages
 
     @abstractmethod
     def read_all(self) -> list[Any]:
-        """The questions behind all variables that are not observed."""
+        """Return the questions for all variables that are not observed."""
 
     @abstractmethod
     def read_labels(self, labels: list[Any]) -> list[Any]:
-        """The questions behind labels, which are known and distinct."""
+        """Return the questions for labels, which are known and distinct."""
 
     @abstractmethod
     def read_joint(self, joint: Joint) -> Any:
-        """The question behind a joint marginal."""
+        """Return the question for a joint marginal."""
 
     @abstractmethod
     def read_statistic(self, statistic: Statistic) -> Any:
-        """The question behind the mean of a statistic."""
+        """Return the question for the mean of a statistic."""
 
     def read_interval(self, event: Target) -> Any:
-        """The question behind the probability of an interval: of fields only."""
+        """Return the question for the probability of an interval (fields only)."""
         raise ArgumentError("targets", "about a field where it is Exceeds or Between", event.shown)
 
     def read_quantile(self, quantile: Target) -> Any:
-        """The question behind a quantile: of fields only."""
+        """Return the question for a quantile (fields only)."""
         raise ArgumentError("targets", "about a field where it is a Quantile", quantile.shown)
 
 
@@ -129,23 +129,23 @@ class Joint(Target):
 
 @dataclass(frozen=True, eq=False)
 class Statistic(Target):
-    """A function of the states whose mean is wanted, as a target of `estimate`.
+    """A function of the states whose mean is estimated, as a target of `estimate`.
 
-    Ready ones: `magnetisation`, `energy`, `total` and `event`.
+    Ready-made statistics: `magnetisation`, `energy`, `total` and `event`.
 
     Parameters
     ----------
     f : function
-        Takes states of shape (chains, k), of the k variables with non-zero weight in the order of the model's
-        labels, and returns an array of shape (chains,).
+        Function of states of shape (chains, k), for the k variables with non-zero weight in the order of the model's
+        labels, that returns an array of shape (chains,).
     weights : dict from label to number
-        How much f can change at most when one variable changes. For the value of a spin -1/+1 that is 2.
-        **The error bounds rely on them, and they cannot be checked.**
+        Largest change of f when one variable changes: 2 for the value of a spin -1/+1.
+        **The error bounds rely on the weights, which cannot be checked.**
     bounds : pair of numbers
-        The least and the largest value of f. These are checked on every value that is seen. For fields, where weights
-        are Lipschitz constants, infinite ones say that there are none, on one side or both.
+        Least and largest value of f, checked on every computed value. For fields, where weights are Lipschitz
+        constants, a bound may be infinite.
     name : str
-        How the result calls it.
+        Name of the statistic in the result.
 
     Notes
     -----
@@ -210,12 +210,12 @@ class Statistic(Target):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its values have bounds on both sides."""
+        """Return whether both bounds are finite."""
         return bool(np.isfinite([float(bound) for bound in self.bounds]).all())
 
     @property
     def is_event(self) -> bool:
-        """Whether it only takes the values 0 and 1."""
+        """Return whether the statistic takes only the values 0 and 1."""
         return self._is_event
 
     @classmethod
@@ -319,7 +319,7 @@ class Statistic(Target):
 
     @public(name="Statistic")
     def values(self, states: NDArray[Any], first: int = 0) -> NDArray[np.float64]:
-        """The function's values, checked against the bounds; `first` is the number of the first chain."""
+        """Return the values of the function, checked against the bounds; `first` is the number of the first chain."""
         if states.dtype.kind != "f":
             states = states.astype(np.int64)  # small integers would overflow in the user's arithmetic
         try:
@@ -358,7 +358,7 @@ def _sum(x: NDArray[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Energy:
-    """Minus the log-density of a model, of which some variables matter."""
+    """Minus the log-density of a model, as a function of some of its variables."""
 
     model: FactorGraph
     moving: NDArray[np.int64]
@@ -371,7 +371,7 @@ class _Energy:
 
 
 def shown(target: Any) -> Any:
-    """How tables call a target; labels are called by themselves."""
+    """Return a target as shown in tables; a label stands for itself."""
     return target.shown if isinstance(target, Target) else target
 
 
@@ -381,7 +381,7 @@ def name_of(target: Any) -> str:
 
 
 def variables_of(target: Any) -> list[Hashable]:
-    """Labels of the variables that a target depends on."""
+    """Return the labels of the variables that a target depends on."""
     return target.variables if isinstance(target, Target) else [target]
 
 
