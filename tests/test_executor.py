@@ -536,16 +536,16 @@ def test_many_estimates_survive_a_dead_worker(monkeypatch):
 
 def test_many_estimates_survive_an_interrupt():
     asked = queries(60)
-    db.estimate_many(MODEL, asked[:2], tolerance=0.005)  # everything is loaded
+    db.estimate_many(MODEL, asked[:2], tolerance=0.005, method="dobrushin")  # everything is loaded
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(db.Interrupted, match="of 60 queries had finished") as caught:
-        db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
+        db.estimate_many(MODEL, asked, tolerance=0.005, method="dobrushin", seed=7)
     timer.join()
     kept = pickle.loads(pickle.dumps(caught.value)).result
     assert len(kept.answers) < 60
-    rest = db.estimate_many(MODEL, asked, tolerance=0.005, finished=kept)
-    plain = db.estimate_many(MODEL, asked, tolerance=0.005, seed=7)
+    rest = db.estimate_many(MODEL, asked, tolerance=0.005, method="dobrushin", finished=kept)
+    plain = db.estimate_many(MODEL, asked, tolerance=0.005, method="dobrushin", seed=7)
     assert all(same_estimate(a, b) for a, b in zip(rest, plain, strict=True))
 
 

@@ -204,7 +204,7 @@ _BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 
 
 def printable(name: object) -> str:
-    """Return a label or a state as it can stand in a line of text, whatever file it comes from.
+    r"""Return a label or a state as it can stand in a line of text, whatever file it comes from.
 
     Control and format characters (newlines, escape sequences, bidirectional marks) are escaped, runs of blanks become
     one blank, long names lose their middle, and names that could be read as something else are quoted. Numbers are
