@@ -204,7 +204,7 @@ _BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 
 
 def printable(name: object) -> str:
-    r"""Return a label or a state as it can stand in a line of text, whatever file it comes from.
+    """Return a label or a state as it can stand in a line of text, whatever file it comes from.
 
     Control and format characters (newlines, escape sequences, bidirectional marks) are escaped, runs of blanks become
     one blank, long names lose their middle, and names that could be read as something else are quoted. Numbers are
@@ -215,7 +215,7 @@ def printable(name: object) -> str:
     >>> printable("rain"), printable(3), printable(0.1), printable(("a", 1))
     ('rain', '3', '0.1', "('a', 1)")
     >>> print(printable("x = 1) = 0.99 exactly\\nP(y"))
-    'x = 1) = 0.99 exactly\nP(y'
+    'x = 1) = 0.99 exactly\\nP(y'
     """
     if isinstance(name, Real) or name is None:
         return str(name)
