@@ -108,7 +108,7 @@ class Numbers:
 
 def random_case(rng: np.random.Generator) -> Case:
     """A model of any family and shape."""
-    kinds = [_small, _small, _small, _with_zeros, _with_zeros, _shape, _shape, _local, _large]
+    kinds = [_small, _small, _small, _with_zeros, _with_zeros, _shape, _shape, _local, _large, _constraints]
     return kinds[rng.integers(len(kinds))](rng)
 
 
@@ -185,6 +185,40 @@ def _large(rng: np.random.Generator) -> Case:
     shape, n = str(rng.choice(["star", "chain", "isolated"])), int(10 ** rng.uniform(2, 4))
     model = _pairs(rng, shape, n, float(rng.choice([0.1, 0.5])))
     return Case(f"{shape} of {n}", model, model)
+
+
+def _constraints(rng: np.random.Generator) -> Case:
+    """Satisfiability near its threshold, proper colourings, exact covers: most joint states are forbidden.
+
+    Each instance has a planted solution, so that some joint state is allowed. One in four is too large to enumerate.
+    """
+    kind = str(rng.choice(["3-SAT", "colouring", "exact cover"]))
+    is_large = rng.random() < 0.25
+    if kind == "colouring":
+        n = int(rng.integers(20, 60) if is_large else rng.integers(3, 8))
+        states, scopes = 3, [(j, k) for j in range(n) for k in range(j + 1, n) if rng.random() < 4.0 / n]
+    else:
+        n = int(rng.integers(100, 250) if is_large else rng.integers(4, 11))
+        clauses = int((4.2 if kind == "3-SAT" else 0.6) * n)
+        states, scopes = 2, [tuple(sorted(rng.choice(n, 3, replace=False).tolist())) for _ in range(clauses)]
+    planted = rng.integers(states, size=n)
+    factors: list[tuple[tuple[int, ...], NDArray[np.float64]]] = []
+    for scope in scopes:
+        digits = np.indices((states,) * len(scope))
+        if kind == "3-SAT":
+            forbidden = np.zeros((2, 2, 2), dtype=bool)
+            others = [where for where in np.ndindex(2, 2, 2) if where != tuple(planted[list(scope)])]
+            forbidden[others[rng.integers(len(others))]] = True
+        elif kind == "colouring":
+            forbidden = digits[0] == digits[1]
+        else:
+            forbidden = digits.sum(axis=0) != 1
+        # Constraints of other kinds hold for the planted state only by chance: those that it violates are left out.
+        if not forbidden[tuple(planted[list(scope)])]:
+            factors.append((scope, np.where(forbidden, -np.inf, 0.0)))
+    unaries = [((i,), 0.3 * rng.normal(size=states)) for i in range(n)]
+    model = db.FactorGraph([states] * n, [*unaries, *factors])
+    return Case(f"{kind} of {n} variables", model, model)
 
 
 def _local(rng: np.random.Generator) -> Case:

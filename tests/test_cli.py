@@ -643,3 +643,18 @@ def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch, capsys)
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_an_interval_wider_than_its_tolerance_is_no_success(tmp_path):
+    """Draws of a narrow box far from zero cannot be decided against a threshold in it."""
+    path = tmp_path / "field.npz"
+    box = {"lower": [1e8 - 1e-3] * 2, "upper": [1e8 + 1e-3] * 2}
+    db.write(db.GaussianField([[2.0, -0.5], [-0.5, 2.0]], linear=[1.5e8] * 2, **box), path)
+    out = tmp_path / "answer.json"
+    words = ("--tolerance", "0.1", "--seed", "1", "--output", out)
+    code, text, error = call("estimate", path, "--target", "0>100000000", *words)
+    assert code == 3, error
+    assert "too close to an end of the event to decide" in " ".join(text.split())
+    assert json.loads(out.read_text())["stopped_by"] == "draws too close to an end of the event to decide"
+    code, _, _ = call("estimate", path, "--target", "0>5", "--tolerance", "0.1", "--seed", "1")
+    assert code == 0

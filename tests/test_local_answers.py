@@ -10,7 +10,7 @@ import pytest
 import dobrushin as db
 import reference
 from dobrushin._estimate import exact as exact_room
-from dobrushin._estimate import regions
+from dobrushin._estimate import local, regions
 from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.local import Local
@@ -573,3 +573,18 @@ def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do():
     answer = db.estimate(chain, [1000], evidence={0: 1})
     assert answer.plan.method == "exact"
     assert answer.mean[1] > 0.6
+
+
+@pytest.mark.parametrize(("time", "tolerance"), [(600.0, 1e-13), (None, 1e-15)])
+def test_the_time_limit_is_no_reason_where_there_is_time_left(time, tolerance, monkeypatch):
+    """Sums end at their planned size, or at what rounding allows, long before the time is over."""
+    monkeypatch.setattr(local, "_OVERRUN", 1.0)
+    monkeypatch.setattr(local, "_PILOT_CELLS", 2.0**10)
+    grid = db.Ising.grid(30, 30, couplings=0.2)
+    try:
+        answer = db.estimate(grid, [0], method="local", tolerance=tolerance, time=time)
+    except db.CertificateError as error:
+        answer = error.result
+        assert time is None
+    assert answer.widest > tolerance
+    assert answer.stopped_by in {"rounding", "the largest sums that were planned"}

@@ -199,3 +199,14 @@ def test_tolerances_without_a_square(tolerance, method):
     field = db.GaussianField([[1.0]], lower=0.0)
     with pytest.raises(db.ArgumentError, match="from 1e-100 to"):
         db.estimate(field, tolerance=tolerance, method=method)
+
+
+def test_draws_that_cannot_be_decided_are_the_reason_for_a_wide_interval():
+    field = db.GaussianField([[2.0, -0.5], [-0.5, 2.0]], lower=-3.0, upper=3.0)
+    wide = db.estimate(field, db.Between(0, 0.0, 1e15), tolerance=0.1, seed=1)
+    assert wide.widest > 0.1
+    assert wide.stopped_by == "draws too close to an end of the event to decide"
+    assert wide.stopped_by in wide.headline
+    narrow = db.estimate(field, db.Exceeds(0, 0.3), tolerance=0.1, seed=1)
+    assert narrow.widest <= 0.1
+    assert narrow.stopped_by is None

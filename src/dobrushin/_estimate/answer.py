@@ -75,8 +75,8 @@ class Estimate:
     seed : int, SeedSequence or None
         Seed that repeats the run.
     stopped_by : str or None
-        What ended the run before it reached the tolerance: "the time limit", "Ctrl-C", ... The intervals hold all the
-        same. They are wider.
+        Why some interval is wider than the tolerance: "the time limit", "the budget", "Ctrl-C", "rounding", ... The
+        intervals are valid all the same.
     proof : str or None
         Status of the proof that the call has written, with the command that checks the proof.
     log_evidence : LogPartition or None

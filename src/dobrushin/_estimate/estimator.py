@@ -19,6 +19,7 @@ from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
 from dobrushin._estimate.origin import Asked, Call, Transcript
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
 from dobrushin._estimate.runs import Run
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import is_asked
 from dobrushin._models import Model
 from dobrushin._models.derived import split_evidence
@@ -290,7 +291,7 @@ class Prepared:
     def _adapt(self, estimate: Estimate) -> Estimate:
         if self.is_wider:
             wider = replace(estimate.plan, tolerance=self.settings.tolerance)
-            estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or "the time limit")
+            estimate = replace(estimate, plan=wider, stopped_by=estimate.stopped_by or Shortfall.TIME)
         asked = self.asked.told(None if estimate.asked is None else estimate.asked.transcript)
         estimate = replace(estimate, asked=asked)
         return estimate if self.part is None else estimate.lift(self.part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import PlanSearch, Query, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import SECONDS_PER_REGION
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._exact.arithmetic import NoAllowedState, Sums
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._exact.working import Working
@@ -111,6 +113,7 @@ class Exact(Method):
         words = (f"the sums over all states were made in floating point, good to {worst:.1g} (included)",)
         estimate = self.assemble(rows, 1.0, words)
         if not estimate.half_width.max() <= self.query.tolerance:
+            estimate = replace(estimate, stopped_by=Shortfall.ROUNDING)
             reason = (
                 f"rounding errors of the sums reach {estimate.half_width.max():.3g}, above the tolerance "
                 f"{self.query.tolerance:.3g}."

@@ -16,6 +16,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import name_of
 from dobrushin._exact.region import Law
 from dobrushin._shared.deadline import NO_DEADLINE, LateError
@@ -131,26 +132,43 @@ class Local(Method):
         """Return the answer; a `CertificateError` with the intervals if one is wider than the tolerance."""
         _ = self.query.space.start  # the evidence may be impossible
         every = [growth for group in self.growths for growth in group]
+        is_short_of_time = False
         for k, growth in enumerate(every):
-            self._finish(growth, running.deadline.left / (len(every) - k))
+            is_short_of_time |= self._finish(growth, running.deadline.left / (len(every) - k))
         estimate = self._assemble()
         if not (estimate.half_width > self.query.tolerance).any():
             return estimate
+        reason = Shortfall.SUMS if self._boundary > self.query.tolerance else Shortfall.ROUNDING
+        if reason is Shortfall.SUMS and (is_short_of_time or running.deadline.is_over):
+            reason = Shortfall.TIME
+        estimate = replace(estimate, stopped_by=reason)
         if running.deadline is not NO_DEADLINE:
-            return replace(estimate, stopped_by="the time limit")
+            return estimate
         if self.rival is not None:
             log.info("method %s missed its tolerance; falling back to %s", self.name, self.rival.name)
             return self.rival.answer(sequence, running)
         raise self._too_wide(estimate)
 
-    def _finish(self, growth: Growth, seconds: float) -> None:
-        """Sum the planned region, and larger ones while the tolerance is missed and time is left."""
+    def _finish(self, growth: Growth, seconds: float) -> bool:
+        """Sum the planned region, and larger ones while the tolerance is missed and time is left.
+
+        Return whether the time limit allowed less than would otherwise be summed.
+        """
         planned = _PILOT_CELLS if growth.next is None else max(_PILOT_CELLS, growth.next.cells)
-        most = max(_LEAST_CELLS, min(_OVERRUN * planned, min(_PATIENCE, _SHARE_OF_TIME * seconds) / SECONDS_PER_CELL))
+        patient = min(_OVERRUN * planned, _PATIENCE / SECONDS_PER_CELL)
+        in_time = _SHARE_OF_TIME * seconds / SECONDS_PER_CELL
+        most = max(_LEAST_CELLS, min(patient, in_time))
         with suppress(LateError):
             growth.look(most)
         with suppress(LateError):  # earlier sums are kept
             growth.settle(most)
+        return in_time < patient
+
+    @property
+    def _boundary(self) -> float:
+        """The largest boundary effect of the regions that were summed; infinite where one was not."""
+        regions = [growth.best for group in self.growths for growth in group]
+        return max(float(region.disagreement.max()) if region is not None else math.inf for region in regions)
 
     def _assemble(self) -> Estimate:
         rows, worst = [], 0.0

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import Joint, Statistic
 from dobrushin._shared.intervals import (
     FINAL,
@@ -357,6 +358,11 @@ class Tally(ABC):
         if settled is not None:
             self.open = self.open + self.question.per_row(self.question.unsettled(settled).sum(axis=0))
         self._add(states, settled, first)
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """What keeps an interval wider than the tolerance, however many outcomes there are."""
+        return None
 
     @property
     def is_narrow(self) -> bool:

@@ -19,6 +19,7 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows, interrupted
 from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Tally
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
@@ -34,12 +35,11 @@ from dobrushin.errors import BudgetError
 # States that are drawn at a time, and that are kept in the result: at most so many, of so many bytes together.
 _MOST_STATES, _MOST_BYTES = 2**25, 2**27
 _FIRST_BLOCK = 1024
-# What ends a run early, in words that fit after "stopped by".
-_STOPPED_BY = {KeyboardInterrupt: "Ctrl-C", TimeUp: "the time limit", Lost: "the loss of the executor"}
+_STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
 
 
-def stopped_by(trouble: Trouble | None) -> str | None:
-    """What ended a run early, in words."""
+def stopped_by(trouble: Trouble | None) -> Shortfall | None:
+    """Return what ended a run early."""
     return next((words for kind, words in _STOPPED_BY.items() if isinstance(trouble, kind)), None)
 
 
@@ -102,9 +102,9 @@ class Run(ABC):
         return close(estimate, self.trouble, self.done, wanted, self.method.outcomes, self.running)
 
     @property
-    def stopped_by(self) -> str | None:
-        """What ended the run early, in a word or two."""
-        return stopped_by(self.trouble)
+    def stopped_by(self) -> Shortfall | None:
+        """What ended the run early, or what else makes an interval wider than the tolerance."""
+        return stopped_by(self.trouble) or next(filter(None, (tally.shortfall for tally in self.tallies)), None)
 
     def early_words(self) -> list[str]:
         """What the intervals of a run that was ended early rest on."""
@@ -302,7 +302,7 @@ class ChainRun(Run):
         self.trouble = TimeUp()  # fewer chains than were planned
         remedy = "Allow more, or ask for a larger tolerance."
         limit = self.query.budget or 0.0
-        estimate = replace(self.estimate(), stopped_by="the budget")
+        estimate = replace(self.estimate(), stopped_by=Shortfall.BUDGET)
         return BudgetError(
             "This estimate", self.plan.updates, limit, "Gibbs updates", remedy, self.plan, result=estimate
         )

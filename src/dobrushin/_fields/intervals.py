@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.questions import Tally
+from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._fields.anchor import DrawErrors
 from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
 
@@ -163,6 +164,7 @@ class EventTally(FieldTally):
     def __init__(self, question: Any, terms: Terms) -> None:
         super().__init__(question)
         self.event, self.error, self.errors, self.bias = question, terms.error, terms.errors, terms.bias
+        self.tolerance = terms.aim + terms.bias
         self.surely = self.perhaps = self.chains = 0
 
     def take(self, values: NDArray[np.float64]) -> None:
@@ -176,6 +178,12 @@ class EventTally(FieldTally):
         high = float(upper_end(self.perhaps, self.chains, self.error / 2, early))
         value = 0.5 * (self.surely + self.perhaps) / self.chains
         return Limits(value, max(low - self.bias, 0.0), min(high + self.bias, 1.0))
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        _, low, high = self.ends(False)
+        is_wide = self.perhaps > self.surely and high - low > 2.0 * self.tolerance
+        return Shortfall.UNDECIDABLE if is_wide else None
 
 
 class QuantileTally(FieldTally):

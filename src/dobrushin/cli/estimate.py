@@ -81,7 +81,8 @@ def run(
         _prove(answer, proof, failure, out)
     if failure is not None:
         raise failure
-    return CERTIFIED if answer.is_certified and answer.stopped_by is None else NO_CERTIFICATE
+    is_reached = answer.stopped_by is None and answer.widest <= answer.plan.tolerance
+    return CERTIFIED if answer.is_certified and is_reached else NO_CERTIFICATE
 
 
 def _prove(answer: db.Estimate, proof: Path, failure: BaseException | None, out: Output) -> None:
