@@ -22,18 +22,18 @@ from dobrushin._scan import Scan
 from dobrushin._shared.deadline import Deadline, LateError, current
 from dobrushin._variation import Problem, Variation, evaluate, touched_by
 
-# No machine makes more updates than this in a lifetime.
+# Plans with more updates than this are refused.
 _MOST_UPDATES = 1e19
-# About how long a certificate takes besides its native calls.
+# Seconds per step of a certificate, besides its native calls.
 _SECONDS_PER_STEP = 1e-7
-# Part of the time that the search may take: the rest is for the scan that it finds.
+# Share of the planning time for the search of a scan: the rest is for the certificate.
 _SEARCH = 0.75
-# Sweeps before it is asked whether more of them help.
+# Number of sweeps after which the search checks whether more of them help.
 _FEW_SWEEPS = 4
 
 
 class Dobrushin(StateChains):
-    """Chains of one scan, from anywhere; its bias is bounded before anything is drawn."""
+    """Chains of one scan from arbitrary initial states, with the bias bounded before sampling."""
 
     name: ClassVar[str] = "dobrushin"
     works_nearby: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class Dobrushin(StateChains):
 
     @classmethod
     def bias_as_drawn(cls, query: Query, scan: Scan, kernel: Kernel) -> float:
-        """The draws are not exact: the bound that counts includes what the kernel errs."""
+        """Return the bias bound of the scan with the errors of the kernel's draws included."""
         error = _with_rounding(update_error(query.model.n_variables, scan, kernel), query.space.rounding)
         bias = _largest_bias(query, scan, error)
         if bias >= query.tolerance or len(scan) * cls.most_chains(query, query.tolerance - bias) > _MOST_UPDATES:

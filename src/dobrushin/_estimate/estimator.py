@@ -60,51 +60,52 @@ def estimate(
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
-    The scan, its length and the number of chains are chosen for the least work; see `plan`.
+    The scan, its length and the number of chains minimise the work; see `plan`.
 
     Parameters
     ----------
     model : Model, path, or a model of another library
         A path is read (`read`, `open_model`), and so are models of dimod, pgmpy, pyAgrum and networkx (see `adapters`).
-        Of a `LocalModel` only what is near the targets is ever made. The same goes for large models with evidence.
+        Of a `LocalModel`, and of large models with evidence, only a ball around the targets is read.
     targets : label, list of labels, "all", Joint, Statistic, or a list of these
-        Labels ask for the marginal of each variable by itself. Default all variables that are not observed.
+        A label stands for the marginal of that variable. Default: all variables that are not observed.
     tolerance : float
-        Half the width of every interval is at most this.
+        Largest half-width of the intervals.
     confidence : float
-        Probability with which all the intervals hold at once.
+        Probability with which all the intervals are valid at once.
     evidence : dict from label to state, optional
-        Observed variables. A dict from states to likelihoods in the place of a state is soft evidence: how likely each
-        state makes what was seen, up to a factor.
+        Observed states. A dict of likelihoods in place of a state is soft (virtual) evidence: P(observation | state),
+        up to a constant factor.
     seed : int, SeedSequence or None
     method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
-        "exact": a clique tree. "local": sums over a region around each target, with a bound on what everything else can
-        do. "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
-        sets of states, which need no condition (see `coalescence`). "auto": the cheapest of the first three that
-        reaches the tolerance, else coalescence. "parts": "auto" for each part of the targets that depends on less than
-        all do; "auto" tries this where the first three fail. "uncertified": plain sampling, with intervals that leave
-        out the unknown bias; it has to be asked for.
+        "exact": a clique tree. "local": sums over a region around each target, with a bound on the boundary effect.
+        "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated
+        bounding sets, which need no condition on the model (see `coalescence`). "auto": the cheapest of the first three
+        that reaches the tolerance, else coalescence. "parts": "auto" for each group of targets that depends on its own
+        subset of the variables; "auto" tries this if the first three fail. "uncertified": plain sampling, with
+        intervals that leave out the unknown bias; never chosen by "auto".
     budget : number, optional
-        Most Gibbs updates to spend.
+        Largest number of Gibbs updates.
     memory_limit : number or str, optional
-        Bytes that exact sums may take, as a number or as in "2GiB". Default: most of the memory that is free.
+        Largest number of bytes for exact sums, as a number or as in "2GiB". Default: most of the free memory.
     backend : {"auto", "cpu", "cuda"}
         Where to draw and to sum; see `sample`. The draws are the same, sums differ by rounding.
     executor : concurrent.futures.Executor, optional
         Runs the chains; default: one thread per core.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
     checkpoint : path, optional
-        Write the state of the run here every few seconds, and go on from it if it exists. (Very many chains are run
-        in parts, each of which has a file of its own.)
+        File to which the state of the run is written every few seconds, and from which the run resumes if the file
+        exists. (Very many chains are run in parts, each with a separate file.)
     time : number, optional
-        Seconds after which to return what was reached: intervals that hold, wider than was asked for (`stopped_by`
-        says so). Without it, an estimate that would take longer than an hour is refused; ``math.inf`` allows it.
+        Time limit in seconds, after which the partial result is returned: valid intervals, wider than the tolerance
+        (see `Estimate.stopped_by`). Without a limit, an estimate expected to take over an hour is refused; ``math.inf``
+        allows it.
     proof : path, optional
-        Write a proof of the answer here; see `Estimate.write_proof`. Without a seed, the seed then follows from the
-        model and the plan, so that nobody can have chosen it.
+        File to which a proof of the answer is written; see `Estimate.write_proof`. Without a seed, the seed then
+        follows from the model and the plan, so that it cannot have been chosen for its result.
     verify : bool
-        Have the proof checked at once, by `dobrushin.verify`; `CertificateError` if it does not hold.
+        Check the proof at once with `dobrushin.verify`; raise `CertificateError` if the proof does not hold.
 
     Returns
     -------
@@ -113,10 +114,10 @@ def estimate(
     Raises
     ------
     CertificateError
-        When no guarantee can be given; it says why and what would help. Like all of these errors it has a partial
-        result, valid intervals, as ``error.result``.
+        When no guarantee can be given; the message says why and what may help. All errors listed here carry a partial
+        result with valid intervals as ``error.result``.
     BudgetError
-        When the budget or the time for planning is too small; it also has the plan, if there is one.
+        When the budget or the time for planning is too small; the error also has the plan, if there is one.
     Interrupted
         On Ctrl-C.
     WorkerError
@@ -126,8 +127,8 @@ def estimate(
     -----
     For f with differences bounded by d, an interval for E f(X_T) from independent chains, widened by the Dobrushin
     variation V(d) on both sides, covers E_pi f with the stated confidence, at any finite number of steps and chains.
-    A hundredth of the error probability is kept for intervals that hold whenever one stops: those of a run that the
-    clock or Ctrl-C has ended.
+    A hundredth of the error probability is kept for intervals that are valid at any stopping time: those of a run that
+    was stopped by the time limit or Ctrl-C.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def plan(
     memory_limit: float | str | None = None,
     progress: bool | None = None,
 ) -> Plan:
-    """Say what `estimate` would do with the same arguments, without doing it.
+    """Return the plan that `estimate` would follow with the same arguments, without running it.
 
     Parameters
     ----------
@@ -180,15 +181,15 @@ def plan(
     Raises
     ------
     CertificateError
-        When there is no way to a guarantee.
+        When no method can give a guarantee.
     BudgetError
-        When the plan needs more updates than the budget; it carries the plan.
+        When the plan needs more updates than the budget; the error carries the plan.
 
     Notes
     -----
     The length T of the scan and the number N of chains are those with the smallest N T for which the bias bound of the
-    scan and the half-width of the interval together are at most the tolerance. Scans are backward greedy, so that
-    shorter ones are ends of longer ones and all lengths are compared in one go.
+    scan and the half-width of the interval together are at most the tolerance. Scans are backward greedy: a shorter
+    scan is the end of a longer one, so that one search compares all lengths.
 
     Examples
     --------
@@ -203,16 +204,16 @@ def plan(
 
 
 def plan_query(model: Any, targets: Any, evidence: Any, settings: Settings) -> Plan:
-    """`plan`, once the settings are read."""
+    """Return the plan of a query whose settings have been read."""
     model, evidence, _ = split_evidence(model, evidence, lambda label: is_asked(label, targets))
     choice, part = choose_for_call(model, targets, evidence, settings)
     return choice.plan if part is None else choice.plan.lift(part)
 
 
 def quick_plan(model: Model, targets: Any, seconds: float) -> Plan | None:
-    """What `estimate` would do, if that is found in so many seconds; None where there is no way to a guarantee.
+    """Return the plan of `estimate` if found within a number of seconds; None if no method gives a guarantee.
 
-    It is looked for as `estimate` looks for it, so that nobody advises against what `estimate` can do.
+    The search is the one of `estimate`, so that advice never contradicts what `estimate` can do.
     """
     settings = read_settings(model, 0.01, 0.99, "auto", None, seconds / PLANNING_SHARE)
     try:
@@ -226,7 +227,7 @@ def answer_query(
     model: Any, targets: Any, evidence: Any, settings: Settings, sequence: np.random.SeedSequence, running: Running,
     from_plan: Callable[[Asked], np.random.SeedSequence] | None = None,
 ) -> Estimate:  # fmt: skip
-    """`estimate`, once it is known how to run it; `from_plan` is where the seed comes from if it is not given."""
+    """Answer a query whose settings have been read; `from_plan`, if given, derives the seed from the question."""
     prepared = prepare_query(model, targets, evidence, settings, running)
     if from_plan is not None and prepared.method.query.space.is_replayed:
         sequence = from_plan(prepared.asked.told(Transcript(prepared.method)))
@@ -242,7 +243,7 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
     method, part = choose_for_call(model, targets, evidence, settings, running)
     reachable = _reachable(method.plan, settings, running)
     if reachable > settings.tolerance:
-        log.info("the time allows about %.3g, not %g", reachable, settings.tolerance)
+        log.info("the time limit allows a tolerance of about %.3g, not %g", reachable, settings.tolerance)
         wider = settings._replace(tolerance=reachable, method=method.name)
         method, part = choose_for_call(model, targets, evidence, wider, running)
     observed = read_evidence(model, evidence)
@@ -252,14 +253,14 @@ def prepare_query(model: Any, targets: Any, evidence: Any, settings: Settings, r
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query whose method is chosen, and how it will answer.
+    """A query with its chosen method and the settings of its run.
 
     Attributes
     ----------
     part : Numbering or None
-        Where the variables that the method knows are in the model; None for all of them.
+        Positions in the model of the variables that the method knows; None for all variables.
     is_wider : bool
-        Whether the time allows less than the tolerance.
+        Whether the time limit allows only intervals wider than the tolerance.
     is_hard : bool
         Whether no evidence is soft.
     """
@@ -273,15 +274,14 @@ class Prepared:
     is_hard: bool
 
     def answer(self, sequence: np.random.SeedSequence) -> Estimate:
-        """The answer."""
         return self._complete(lambda: self.method.answer(sequence, self.running))
 
     def finish(self, run: Run, job: Job, outcome: Outcome) -> Estimate:
-        """The answer from what was drawn for a run of the method."""
+        """Return the answer from the draws for a run of the method."""
         return self._complete(lambda: run.finish(job, outcome))
 
     def _complete(self, find: Callable[[], Estimate]) -> Estimate:
-        """The answer that is found for what the method knows, as one about the model."""
+        """Return the result of `find`, lifted from the method's submodel to the model."""
         with adapt_errors(self._adapt, self.part):
             estimate = self._adapt(answer_by(find, self.method, self.running))
         if not self.is_hard or self.asked.weighed is None:
@@ -298,9 +298,9 @@ class Prepared:
 
 
 def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
-    """The tolerance that the time allows: the one that was asked for, or one for which shorter scans do.
+    """Return the tolerance that the time limit allows: the requested one, or a wider one with shorter scans.
 
-    A run that is to go on later, from a file, keeps to what was asked for.
+    A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
     """
     if settings.time is None or running.checkpoint is not None or plan.scan is None:
         return settings.tolerance

@@ -1,4 +1,4 @@
-"""Many questions about one model, over an executor."""
+"""Many queries about one model, with an executor."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ _REQUIREMENT = "pairs (targets, evidence), where the evidence is a mapping from 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimates:
-    """The answers to many queries; each has its own intervals, which hold at once with the stated confidence.
+    """Answers to many queries; the intervals of each query are valid at once with the stated confidence.
 
     Attributes
     ----------
     queries : list of (targets, evidence)
     answers : dict from int to Estimate
-        By the number of the query. They have neither samples nor certificate: `estimate` gives the whole answer again,
-        if it is given the query and ``answers[k].seed``.
+        Answers by the number of the query, without samples and certificate: `estimate` with the query and
+        ``answers[k].seed`` reproduces the full answer.
     errors : dict from int to Exception
-        Why a query has no answer, by its number.
+        Errors of queries without an answer, by the number of the query.
     seed : int or SeedSequence
-        Repeats all of them.
+        Seed that repeats all answers.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Estimates:
 
     @public()
     def __getitem__(self, number: int) -> Estimate:
-        """The answer to one query; raises its error if it has none."""
+        """Return the answer to one query; raise its error if it has none."""
         try:
             k = range(len(self.queries))[number]
         except (IndexError, TypeError):
@@ -108,11 +108,11 @@ class Estimates:
         return self.answers[k]
 
     def __iter__(self) -> Iterator[Estimate]:
-        """The answers, by the number of their query; raises the error of a query that has none."""
+        """Iterate over the answers in order of the queries; raise the error of a query that has none."""
         return (self[k] for k in range(len(self.queries)))
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """All rows of all answers as a pandas DataFrame; the column ``query`` has the number of the query.
+        """Return all rows of all answers as a pandas DataFrame; the column ``query`` has the number of the query.
 
         Examples
         --------
@@ -135,7 +135,7 @@ class Estimates:
         return table
 
     def _repr_html_(self) -> str:
-        """For notebooks: a line for each query."""
+        """Return a table for notebooks, with a line for each query."""
         rows = []
         for k in visible_numbers(len(self)):
             evidence = self.queries[k][1] or {}
@@ -183,39 +183,39 @@ def estimate_many(
     model : Model
         Sent to each worker once.
     queries : iterable of (targets, evidence)
-        What `estimate` takes; the evidence may be None.
+        Targets and evidence as for `estimate`; the evidence may be None.
     tolerance, confidence, method, budget, backend
-        For each query by itself, as for `estimate`.
+        Settings of each query, as for `estimate`.
     seed : int, SeedSequence or None
-        The draws of a query depend on this and on its number only: the answers are the same whatever the executor.
+        The draws of a query depend only on the seed and on the number of the query, not on the executor.
     executor : concurrent.futures.Executor, optional
-        Default: one query after the other, each of them on all cores; on a GPU, many are drawn at once. As planning is
-        Python code, threads gain nothing; a `ProcessPoolExecutor` does, or ``client.get_executor()`` of Dask.
+        Default: one query after the other, each on all cores; on a GPU, many are drawn at once. Planning is Python
+        code, so threads gain nothing; a `ProcessPoolExecutor` or ``client.get_executor()`` of Dask does.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
     finished : Estimates, optional
-        What an earlier call with the same arguments had finished: its answers are taken over, and queries that failed
-        or that the time ended are tried again.
+        Result of an earlier call with the same arguments, to resume from: its answers are kept, and queries that
+        failed or were stopped by the time limit are tried again.
     time : number, optional
-        Seconds for all of them. A query that is under way then has the intervals that it has reached; those that were
-        not begun have a `BudgetError` in ``errors``.
+        Time limit in seconds for all queries. The query running at the limit has a partial result; queries not yet
+        begun have a `BudgetError` in ``errors``.
 
     Returns
     -------
     Estimates
-        A query that cannot be answered has its error there; the others are answered all the same.
+        A query that cannot be answered has its error in ``errors``; the others are still answered.
 
     Raises
     ------
     Interrupted
-        On Ctrl-C; ``error.result`` has the answers that are there, for ``finished``.
+        On Ctrl-C; ``error.result`` has the answers so far, to be passed as ``finished``.
     WorkerError
-        When the executor ends early, as a process pool does when one of its workers dies; it has them too.
+        When the executor ends early, as a process pool does when a worker dies; also with ``error.result``.
 
     Notes
     -----
-    The confidence holds for each query. For all the intervals of m queries at once with probability 1 - a, ask each for
-    the confidence 1 - a / m.
+    The confidence applies to each query. For all the intervals of m queries to be valid at once with probability 1 - a,
+    set the confidence to 1 - a / m.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def estimate_many(
     name = fingerprint(model, asked, settings)
     settings = settings._replace(backend=check.choice(backend, BACKENDS, "backend"))
     answers: dict[int, Estimate] = {}
-    cut_short: dict[int, Estimate] = {}  # what was reached of queries that are begun again
+    cut_short: dict[int, Estimate] = {}  # partial results of queries that are tried again
     if finished is not None:
         known = _take_over(finished, name, seed)
         answers = {k: answer for k, answer in known.items() if answer.stopped_by is None}
@@ -263,7 +263,7 @@ def estimate_many(
 
 @dataclass
 class _Work:
-    """Queries, what all of them share, and what is known of them; both ways to do them return what ended them early."""
+    """Queries with their answers and errors so far; `here` and `over` return the trouble that stopped them early."""
 
     asked: list[Pair]
     shared: Any
@@ -273,11 +273,11 @@ class _Work:
     deadline: Deadline
 
     def left(self) -> list[int]:
-        """The queries that are still to be done."""
+        """Return the numbers of the queries without answer or error."""
         return [k for k in range(len(self.asked)) if k not in self.answers and k not in self.errors]
 
     def here(self) -> Trouble | None:
-        """In this process, on all cores."""
+        """Answer the queries in this process, on all cores."""
         try:
             self._look({})
             queries = {k: self.asked[k] for k in self.left()}
@@ -289,11 +289,11 @@ class _Work:
         return None
 
     def time_left(self) -> float | None:
-        """Seconds that are left for a query."""
+        """Return the seconds left; None if there is no time limit."""
         return None if self.deadline is NO_DEADLINE else self.deadline.left
 
     def over(self, pool: Executor) -> Trouble | None:
-        """In pieces of some queries each; what a piece leaves when its time is over is for the next round."""
+        """Answer the queries on an executor in pieces; queries that a piece has no time for join the next round."""
         inside = shares_memory(pool)
         stopped = threading.Event() if inside else None
         whole = Within(cores(), stopped)
@@ -337,7 +337,7 @@ class _Work:
 
 
 def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: float | None) -> Outcomes:
-    """Answer queries by number, in a worker, for some time; what is not there afterwards was not answered."""
+    """Answer queries by number in a worker, within a number of seconds; return the answers and errors found."""
     begin = monotonic()
     outcomes: Outcomes = {}
 
@@ -347,7 +347,7 @@ def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: 
     def is_enough() -> bool:
         return monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds)
 
-    with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: what is there is kept
+    with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: keep the answers so far
         for found in answer_some(receive(shared), queries, left, is_enough):
             if whole.is_stopped:
                 break
@@ -363,7 +363,7 @@ def _read_queries(queries: Any) -> list[Pair]:
         if not isinstance(query, tuple | list) or len(query) != 2 or not _is_evidence(query[1]):
             raise ArgumentError(f"queries[{k}]", _REQUIREMENT, query)
         targets, evidence = query
-        if isinstance(targets, Iterator | KeysView | ValuesView):  # of which there is only one, or that cannot be sent
+        if isinstance(targets, Iterator | KeysView | ValuesView):  # can be read only once, or cannot be pickled
             targets = list(targets)
         read.append((targets, None if evidence is None else dict(evidence)))
     return read
@@ -374,7 +374,7 @@ def _is_evidence(value: Any) -> bool:
 
 
 def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, Exception]:
-    """Errors of queries that a process pool cannot be given."""
+    """Return the errors of queries that cannot be pickled for a process pool."""
     errors: dict[int, Exception] = {}
     if isinstance(executor, ProcessPoolExecutor):
         for k, query in enumerate(asked):
@@ -387,7 +387,7 @@ def _find_unsendable(asked: list[Pair], executor: Executor | None) -> dict[int, 
 
 
 def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
-    """The answers of an earlier call, if it was the same one."""
+    """Return the answers of an earlier call, if it had the same arguments."""
     requirement = (
         "what a call with the same model, queries, seed, tolerance, confidence, method and budget had finished"
     )
@@ -399,5 +399,5 @@ def _take_over(finished: Any, name: str, seed: Any) -> dict[int, Estimate]:
 
 
 def _seed_numbers(seed: Any) -> list[int]:
-    """The same for the same seed."""
+    """Return the seed in canonical form."""
     return [int(number) for number in seed_sequence(seed).generate_state(4)]

@@ -32,7 +32,7 @@ from dobrushin._shared.text import percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError
 
-# States that are drawn at a time, and that are kept in the result: at most so many, of so many bytes together.
+# Largest number of states drawn at a time, and largest number of bytes of states kept in the result.
 _MOST_STATES, _MOST_BYTES = 2**25, 2**27
 _FIRST_BLOCK = 1024
 _STOPPED_BY = {KeyboardInterrupt: Shortfall.INTERRUPTED, TimeUp: Shortfall.TIME, Lost: Shortfall.EXECUTOR}
@@ -46,7 +46,7 @@ def stopped_by(trouble: Trouble | None) -> Shortfall | None:
 def close(
     estimate: Estimate, trouble: Trouble | None, done: int, wanted: int, outcomes: str, running: Running
 ) -> Estimate:
-    """The answer of a run, or the error that carries it where something else than time has ended the run."""
+    """Return the answer of a run, or raise the error that carries it if the run ended for another reason than time."""
     if isinstance(trouble, KeyboardInterrupt):
         raise interrupted(estimate)
     raise_trouble(trouble, estimate, done, wanted, outcomes, is_saved=running.checkpoint is not None)
@@ -54,12 +54,12 @@ def close(
 
 
 class Run(ABC):
-    """Independent outcomes, counted and averaged for every question.
+    """A run of independent outcomes, counted or averaged for every question.
 
-    Each limit of an interval may err with half of the probability `error`; means should get as narrow as `aim`.
+    Each limit of an interval may err with probability `error` / 2; `aim` is the half-width wanted for means.
     """
 
-    wrong: float = 0.0  # chance that an outcome is not what it should be
+    wrong: float = 0.0  # bound on the probability that an outcome is wrong
 
     def __init__(
         self, method: Method, error: float, aim: float, sequence: np.random.SeedSequence, running: Running, sets: bool
@@ -77,27 +77,27 @@ class Run(ABC):
 
     @abstractmethod
     def draw(self) -> None:
-        """Draw as many outcomes as it takes, or until something ends it."""
+        """Draw the outcomes that the plan needs, unless the run is stopped early."""
 
     @abstractmethod
     def estimate(self) -> Estimate:
-        """The answer that the outcomes give."""
+        """Return the estimate from the outcomes so far."""
 
     @property
     @abstractmethod
     def can_wait(self) -> bool:
-        """Whether all outcomes can be drawn on a GPU at once: it is known how many, and they are not too many."""
+        """Return whether all outcomes can be drawn at once on a GPU: their number is fixed and small enough."""
 
     @abstractmethod
     def job(self) -> tuple[Job, range]:
-        """All outcomes as a job for the GPU, with their numbers, so that they can be drawn with those of others."""
+        """Return a GPU job for all outcomes, with their numbers; jobs of several runs can be drawn together."""
 
     @abstractmethod
     def finish(self, job: Job, outcome: Outcome) -> Estimate:
-        """The answer from what was drawn for the job."""
+        """Return the answer from the draws of the job."""
 
     def close(self, estimate: Estimate) -> Estimate:
-        """The answer, or the error that carries it where something else than time has ended the run."""
+        """Return the answer, or raise the error that carries it if the run ended for another reason than time."""
         wanted = max(self.plan.chains, self.done)
         return close(estimate, self.trouble, self.done, wanted, self.method.outcomes, self.running)
 
@@ -117,16 +117,16 @@ class Run(ABC):
 
     @property
     def room(self) -> int:
-        """How many outcomes are drawn at a time at most."""
+        """Return the largest number of outcomes drawn at a time."""
         return max(64, self.most_states // len(self.query.labels) // 64 * 64)
 
     @property
     def most_states(self) -> int:
-        """How many states are drawn at a time, and kept, at most."""
+        """Return the largest number of states drawn at a time, and kept."""
         return _MOST_STATES
 
     def rows(self, biases: list[NDArray[np.float64]], widenings: list[NDArray[np.float64]]) -> list[Rows]:
-        """The rows of each question, their intervals widened on both sides."""
+        """Return the rows of each question, with intervals widened on both sides."""
         rows = []
         for question, tally, bias, widening in zip(self.query.questions, self.tallies, biases, widenings, strict=True):
             least, most = question.bounds
@@ -136,13 +136,13 @@ class Run(ABC):
         return rows
 
     def _outcomes(self, is_counted: bool) -> int:
-        """How many outcomes are in a tally."""
+        """Return the number of outcomes in a tally."""
         del is_counted
         return self.done
 
 
 class Bias(NamedTuple):
-    """What is known of the bias of chains: bounds for the rows of each question, and what to widen intervals by."""
+    """Bias of chains: bounds for the rows of each question, and amounts by which to widen the intervals."""
 
     bounds: list[NDArray[np.float64]]
     widenings: list[NDArray[np.float64]]
@@ -151,7 +151,7 @@ class Bias(NamedTuple):
 
 
 class ChainMethod(Method):
-    """Chains of one scan; what is known of their bias is for the method that draws them."""
+    """Chains of one scan; subclasses bound the bias of the chains."""
 
     def __init__(self, query: Query, plan: Plan, kernel: Kernel) -> None:
         super().__init__(query, plan)
@@ -159,7 +159,7 @@ class ChainMethod(Method):
 
     @property
     def scan(self) -> Scan:
-        """The scan of each chain."""
+        """Return the scan of each chain."""
         return cast(Scan, self.plan.scan)
 
     def make_tallies(self, aim: float) -> list[Tally]:
@@ -167,13 +167,13 @@ class ChainMethod(Method):
         return [question.tally(self.query.error, aim, sets=False) for question in self.query.questions]
 
     def counted_chains(self, aim: float) -> int:
-        """How many chains are counted: 0 where all questions are means."""
+        """Return the number of chains to count; 0 if all questions are means."""
         counted = any(question.is_counted for question in self.query.questions)
         return self.query.least_chains(aim) if counted else 0
 
     @abstractmethod
     def bound_bias(self) -> Bias:
-        """What is known of the bias of the chains."""
+        """Bound the bias of the chains."""
 
     def begin(self, sequence: np.random.SeedSequence, running: Running) -> ChainRun:
         return ChainRun(self, sequence, running)
@@ -279,14 +279,14 @@ class ChainRun(Run):
 
     @property
     def at_once(self) -> Record:
-        """What to keep of chains that are all drawn at once: counts, if they are enough."""
+        """Return the record of chains that are all drawn at once: counts if these suffice, else states."""
         counts = all(question.is_counted_by_kernels for question in self.query.questions)
         return Record(self.query.labels, states=not counts, counts=counts)
 
     def _blocks(self) -> Iterator[range]:
-        """Numbers of chains to draw next, until all that are counted are there and all means are narrow.
+        """Yield the numbers of chains to draw next, until all counts are complete and all means narrow enough.
 
-        Never more than were planned: then the means are narrow enough as well.
+        Never more chains than planned: with all of them the means are narrow enough as well.
         """
         budget = math.inf if self.query.budget is None else self.query.budget // len(self.scan) // 64 * 64
         while self.done < self.trials or not all(tally.is_narrow for tally in self.tallies):
@@ -348,7 +348,7 @@ class ChainRun(Run):
         return replace(estimate, stopped_by=self.stopped_by)
 
     def _assumptions(self, about_bias: str) -> tuple[str, ...]:
-        """What the intervals rest on, in words."""
+        """Return the assumptions of the intervals in words."""
         plan, form, kernel = self.plan, self.query.model._form, self.method.kernel
         error = float(kernel.errors_in(self.scan).max(initial=0.0))
         included = "included" if plan.is_certified else "not included"
@@ -372,6 +372,6 @@ INDEPENDENT_BITS = "the random bits (SplitMix64, keyed by the seed) are taken to
 
 
 def unchecked_weights(query: Query) -> tuple[str, ...]:
-    """What is taken from the user without a check."""
+    """Return the assumption that the weights of statistics, which cannot be checked, are correct."""
     names = [repr(question.name) for question in query.questions if question.name is not None]
     return (f"the weights of {', '.join(names)} were given and not checked",) if names else ()

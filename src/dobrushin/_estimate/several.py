@@ -34,25 +34,25 @@ Left = Callable[[], float | None]  # seconds that are left; None where there is 
 
 
 class Content(NamedTuple):
-    """What all queries share."""
+    """Model, settings and seed shared by all queries."""
 
     model: Any
     settings: Settings
     sequence: np.random.SeedSequence
 
     def seed(self, k: int) -> np.random.SeedSequence:
-        """The seed of query number k: not from `spawn`, so that it does not matter how many were begun before it."""
+        """Return the seed of query number k; not from `spawn`, which would depend on the queries begun before."""
         return np.random.SeedSequence(self.sequence.entropy, spawn_key=(*self.sequence.spawn_key, k))
 
     def within(self, seconds: float | None) -> tuple[Settings, Running]:
-        """How to answer a query in so many seconds."""
+        """Return the settings and the run of a query within a number of seconds."""
         time = None if seconds is None else max(_NO_TIME, seconds)
         deadline = NO_DEADLINE if time is None else Deadline(time, "The query")
         return self.settings._replace(time=time), Running(backend=self.settings.backend, deadline=deadline)
 
     @property
     def may_use_device(self) -> bool:
-        """Whether there may be a GPU to draw on."""
+        """Return whether a GPU may be available."""
         backend = self.settings.backend
         return backend == "cuda" or (backend == "auto" and may_be_available())
 
@@ -60,9 +60,9 @@ class Content(NamedTuple):
 def answer_some(
     content: Content, queries: Mapping[int, Pair], left: Left, is_enough: Callable[[], bool] = lambda: False
 ) -> Iterator[Outcomes]:
-    """The answers to queries by number, or why there are none, as they are found; until that is enough.
+    """Yield answers or errors of queries by number, as they are found, until `is_enough`.
 
-    Nothing that is planned is dropped then. On Ctrl-C what can be drawn together still is.
+    Queries that were already planned are still answered then. On Ctrl-C those that can be drawn together are.
     """
     waiting, may_wait = iter(queries.items()), content.may_use_device
     while True:
@@ -85,14 +85,14 @@ def answer_some(
 
 
 class _Planned(NamedTuple):
-    """A query that is planned, and the run that answers it."""
+    """A planned query with the run that answers it."""
 
     prepared: Prepared
     run: Run
 
 
 class _Wave:
-    """Queries that are planned one by one, and whose chains or sets are drawn together, if they may wait for that."""
+    """A group of queries, planned one by one, whose chains or bounding sets are drawn together on a GPU."""
 
     def __init__(self, content: Content, left: Left, may_wait: bool) -> None:
         self.content, self.left, self.may_wait = content, left, may_wait
@@ -103,14 +103,14 @@ class _Wave:
 
     @property
     def is_full(self) -> bool:
-        """Whether those that are planned should be answered now."""
+        """Return whether the planned queries should be answered now."""
         seconds, left = _SECONDS_TOGETHER, self.left()
         if left is not None:
             seconds = min(seconds, left)
         return sum(self._models.values()) > _MOST_VARIABLES or monotonic() - self._begin > seconds
 
     def plan(self, k: int, query: Pair) -> Estimate | Exception | None:
-        """Plan a query; the answer, if nothing is to be drawn for it, or not with others."""
+        """Plan a query; return its answer at once unless its draws can wait for those of other queries."""
         self.is_begun = True
         asked, seed = (self.content.model, *query), self.content.seed(k)
         settings, running = self.content.within(self.left())
@@ -128,7 +128,7 @@ class _Wave:
         return None
 
     def answer_together(self) -> Iterator[Outcomes]:
-        """Draw what can be drawn together, and answer these queries."""
+        """Draw the jobs that can be drawn together, and answer their queries."""
         done: Outcomes = {}
         try:
             for k, (job, outcome) in self._draw().items():
@@ -141,12 +141,12 @@ class _Wave:
         yield done
 
     def answer_others(self) -> Iterator[Outcomes]:
-        """Answer those that are left, one by one."""
+        """Answer the remaining queries, one by one."""
         for k, (prepared, _) in self.plans.items():
             yield {k: _try(prepared.answer, self.content.seed(k))}
 
     def _draw(self) -> dict[int, tuple[Job, Outcome]]:
-        """Jobs that were drawn together, with their outcomes, by the number of the query."""
+        """Draw jobs together; return them with their outcomes, by the number of the query."""
         total = sum(run.plan.updates for _, run in self.plans.values())
         is_auto = self.content.settings.backend == "auto"
         if not self.plans or (is_auto and (total < MANY_UPDATES or not is_available())):
@@ -157,14 +157,14 @@ class _Wave:
             jobs = {k: Chains(*run.job()) for k, (_, run) in self.plans.items()}
             wanted = {k: chains for k, chains in jobs.items() if can_join(chains)}
             outcomes = draw_together(list(wanted.values()))
-        except Exception as error:  # whatever a GPU has to say: each query will say it for itself, or manage alone
-            log.info("the GPU did not draw many runs at once: one by one (%s)", error)
+        except Exception as error:  # any error of the GPU: each query raises it again, or succeeds by itself
+            log.info("drawing %d runs at once on the GPU failed; drawing them one by one (%s)", len(self.plans), error)
             return {}
         return {k: (wanted[k].job, outcome) for k, outcome in zip(wanted, outcomes, strict=True)}
 
 
 def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Exception:
-    """An answer, or why there is none."""
+    """Return an answer, or the error raised."""
     try:
         return _light(answer(*arguments))
     except Exception as error:
@@ -172,13 +172,13 @@ def _try(answer: Callable[..., Estimate], *arguments: Any) -> Estimate | Excepti
 
 
 def _light(answer: Estimate) -> Estimate:
-    """An answer without what it takes a whole process to hold for many."""
+    """Return an answer without samples, certificate and transcript, which are too large for many answers."""
     asked = None if answer.asked is None else answer.asked.told(None)
     return replace(answer, samples=None, certificate=None, asked=asked)
 
 
 def _light_error(error: Exception) -> Exception:
-    """An error that does not carry what `_light` leaves out."""
+    """Return an error whose partial result is light as well."""
     if isinstance(error, CertificateError | BudgetError) and error.result is not None:
         return error.with_result(_light(error.result))
     return error.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Plain sampling, for those who ask for it by name."""
+"""Plain sampling without a certificate; only on request, method="uncertified"."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dobrushin._estimate.runs import Bias, StateChains
 from dobrushin._sampling.kernel import Kernel
 from dobrushin._scan import Scan
 
-# Sweeps, as long as they take no more updates than this.
+# Number of sweeps, fewest sweeps, and the number of updates that limits the sweeps.
 _SWEEPS, _FEWEST_SWEEPS, _UPDATES = 1000, 10, 10**10
 
 
 class Uncertified(StateChains):
-    """Sweeps over everything, from everywhere; how far that is from the truth is not known."""
+    """Systematic sweeps from arbitrary initial states; their bias is unknown."""
 
     name: ClassVar[str] = "uncertified"
     is_certified: ClassVar[bool] = False
