@@ -13,7 +13,7 @@ from scipy import sparse, special, stats
 from typer.testing import CliRunner
 
 import dobrushin as db
-from dobrushin._fields import terms
+from dobrushin._fields import solve, terms
 from dobrushin._fields.anchor import _is_supersolution, space_of
 from dobrushin._fields.certificate import float_drift, proxy
 from dobrushin._fields.intervals import SHARES, Clip, most_drifted, ranks
@@ -855,6 +855,30 @@ def test_derived_terms_against_rationals(monkeypatch):
     careless = property(lambda form: np.zeros_like(form.linear), lambda form, error: None)  # noqa: ARG005
     monkeypatch.setattr(terms.FieldTerms, "linear_error", careless, raising=False)
     assert violations(300) > 5
+
+
+def count_underflow_violations():
+    """How many intervals miss the mean where products are smaller than numbers with all their digits."""
+    matrix, linear = [[3e-100, 1e-100], [1e-100, 3e-100]], [7e-322, 1.3e-321]
+    coupled = db.GaussianField([[3e-100, 1e-200], [1e-200, 3e-100]]).condition({1: 3.3e-123})
+    cases = [
+        (db.GaussianField(matrix, linear), exact_mean(matrix, linear)),
+        (coupled, [-Fraction(1e-200) * Fraction(3.3e-123) / Fraction(3e-100)]),
+    ]
+    missed = 0
+    for field, truth in cases:
+        for method in ("exact", "local"):
+            answer = db.estimate(field, tolerance=0.1, method=method)
+            ends = zip(answer.lower.tolist(), answer.upper.tolist(), truth, strict=True)
+            missed += sum(not Fraction(low) <= mean <= Fraction(high) for low, high, mean in ends)
+    return missed
+
+
+def test_products_that_underflow_are_counted(monkeypatch):
+    assert count_underflow_violations() == 0
+    for module in (solve, terms):  # negative control
+        monkeypatch.setattr(module, "SMALLEST", 0.0)
+    assert count_underflow_violations() == 6
 
 
 def test_the_rounding_of_terms_is_stored(tmp_path):

@@ -89,6 +89,57 @@ def test_without_the_error_intervals_are_false(tmp_path, monkeypatch):
     assert count_violations(tmp_path, "exact") > 0
 
 
+def write_energies(path, rng, beta, vartype):
+    """Energies as coordinate text, some of whose terms are given twice and nearly cancel; returns the terms too."""
+    terms = []
+    for i, j in itertools.combinations_with_replacement(range(3), 2):
+        value = Decimal(f"{rng.uniform(-1.0, 1.0) / beta:.25e}")
+        if rng.random() < 0.5:
+            large = Decimal(f"{rng.uniform(10.0, 1e4) / beta:.25e}")
+            terms += [(i, j, large + value), (j, i, -large)]
+        else:
+            terms.append((i, j, value))
+    lines = [f"# vartype={vartype}", *(f"{i} {j} {value:f}" for i, j, value in terms)]
+    path.write_text("\n".join([*lines, ""]))
+    return terms
+
+
+def decimal_marginals(terms, beta, vartype):
+    """Marginals of three variables from the decimals of energies, to 60 digits."""
+    values = (-1, 1) if vartype == "SPIN" else (0, 1)
+    sums = [[Decimal(0)] * 2 for _ in range(3)]
+    with localcontext(prec=60):
+        for state in itertools.product(range(2), repeat=3):
+            energy = Decimal(0)
+            for i, j, value in terms:
+                energy += value * values[state[i]] * (1 if i == j else values[state[j]])
+            weight = (-Decimal(beta) * energy).exp()
+            for v, s in enumerate(state):
+                sums[v][s] += weight
+        total = sum(sums[0])
+        return [[Fraction(part / total) for part in row] for row in sums]
+
+
+def count_energy_violations(tmp_path):
+    wrong, rng = 0, np.random.default_rng(19)
+    for beta in (1e-100, 1 / 3, 1.0, 0.5, 7.1, 1e100):
+        for vartype in ("SPIN", "BINARY"):
+            for method in ("exact", "local", "auto"):
+                terms = write_energies(tmp_path / "model.coo", rng, beta, vartype)
+                answer = db.estimate(read(tmp_path / "model.coo", beta=beta), "all", tolerance=1e-9, method=method)
+                wrong += violations(answer, decimal_marginals(terms, beta, vartype))
+    return wrong
+
+
+def test_intervals_hold_the_law_of_energies(tmp_path):
+    assert count_energy_violations(tmp_path) == 0
+
+
+def test_without_the_error_intervals_of_energies_are_false(tmp_path, monkeypatch):
+    forget_errors(monkeypatch)
+    assert count_energy_violations(tmp_path) > 0
+
+
 @pytest.mark.parametrize("weights", ["1e-300 3e-300", "1e300 3e300"])
 def test_a_quarter_is_a_quarter(tmp_path, weights):
     path = tmp_path / "coin.uai"

@@ -21,7 +21,7 @@ from dobrushin._estimate.query import Query
 from dobrushin._estimate.questions import Question
 from dobrushin._fields.anchor import REMEDY, FieldSpace, supersolve
 from dobrushin._fields.questions import FieldEvent, FieldQuantile
-from dobrushin._fields.terms import UNIT, FieldTerms
+from dobrushin._fields.terms import SMALLEST, UNIT, FieldTerms
 from dobrushin._models.near import Numbering
 from dobrushin._shared.arrays import distinct, row_entries
 from dobrushin._shared.call import bar
@@ -85,7 +85,8 @@ class System:
         residual = np.abs(right - self.precision @ x)
         size = np.abs(right) + abs(self.precision) @ np.abs(x)
         derived = right_error + self.diagonal_error * np.abs(x)
-        return x, (residual + size * UNIT * (2.0 * self.degree + 8.0) + derived) / self.least * (1.0 + 8 * UNIT)
+        rounding = (size * UNIT + SMALLEST) * (2.0 * self.degree + 8.0)  # products that underflow lose SMALLEST at most
+        return x, (residual + rounding + derived) / self.least * (1.0 + 8 * UNIT)
 
     @cached_property
     def means(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -30,6 +30,7 @@ LEAST_PRECISION = 1e-100
 _ROUNDED = 1e-9
 _DEFINITE = "positive definite on the variables that are not bounded"
 UNIT = 2.0**-53
+SMALLEST = 2.0**-1074  # the distance of numbers where products underflow
 PARTS = (
     "couplings", "diagonal", "linear", "lower", "upper", "exposure", "trials", "value_start", "values", "linear_error",
     "diagonal_error",
@@ -208,10 +209,11 @@ class FieldTerms(Form):
         known = np.asarray(state, dtype=np.float64)[fixed]
         given = sparse.csr_array(rows[:, np.flatnonzero(fixed)])
         linear = self.linear[kept] - given @ known
-        # Each product and each sum of a row rounds once, relative to at most the sum of the sizes.
+        # Each product and each sum of a row rounds once: by a share of the sum of the sizes, or where it underflows.
         products = np.diff(given.indptr)
         size = np.abs(self.linear[kept]) + abs(given) @ np.abs(known)
-        error = self.linear_error[kept] + np.where(products > 0, (products + 2.0) * UNIT * size, 0.0) * (1.0 + 2.0**-20)
+        rounding = np.where(products > 0, (products + 2.0) * (UNIT * size + SMALLEST), 0.0)
+        error = self.linear_error[kept] + rounding * (1.0 + 2.0**-20)
         sizes = np.diff(self.value_start)[kept]
         values = [self.values_of(int(i)) for i in kept[sizes > 0]]
         matrix = sparse.csr_array(rows[:, kept])
