@@ -477,7 +477,7 @@ def test_what_an_answer_rests_on_is_said(tmp_path):
     answer = db.estimate(db.Ising.grid(60, 60, couplings=0.2), [1830], method="local", tolerance=1e-3)
     assert "extreme boundary states" in answer.assumptions[1]
     answer.report(tmp_path / "page.html")
-    assert "with all others fixed" in (tmp_path / "page.html").read_text()
+    assert "with the variables on its boundary fixed" in (tmp_path / "page.html").read_text()
     mixed = db.Ising.grid(60, 60, couplings=np.where(np.arange(7080) % 3, 0.15, -0.15))
     answer = db.estimate(mixed, [1830], method="local", tolerance=1e-3)
     assert "Dobrushin's bound" in answer.assumptions[1]

@@ -145,9 +145,9 @@ class Coalescence(Method):
             "some initial state could have.",
             "If one state of a target is left, the target has coalesced, and this state is an exact draw from the "
             "model. If several are left, the run counts for each of them, so that the interval covers every case.",
-            f"The share of runs that did not coalesce bounds the bias by at most {estimate.bias_text}, a confidence "
-            f"bound like the intervals ({estimate.plan.interval}): all of them hold at once with probability "
-            f"{estimate.confidence_text} or more.",
+            f"The share of runs that did not coalesce bounds the bias: at most {estimate.bias_text}. This bound and "
+            f"the intervals ({estimate.plan.interval}) hold at once with probability {estimate.confidence_text} or "
+            "more.",
         ]
 
     @classmethod

@@ -1,1 +1,1 @@
-"""Exact answers: enumeration of small models, sums that stream on narrow ones; `dobrushin.exact` is the public face."""
+"""Exact answers: enumeration of small models, elimination for small treewidth; `dobrushin.exact` is public."""

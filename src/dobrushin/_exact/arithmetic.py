@@ -1,4 +1,4 @@
-"""The numbers of sums: plain ones whose underflow is bounded, and wide ones that cannot underflow. [trusted]"""
+"""Arithmetic of sums: floats with bounded underflow, and wide numbers that cannot underflow. [trusted]"""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dobrushin._models.factors import FactorTables
 from dobrushin._shared.compile import code_for
 from dobrushin.errors import ArgumentError
 
-# Roundings of exp, and of what is said about the error itself.
+# Roundings of exp, and of the error bound itself.
 _EXP = 8.0
 UNIT = 2.0**-53
 # Operations of a step by itself, and for each combination of states.
 _STEP, _ENTRY = 600, 12
-# What a product of numbers below 1 can lose where it underflows, also where small numbers are flushed to 0.
+# Largest loss of a product of numbers below 1 by underflow, also where small numbers are flushed to 0.
 UNDERFLOW = 2.0**-1022
 
 
@@ -31,13 +31,13 @@ class NoAllowedState(ArgumentError):
 
 
 def no_allowed_state(tables: FactorTables) -> NoAllowedState:
-    """What to raise about a model that forbids every joint state."""
+    """Return the error to raise for a model that forbids every joint state."""
     return NoAllowedState("model", "one that allows some joint state", tables.to_model(None))
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the sums gave.
+    """Result of the sums: marginals and partition function, with error bounds.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def shifted_tables(tables: FactorTables) -> Shifts:
 
 
 class _Ledger:
-    """What is known about the error of every table: see `account`."""
+    """Error bounds of all tables: see `account`."""
 
     def __init__(self, program: Program, shifts: Shifts, longest: float) -> None:
         count = len(program.offset)
@@ -98,7 +98,7 @@ class _Ledger:
 
 
 def _gamma(units: float) -> float:
-    """Bound on a product of so many roundings, less 1; infinite where nothing is known."""
+    """Bound a product of roundings, less 1; infinite where no bound holds."""
     return units * UNIT / (1.0 - units * UNIT) if units * UNIT < 2.0**-20 else math.inf
 
 

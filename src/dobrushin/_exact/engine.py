@@ -1,4 +1,4 @@
-"""Sums over all states of a model, by steps that are planned before any work: what is asked, what it takes, the sums.
+"""Sums over all states of a model, by steps that are planned before any work, with their cost known in advance.
 
 `plan_sums` takes the tables of factors and groups of variables, and returns a plan: its width, entries, seconds and
 bytes. `SumPlan.run` returns the joint marginal of each group with a bound on its error. [trusted]
@@ -29,7 +29,7 @@ from dobrushin.errors import BudgetError
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
 # The same on the GPU; and so many entries pay there.
 _SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _MANY = 4e-4, 6e-11, 2**28
-# Programs of so many places of variables in factors are kept.
+# Largest number of variables in all factors for which programs are cached.
 _SMALL = 2048
 # Sums whose error beyond rounding may be larger are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
@@ -37,12 +37,12 @@ _NEGLIGIBLE = 2.0**-100
 
 @dataclass(frozen=True)
 class SumPlan:
-    """How the sums will be made, and what that takes.
+    """Plan of the sums and its cost.
 
     Attributes
     ----------
     groups : list of tuples of positions
-        What is asked for.
+        Groups of variables whose joint marginals are computed.
     width : int
         Size of the largest clique less one.
     entries : int
@@ -166,7 +166,7 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
 
 
 def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int], memory: Memory) -> SumPlan:
-    """The same with an order that is there already; the variables of a group must be in one of its cliques.
+    """Return the plan for a given elimination order; the variables of a group must share a clique of the order.
 
     In a lattice the surroundings of many variables look the same, so small programs are kept.
     """

@@ -20,7 +20,7 @@ from dobrushin._shared.compile import code_for
 from dobrushin._shared.deadline import watch
 from dobrushin.errors import BudgetError
 
-# Graphs of at most so many variables are held in bits, of larger ones only one order by min-fill is looked for.
+# Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
 _MOST_BITS = 2**14
 # The search may take as much work as this share of the entries that are to be summed, and no more than so much. A unit
 # of work and an entry take about the same time, a few nanoseconds; a run by itself as long as so many.
@@ -32,10 +32,10 @@ _LITTLE_WORK, _LOOK = 2**13, 8
 MOST_ENTRIES = 2.0**40
 # Variables in the piece on which min-fill is tried first when a large model has more than twice as many.
 _PIECE = 2**12
-# An order with so few entries for each variable is summed in less time than a better one of a large model is found.
+# An order with at most this number of entries per variable is summed sooner than a better one is found.
 _GOOD = 64.0
 _STAGE = "an order of summing"
-# A search among so few variables is over at once.
+# Searches with at most this number of variables take negligible time.
 _FEW = 64
 
 
@@ -115,7 +115,7 @@ def _best_run(
 
 
 def refuse_dense(start: NDArray[np.int64], indices: NDArray[np.int64], most: float) -> None:
-    """Refuse a graph in which some variables all have so many neighbours among themselves that no order is good enough.
+    """Refuse a graph with a subgraph whose least degree makes every order exceed the limit on entries.
 
     The first of them to be eliminated forms a clique with all its neighbours, of at least 2 states each.
     """

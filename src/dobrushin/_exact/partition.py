@@ -55,7 +55,7 @@ class PartitionPlan:
     Attributes
     ----------
     tables : FactorTables
-        What is left to sum, or, where nothing is, all.
+        Tables still to sum; all tables if none are left.
     is_given : bool
         Whether there is evidence, so that a sum of 0 is an answer and not a fault of the model.
     constant, error : float

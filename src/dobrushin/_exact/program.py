@@ -1,4 +1,4 @@
-"""The steps of a sum over all states: which tables are multiplied, and what is summed out, in which order.
+"""The steps of a sum over all states: which tables are multiplied and which variables summed out, in order.
 
 An order of elimination makes a tree. Its leaves are the factors. An inner node multiplies a few tables, those of its
 children, and sums out the variables that no other table has. What it makes is a message to its parent; tables over all
@@ -347,6 +347,6 @@ def _join(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _extra_scopes(groups: Sequence[Scope], live: list[set[int]]) -> list[Scope]:
-    """Variables and groups that no factor holds get one that says nothing."""
+    """Add constant factors for variables and groups that no factor contains."""
     lonely = [(v,) for v, blocks in enumerate(live) if not blocks]
     return lonely + [g for g in groups if len(g) > 1 and not set.intersection(*(live[v] for v in g))]

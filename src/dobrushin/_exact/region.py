@@ -1,7 +1,7 @@
-"""Exact sums inside a region, with everything outside fixed. [trusted]
+"""Exact sums over a region, with its boundary fixed. [trusted]
 
-The factors that touch the region are cut at the states of the variables outside. What is left is summed by the engine
-for exact sums. For binary models without frustration, the two extreme states outside are found.
+The factors that touch the region are conditioned on the states of its boundary, and summed by the engine for exact
+sums. For binary models without frustration, the two extreme boundary states are found.
 """
 
 from __future__ import annotations
@@ -86,10 +86,9 @@ class Surroundings:
 
     @cached_property
     def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-        """The lowest and the highest states outside, and which state of each variable inside is the higher one.
+        """Return the lowest and the highest boundary states, and which state of each inner variable is the higher one.
 
-        For binary variables whose factors have at most two of them, and like equal states once some variables are
-        renamed; None for other models.
+        For binary variables with pair factors that are attractive after relabelling states; None for other models.
         """
         factors = self.factors
         arity = np.diff(factors.scope_start)
@@ -120,7 +119,7 @@ def _join(states: NDArray[np.int64], scopes: list[NDArray[Any]], tables: list[ND
 
 
 def pair_signs(tables: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For tables (00, 01, 10, 11) of binary pairs: whether equal states are liked (+1), disliked (-1), or neither.
+    """Return whether tables (00, 01, 10, 11) of binary pairs are attractive (+1), repulsive (-1) or neither (0).
 
     The sign of t_00 + t_11 - t_01 - t_10, without rounding. A product of weights that is 0 on both sides is neither.
     """
@@ -136,7 +135,7 @@ def pair_signs(tables: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _two_colour(ends: NDArray[np.int64], signs: NDArray[np.int64], n: int) -> NDArray[np.int64] | None:
-    """States 0 or 1 of all variables that are equal along positive edges and differ along others; None if none are."""
+    """Return states 0 or 1 that are equal along positive edges and differ along others; None if frustrated."""
     if (signs > 0).all():
         return np.ones(n, dtype=np.int64)
     owner = np.concatenate([ends[:, 0], ends[:, 1]])
@@ -152,7 +151,7 @@ Block = tuple[NDArray[np.int64], NDArray[np.float64]]  # scopes (F, arity) by po
 
 
 def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
-    """The factors that touch the variables at increasing positions; nothing else of the form is looked at."""
+    """Return the factors that touch the variables at increasing positions; no other factor is read."""
     form, blocks_of = widen(form, _BLOCKS)
     blocks = blocks_of(form, inside)
     own = distinct(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]), form.n_variables)

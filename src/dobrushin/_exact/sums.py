@@ -72,14 +72,14 @@ def marginals(
     Parameters
     ----------
     model : Model
-        Any number of variables, if the graph is narrow: chains, trees, strips, binary grids up to about 25 x 25.
+        Any number of variables, if the treewidth is small: chains, trees, strips, binary grids up to about 25 x 25.
     memory_limit : float or str, optional
         Bytes that the messages may take, as a number or as in "2GiB"; if they would need more, `BudgetError` is raised
         before any is made. Default: most of the memory that is free.
     backend : {"auto", "cpu", "cuda"}
         Where to sum. "auto" takes a GPU for large sums if there is one.
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How the steps of a sum are worked off: in pieces, over threads, so that Ctrl-C, limits and a bar work inside."""
+"""Running the steps of a sum in pieces, over threads, so that Ctrl-C, time limits and a progress bar work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dobrushin._shared.memory import has_room_for_threads
 _PIECE = 2**23
 # A step of more is cut into pieces for several threads.
 _LARGE = 2**20
-# Tables of so few numbers are made once for each piece, and added up.
+# Tables with at most this number of entries are computed once per piece, and the copies added.
 _PRIVATE = 2**14
 
 
@@ -71,12 +71,12 @@ class Working:
         try:
             yield
         finally:
-            # Pieces that wait are dropped when something goes wrong; those that run end soon.
+            # Waiting pieces are dropped after an error; running pieces end soon.
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
     def report(self, entries: int) -> None:
-        """So much more is done."""
+        """Report more work as done."""
         self._done += entries
         if self._report is not None:
             self._report(self._done)
@@ -113,7 +113,7 @@ class Working:
             yield first, len(entries)
 
     def pieces(self, entries: int, size: int = _PIECE) -> Iterator[tuple[int, int]]:
-        """Ranges of at most so many entries."""
+        """Return ranges of at most `size` entries."""
         for begin in range(0, entries, size):
             yield begin, min(begin + size, entries)
 

@@ -54,7 +54,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Anchor:
-    """A start with what is known of it.
+    """An initial point with bounds on its distance from the field.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Anchor:
 
 
 class FieldSpace(Space):
-    """A field with what is known about it; it lives as long as the field.
+    """The space of a field, with its cached bounds; it lives as long as the field.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class FieldSpace(Space):
 
     @cached_property
     def anchor(self) -> Anchor:
-        """The start that is used where none is given: near the modes of all conditional laws."""
+        """Return the default initial point: near the modes of all conditional laws."""
         return self.anchor_at(find_start(self.form))
 
     def anchor_at(self, point: NDArray[np.float64]) -> Anchor:

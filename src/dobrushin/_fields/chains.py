@@ -29,7 +29,7 @@ from dobrushin._variation import Objective, weighted_sum
 
 @dataclass(frozen=True)
 class Design:
-    """A scan for a query, with what is known of its bias."""
+    """A scan for a query, with bounds on its bias."""
 
     scan: Scan
     certificate: FieldVariation
@@ -37,7 +37,7 @@ class Design:
 
 
 class FieldChains(ChainMethod):
-    """Chains of one scan, from one point; their bias is bounded before anything is drawn."""
+    """Chains of one scan from one initial point, with the bias bounded before sampling."""
 
     name: ClassVar[str] = "dobrushin"
     remedy: ClassVar[str] = REMEDY
@@ -136,7 +136,7 @@ def _chain_drift(query: Query, design: Design) -> Drift:
 
 
 def _clip_for(query: Query, design: Design, question: Any, aim: float) -> Clip | None:
-    """How a mean is averaged; None for what is counted."""
+    """Return how a mean is averaged; None for a counted question."""
     if question.is_counted:
         return None
     space, anchor = query.space, query.space.anchor

@@ -1,4 +1,4 @@
-"""How chains of a field give intervals: means that are clipped, counts, and order statistics. [trusted]"""
+"""Intervals from chains of a field: clipped means, counts, and order statistics. [trusted]"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLIP = 8.0
 # Shares of the error probability: of an interval that may stop early, and of one for the number of chains that was
 # planned; the second pair where stopping early is not expected to pay.
 SHARES = ((0.75, 0.25), (0.01, 0.99))
-# The same where a proof is wanted: it states one mean of a number of chains that was fixed.
+# Shares where a proof is wanted: a proof states one mean, of a fixed number of chains.
 FIXED = (0.0, 1.0)
 # Of the share for a planned number, what is kept for more chains than expected that drift away from exact ones.
 _SPARED = 1e-3
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """How a mean is averaged: clipped to [low, low + span]; what is known of its random error.
+    """Parameters of a mean clipped to [low, low + span], with bounds on its random error.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Terms(NamedTuple):
 
 
 class FieldTally(Tally):
-    """What the chains so far say about one question; its limits are widened by the bias."""
+    """Counts or averages of the chains so far, for one question; its limits are widened by the bias."""
 
     def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         del settled
@@ -230,7 +230,7 @@ def ranks(chains: int, least: float, most: float, error: float, early: bool) -> 
 
 
 class ClippedMean(FieldTally):
-    """Averages clipped values: a confidence sequence while it goes on, and an interval for the planned number."""
+    """Averages of clipped values: a confidence sequence during the run, an interval for the planned chains."""
 
     def __init__(self, question: Any, clip: Clip, terms: Terms) -> None:
         super().__init__(question)

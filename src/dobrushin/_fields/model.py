@@ -317,7 +317,7 @@ class GaussianField(Model):
 
     @property
     def linear(self) -> NDArray[np.float64]:
-        """The linear terms, with what the likelihoods add to them."""
+        """Return the linear terms, including those of the likelihoods."""
         return self._form.linear
 
     @property

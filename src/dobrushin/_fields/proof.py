@@ -1,4 +1,4 @@
-"""Proofs about fields: the field around a scan, its start, and what the chains gave, for the checker."""
+"""Proofs about fields: the field around a scan, its initial point, and the draws, for the checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of a field, and how a distance moves the answer. [trusted]"""
+"""Targets and questions about a field, and how a Wasserstein distance bounds their bias. [trusted]"""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def beyond(size: float, rho: float) -> float:
 
 
 class FieldLocal(Solving):
-    """A region around each target, factorised; what is outside is bounded."""
+    """A factorised region around each target, with a bound on the effect of its boundary."""
 
     name: ClassVar[str] = "local"
 

@@ -1,4 +1,4 @@
-"""Proofs of answers: the plan, what was drawn, and the claim."""
+"""Proofs of answers: the plan, the draws, and the claim."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
 # Ends are rounded outwards to a multiple of this part of the width, and by one more unit.
 _DIGITS, _LEAST_WIDTH = 6, 1e-6
-# What the check of an own proof may take, by the checker's estimate.
+# Limits on the check of a proof just written, by the checker's estimate.
 _CHECK_SECONDS, _CHECK_BYTES = 1200.0, 2.0**34
-# What sums have besides, for the rounding of the checker.
+# Extra relative width of sums, for the rounding of the checker.
 _ROOM = 1e-11
 
 
 class Piece(NamedTuple):
-    """One part of an answer: who answered which questions, what was drawn, and the rows of the whole answer."""
+    """One part of an answer: method, questions, draws, and the rows of the whole answer."""
 
     method: Method | None  # None: nothing is known
     run: Any
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class Draft:
-    """A plan while it is written."""
+    """Writer of a plan."""
 
     def __init__(self, model: Model, part: PartOfModel) -> None:
         self.model, self.part = model, part
@@ -79,12 +79,12 @@ WRITERS: dict[str, tuple[Inside, Writer]] = {}
 
 
 def register(name: str, writer: tuple[Inside, Writer]) -> None:
-    """Make the writer of a method known."""
+    """Register the writer of a method."""
     WRITERS[name] = writer
 
 
 def seed_of_plan(asked: Asked) -> np.random.SeedSequence:
-    """The seed that follows from what is asked and planned."""
+    """Return the seed that follows from the question and the plan."""
     if not any(piece.method is not None and piece.method.plan.scan is not None for piece in _pieces(asked)):
         return np.random.SeedSequence(0)
     plan, _, draft = _compose(asked)
@@ -144,7 +144,7 @@ def write_claim(space: Any, estimate: Estimate, path: str | os.PathLike[str]) ->
 
 
 def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, verify: bool) -> Estimate:
-    """Write the proof of an answer, and have it checked; the answer says so."""
+    """Write the proof of an answer and check it; return the answer with the status of its proof."""
     words = "written"
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "answer.proof") if path is None else path
@@ -231,7 +231,7 @@ def _targets_of(piece: Piece) -> NDArray[np.int64]:
 
 
 def _linear(question: Any, numbers: list[int], spins: bool) -> dict[str, Any]:
-    """The mean or the sum of the states of some variables; other functions cannot travel."""
+    """Return the mean or sum of the states of some variables; a proof cannot contain other functions."""
     statistic = question.statistic
     if not isinstance(question, Mean) or statistic.f not in (_mean, _sum):
         requirement = "about marginals, joint marginals, magnetisation or total: a Python function cannot travel"
@@ -286,14 +286,14 @@ def _claim(estimate: Estimate, asked: Asked) -> dict[str, Any]:
 
 
 def _sizes(question: Question) -> list[int]:
-    """Rows of the questions of the proof that one of the answer becomes."""
+    """Return the rows of the proof's questions for one question of the answer."""
     return question.sizes.tolist() if isinstance(question, Marginals) else [len(question)]
 
 
 def round_outwards(
     low: NDArray[np.float64], high: NDArray[np.float64], room: Any, question: Question
 ) -> tuple[list[float], list[float]]:
-    """Ends with few digits, and with room for the checker's own rounding."""
+    """Round interval limits outwards to few digits, with a margin for the rounding of the checker."""
     least, most = question.bounds
     unit = 10.0 ** (np.floor(np.log10(np.maximum(high - low, _LEAST_WIDTH))) - _DIGITS)
     unit *= max(1.0, 10.0 ** math.ceil(math.log10(question.span)))

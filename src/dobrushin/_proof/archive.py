@@ -17,7 +17,7 @@ from dobrushin._shared.files import replace_file
 FORMAT = "dobrushin proof 2"
 # Every file has this date: the same proof is the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
-# What is shorter is not compressed.
+# Shorter arrays are not compressed.
 _SHORT = 512
 
 
@@ -67,7 +67,7 @@ def write_archive(
     path: str | os.PathLike[str], plan: str, outcomes: dict[str, Any], claim: dict[str, Any],
     arrays: dict[str, NDArray[Any]],
 ) -> None:  # fmt: skip
-    """Replace the file as a whole."""
+    """Write the file, replacing an existing one."""
     rest = json.dumps({"format": FORMAT, "outcomes": outcomes, "claim": claim}, ensure_ascii=True, allow_nan=False)
     members = {"proof.json": f'{{"plan": {plan}, {rest[1:]}'.encode()}
     for name, array in arrays.items():

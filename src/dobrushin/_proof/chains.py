@@ -1,4 +1,4 @@
-"""Proofs of answers that were drawn: chains with a bounded bias, and runs on sets."""
+"""Proofs of sampled answers: chains with a bounded bias, and runs on bounding sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dobrushin._proof.answers import Draft, Piece, Written
 from dobrushin._scan import Scan
 from dobrushin.errors import ArgumentError
 
-# The ways to draw that the checker knows.
+# The kernels that the checker knows.
 REPLAYABLE = ("bits", "counts", "table", "field", "dense", "potts", "conditional", "factors")
 # Counts that a file holds for one part at most, but for those of a single block.
 _MOST_COUNTS = 2**16
@@ -157,7 +157,7 @@ def _count(cells: NDArray[Any], states: int, block: int, is_sets: bool) -> NDArr
 
 
 def _sum_blocks(flags: NDArray[np.bool_], block: int) -> NDArray[Any]:
-    """How many of each block of rows are true, by column."""
+    """Count the true rows of each block, by column."""
     whole = len(flags) // block * block
     if flags.shape[1] < _NARROW or block >= 2**16:
         return np.add.reduceat(flags, np.arange(0, len(flags), block), axis=0, dtype=np.int64)
@@ -198,7 +198,7 @@ def _write_runs(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
 
 
 def _totals(piece: Piece, run: Any) -> NDArray[np.int64]:
-    """How many runs ended in each state of each target, and how many left it open."""
+    """Count the runs that ended in each state of each target, and those that did not coalesce."""
     parts = [np.empty(0, dtype=np.int64)]
     for question, tally in zip(piece.questions, run.tallies, strict=True):
         at = 0

@@ -30,7 +30,7 @@ def positions_in(model: Model, other: Model, positions: NDArray[Any]) -> NDArray
 
 
 class PartOfModel:
-    """The factors that touch some variables of a model, the evidence, and what can be left out around them.
+    """The factors that touch some variables of a model, the evidence, and the variables that can be left out.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Proofs of answers that were summed: over everything, or over regions around the targets."""
+"""Proofs of summed answers: over all variables, or over regions around the targets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
         positions, around = region.ball.positions, region.around
         order = positions[np.array(region.order.variables, dtype=np.int64)]
         extremes = around.extremes if region.by_extremes and not region.is_closed else None
-        # Of extremes the higher state of everything; else a state of what is outside.
+        # With extreme states the higher state of each variable; otherwise a boundary state.
         inside = np.zeros(len(positions), dtype=np.int64) if extremes is None else extremes[2]
         outside = region._allowed(around.border) if extremes is None else extremes[1]
         members = draft.numbers(method, np.concatenate([positions, around.border]))
@@ -72,7 +72,7 @@ def _write_local(draft: Draft, piece: Piece, asked: list[int]) -> list[Written]:
 
 
 def _count(question: Any) -> int:
-    """Questions of the proof that one of the answer becomes."""
+    """Return the proof's questions for one question of the answer."""
     return 1 if question.needs_joint_law or len(question.positions) == 1 else len(question.positions)
 
 
