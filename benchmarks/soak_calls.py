@@ -20,7 +20,7 @@ CONFIDENCE = 1.0 - 1e-6
 _ROUNDING = 1e-9
 NAMES = ("auto", *METHODS)
 # What interrupted calls and errors carry of their work.
-_CARRIED = ("estimate", "samples", "certificate", "estimates", "fit")
+_CARRIED = ("result", "estimate", "samples", "certificate", "estimates", "fit")
 
 
 @dataclass
