@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import dobrushin as db
 import reference
 from dobrushin._kernels import bits, generator
-from dobrushin._sampling import start
+from dobrushin._sampling import batches, start
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
 from dobrushin._sampling.sampler import run_chains
 from dobrushin._sampling.start import allowed_state
@@ -777,3 +777,21 @@ def test_an_executor_that_fails_is_not_hidden():
     pool.shutdown()
     with pytest.raises(db.ArgumentError, match=r"'executor' .* shutdown"):
         db.sample(db.Ising.grid(2, 2), db.Scan([0]), executor=pool)
+
+
+def test_a_run_interrupted_while_its_checkpoint_is_read_gives_the_file_back(tmp_path, monkeypatch):
+    """The error is kept, and with it the run: its lock must not be."""
+    model, scan, path = db.Ising.grid(4, 4, couplings=0.2), db.Scan.systematic(16, 32), tmp_path / "run.npz"
+    whole = db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+    pack = batches._arrays
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batches, "_arrays", press)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+    monkeypatch.setattr(batches, "_arrays", pack)
+    again = db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+    assert kept is not None
+    np.testing.assert_array_equal(again.states, whole.states)

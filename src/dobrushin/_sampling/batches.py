@@ -246,10 +246,10 @@ def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, run
         what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
     )  # fmt: skip
     finished = FinishedBatches(batches, adds_up=not job.states)
+    total = len(job.scan) * len(numbers)
     saved = None
     if running.checkpoint is not None:
         saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished)
-    total = len(job.scan) * len(numbers)
     with closing(saved) if saved else nullcontext(), bar(total, what, deadline=running.deadline) as report:
         trouble = _run_all(job, finished, running, saved, report)
     if trouble is not None:
@@ -344,7 +344,14 @@ class Checkpoint:
     def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: FinishedBatches) -> None:
         self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME)
         self.under_way: dict[int, Progress] = {}
-        stored = self._file.read() or {}
+        try:
+            self._resume(self._file.read() or {}, finished)
+            self._file.begin(_arrays(finished, self.under_way))
+        except BaseException:  # also Ctrl-C: the same process may go on from the file
+            self._file.close()
+            raise
+
+    def _resume(self, stored: dict[str, Any], finished: FinishedBatches) -> None:
         if "first.counts" in stored:
             finished.go_on_from(int(stored["first.at"]), stored["first.counts"])
         for name in [name for name in stored if name.endswith(".at") and name != "first.at"]:
@@ -353,7 +360,6 @@ class Checkpoint:
             arrays = [stored.get(f"{kind}.{k}.{part}") for part in _PARTS]
             known: Any = finished if kind == "finished" else self.under_way
             known[int(k)] = Progress(step, kept, *arrays)
-        self._file.begin(_arrays(finished, self.under_way))
 
     def is_due(self) -> bool:
         """Whether the last writing is long ago."""

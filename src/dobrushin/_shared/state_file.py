@@ -181,6 +181,9 @@ class StateFile:
             raise
         except (OSError, *UNREADABLE):
             arrays = None
+        except BaseException:  # also Ctrl-C: the same process may go on from the file
+            self.close()
+            raise
         if arrays is None:
             self.close()
             requirement = f"a file that an earlier {self._what} wrote, or none"
@@ -212,6 +215,9 @@ class StateFile:
             self.close()
             requirement = f"a file that can be written ({error.strerror or error})"
             raise ArgumentError("checkpoint", requirement, os.fspath(self.path)) from None
+        except BaseException:
+            self.close()
+            raise
 
     def save(self, arrays: dict[str, Any]) -> None:
         """Write again; a run whose file can no longer be written goes on without it."""
