@@ -467,7 +467,7 @@ def test_auto_goes_past_dobrushins_condition(monkeypatch):
     assert (found.upper >= 0.5).all()
     assert (found.bias_bound < 0.1).all()
     assert "set bits" in str(found)
-    assert "sets of states" in found.assumptions[0]
+    assert "bounding sets" in found.assumptions[0]
     with pytest.raises(db.CertificateError, match="coalescence: ") as caught:
         db.estimate(db.Ising.grid(40, 40, couplings=0.6, periodic=True), [0], tolerance=0.05, budget=10**7)
     assert set(caught.value.reasons) == {"dobrushin", "exact", "coalescence"}

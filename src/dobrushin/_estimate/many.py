@@ -79,7 +79,7 @@ class Estimates:
     >>> answers = db.estimate_many(model, [([0], None), ([0], {1: 1, 10: 1}), ([0], {1: 2})], tolerance=0.05, seed=1)
     >>> answers
     Estimates: 2 of 3 queries answered
-      query 2: The 'evidence' argument of dobrushin.estimate must be one of the states -1, +1 of 1. Got 2 at label 1.
+      query 2: The 'evidence' argument of dobrushin.estimate_many must be one of the states -1, +1 of 1. Got 2 at ...
     >>> bool(answers[1][0].mean[1] > answers[0][0].mean[1] + 0.1)
     True
     """
