@@ -3,8 +3,11 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 
+import dobrushin as db
+from dobrushin._sampling.start import allowed_state
 from dobrushin._shared.deadline import NO_DEADLINE, PLANNING, Deadline, LateError, current, planning_deadline
 from dobrushin.errors import BudgetError
 
@@ -109,3 +112,20 @@ def test_a_limit_stands_still_while_code_is_compiled(monkeypatch):
     assert kernel(add)(1, 2) == 3
     assert pauses[0] == "begin"
     assert pauses.count("begin") == pauses.count("end")
+
+
+def test_the_search_for_an_allowed_state_keeps_to_the_limit():
+    """Random clauses of three variables, 4.2 for each variable: a long search."""
+    rng = np.random.default_rng(0)
+    clauses = []
+    for _ in range(1260):
+        table = np.zeros((2, 2, 2))
+        table[tuple(rng.integers(0, 2, 3))] = -np.inf
+        clauses.append((tuple(rng.choice(300, 3, replace=False).tolist()), table))
+    form = db.FactorGraph([2] * 300, clauses)._form
+    clock = Clock()
+    with Deadline(1.0, clock=clock) as deadline:
+        clock.now += 2.0
+        with pytest.raises(LateError, match="search for an allowed state"):
+            allowed_state(form)
+    assert deadline.is_over
