@@ -228,7 +228,7 @@ class GaussianField(Model):
         >>> float(prior.poisson([3, 0], exposure=[1.5, 2.0]).log_density([0.0, 0.0]))
         -3.5
         """
-        _function, form = "GaussianField.poisson", self._form
+        form = self._form
         values = read_counts(counts, self._labels, "counts")
         seen = ~np.isnan(values)
         require_continuous(form, seen, self._labels)
@@ -256,7 +256,7 @@ class GaussianField(Model):
         >>> round(float(field.log_density([0.0, 0.0])), 6)
         -1.386294
         """
-        _function, form = "GaussianField.bernoulli", self._form
+        form = self._form
         tried = read_counts(trials, self._labels, "trials")
         values = read_counts(outcomes, self._labels, "outcomes", np.nan_to_num(tried))
         seen = ~np.isnan(values)
@@ -284,7 +284,7 @@ class GaussianField(Model):
         array([[ 6., -1.],
                [-1.,  2.]])
         """
-        _function, form = "GaussianField.normal", self._form
+        form = self._form
         measured = per_variable(values, self._labels, np.nan, "values")
         seen = ~np.isnan(measured)
         fine = ~seen | (np.abs(measured) <= check.LARGEST)
