@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 
 import dobrushin as db
-from dobrushin.verify import BELIEVED, HOLDS, verify
+from dobrushin.verify import BELIEVED, HOLDS, verify_proof
 from measure import Row, print_verdict, promises, seconds, wide_console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -145,7 +145,7 @@ def measure(name: str, ask: Callable[[], Any]) -> Case:
     finding = time.perf_counter() - begin
     writing = seconds(lambda: answer.write_proof(path))
     begin = time.perf_counter()
-    verdict = verify(path)
+    verdict = verify_proof(path)
     checking = time.perf_counter() - begin
     method = answer.plan.method if isinstance(answer, db.Estimate) else type(answer).__name__
     kernel = getattr(getattr(answer, "plan", None), "kernel", None)
@@ -203,7 +203,7 @@ def _uai(console: Console, pattern: str) -> tuple[Row, list[float]]:
             console.print(f"{file.stem}: {type(error).__name__}", highlight=False)
             continue
         begin = time.perf_counter()
-        verdict = verify(path, file)
+        verdict = verify_proof(path, file)
         checking = time.perf_counter() - begin
         count += 1
         console.print(
@@ -246,8 +246,8 @@ def _random_answers(console: Console, wanted: int, seed: int) -> Row:
         except (db.CertificateError, db.BudgetError, db.ArgumentError):
             continue  # no certificate, or evidence that the model forbids
         count += 1
-        if not verify(path).holds:
-            failed.append(f"{family} by {method}: {verify(path).reason}")
+        if not verify_proof(path).holds:
+            failed.append(f"{family} by {method}: {verify_proof(path).reason}")
         if count % 100 == 0:
             console.print(f"{count} answers about random models, {len(failed)} fail", highlight=False)
     measured = f"{count - len(failed)} of {count} {'; '.join(failed[:3])}".strip()
@@ -265,7 +265,7 @@ def _about_a_field(rng: np.random.Generator, path: Path) -> str | None:
         db.estimate(field, asked, tolerance=0.5, method="dobrushin", proof=path)
     except (db.CertificateError, db.BudgetError):
         return None
-    verdict = verify(path)
+    verdict = verify_proof(path)
     return "" if verdict.verdict == BELIEVED else f"{kind}: {verdict.reason}"
 
 
@@ -293,7 +293,7 @@ def _forged(wanted: int, seed: int) -> Row:
             answer.write_proof(path)
             for _, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
                 forged.save(forged_path)
-                is_accepted = verify(forged_path).exit_code != 1
+                is_accepted = verify_proof(forged_path).exit_code != 1
                 count += 1
                 passed += is_accepted and is_strict
                 renamed += is_accepted and not is_strict

@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 
-from dobrushin.verify import MEMORY_LIMIT, METHODS, verify
+from dobrushin.verify import MEMORY_LIMIT, METHODS, verify_proof
 from dobrushin.verify.document import Budget, Document
 from dobrushin.verify.draws import Walk
 from dobrushin.verify.proof import Part, Proof
@@ -89,7 +89,7 @@ class Counterfeit:
 
     def verdict(self, path, model=None, replay=None):
         """What the checker says."""
-        return verify(self.write(path), model, replay)
+        return verify_proof(self.write(path), model, replay)
 
 
 def opened(path, seconds=1e9):

@@ -36,7 +36,7 @@ folder = pathlib.Path(tempfile.mkdtemp())
 db.write(model, folder / "model.npz")
 assert db.read(folder / "model.npz") == model
 drawn.write_proof(folder / "answer.proof")
-assert db.verify.verify(folder / "answer.proof").verdict == "holds"
+assert db.verify_proof(folder / "answer.proof").verdict == "holds"
 try:
     db.adapters.pymc.read(None)
     raise SystemExit("PyMC should be missing here")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
-from dobrushin.verify import TOO_LARGE, verify
+from dobrushin.verify import TOO_LARGE, verify_proof
 from dobrushin.verify.claim import LONGEST_NAME, printable, rounded
 from dobrushin.verify.single_file import MODULES, single_file
 from dobrushin.verify.sums import Sums
@@ -100,7 +100,7 @@ def test_many_members(path):
     with zipfile.ZipFile(path, "a") as archive:
         for k in range(100_001):
             archive.writestr(f"a{k}.npy", b"")
-    verdict = verify(path)
+    verdict = verify_proof(path)
     assert verdict.exit_code == 1
     assert "too many members" in verdict.reason
 
@@ -110,9 +110,9 @@ def test_limits_can_be_raised(path):
     table = np.zeros((100, 100))
     true = Counterfeit([100, 100], [((0, 1), table)], [DISTANCE], [[0.0]], [[1e-6]], bound(), scan=[0])
     true.write(path)
-    too_large(verify(path, time_limit=1e-3))
-    too_large(verify(path, memory_limit=2.0**20))
-    assert verify(path).holds
+    too_large(verify_proof(path, time_limit=1e-3))
+    too_large(verify_proof(path, memory_limit=2.0**20))
+    assert verify_proof(path).holds
 
 
 def test_a_star_takes_one_product_for_each_leaf(path, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_star_takes_one_product_for_each_leaf(path, monkeypatch):
     monkeypatch.setattr(Sums, "_contract", lambda self, own, kept: tables.append(len(own)) or real(self, own, kept))
     model = db.Ising({(0, k): 0.1 for k in range(1, count)}, fields=0.1)
     db.estimate(model, "all", method="exact", proof=path)
-    assert verify(path).holds
+    assert verify_proof(path).holds
     assert sum(tables) < 30 * count
 
 
@@ -265,11 +265,11 @@ def test_the_checker_in_one_file(path, tmp_path, monkeypatch):
                 file.document["claim"]["lower"][0][0] += 0.02
                 file.save(path)
             for beside in (None, model, path):
-                expected, found = verify(path, beside), one.verify(path, beside)
+                expected, found = verify_proof(path, beside), one.verify_proof(path, beside)
                 assert (str(found), found.exit_code) == (str(expected), expected.exit_code)
     command = [sys.executable, script, path, model]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, f"{verify(path, model)}\n")
+    assert (done.returncode, done.stdout) == (1, f"{verify_proof(path, model)}\n")
 
 
 def _defined(file):

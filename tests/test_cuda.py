@@ -18,7 +18,7 @@ from dobrushin._sampling.kernel import Work, choose_kernel
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._shared import device
 from dobrushin._shared.running import master_key
-from dobrushin.verify import verify
+from dobrushin.verify import verify_proof
 from models import random_model
 
 NO_GPU = None if device.is_available() else "no GPU: CuPy or the driver is missing"
@@ -490,4 +490,4 @@ def test_answers_from_the_gpu_carry_a_proof(method, tmp_path):
     model = db.Potts.grid(3, 3, states=3, couplings=0.2)
     path = tmp_path / "answer.proof"
     db.estimate(model, [0], method=method, tolerance=0.25, confidence=0.8, backend="cuda", proof=path)
-    assert verify(path).verdict == "holds"
+    assert verify_proof(path).verdict == "holds"

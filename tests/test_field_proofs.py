@@ -12,7 +12,7 @@ from counterfeit import of_field, opened
 from dobrushin._fields import influence as finder
 from dobrushin._fields.anchor import find_start
 from dobrushin.cli.app import app
-from dobrushin.verify import BELIEVED, fields, verify
+from dobrushin.verify import BELIEVED, fields, verify_proof
 from dobrushin.verify.proof import Part
 from field_reference import KINDS, Grid, random_field
 from forger import Forgery, forgeries, put
@@ -26,7 +26,7 @@ def path(tmp_path):
 
 
 def believed(path, model=None):
-    verdict = verify(path, model)
+    verdict = verify_proof(path, model)
     assert (verdict.verdict, verdict.exit_code) == (BELIEVED, 3), verdict
     assert any("independent chains" in words for words in verdict.assumptions)
     assert any("drift" in words for words in verdict.assumptions)
@@ -34,7 +34,7 @@ def believed(path, model=None):
 
 
 def rejected(path, model=None):
-    verdict = verify(path, model)
+    verdict = verify_proof(path, model)
     assert verdict.exit_code == 1, verdict
     assert verdict.reason.endswith(".")
     return verdict.reason
@@ -203,14 +203,14 @@ def false_claims(path, targets, cases=160):
             grid, start, order = random_bound(rng, k, path, targets)
         except db.CertificateError:
             continue
-        assert verify(path).holds, k
+        assert verify_proof(path).holds, k
         forged = Forgery(path)
         real = real_distance(grid, start, order, forged)
         assert real <= forged.document["claim"]["upper"][0][0] + 1e-9, k
         if real > 1e-3:
             forged.document["claim"]["upper"] = [[real * (1.0 - 1e-4)]]
             forged.save(path)
-            passed, tried = passed + (verify(path).exit_code != 1), tried + 1
+            passed, tried = passed + (verify_proof(path).exit_code != 1), tried + 1
     assert tried > cases // 3
     return passed
 
@@ -302,7 +302,7 @@ def test_scans_that_were_found(path):
         db.optimize(field, db.Scan.systematic(9, 60), [0, 8]),
     ):
         result.write_proof(path)
-        assert verify(path).holds
+        assert verify_proof(path).holds
     with pytest.raises(db.ArgumentError, match="fixed scan"):
         db.variation(field, db.Scan.uniform(9, 60), weights={0: 1.0}).write_proof(path)
 
@@ -342,7 +342,7 @@ def test_forged_bounds(path):
         db.variation(CHAIN, db.Scan([0, 1, 2, 0]), weights={0: 1.0, 2: 0.5}, initial=[0.0, 4.0, -4.0]).write_proof(path)
         for what, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
             forged.save(path)
-            if verify(path).exit_code == 1:
+            if verify_proof(path).exit_code == 1:
                 failed += 1
                 continue
             passed += 1
@@ -364,7 +364,7 @@ def test_forged_answers(path):
         believed(own)  # the forger's words are the file's
         for what, forged, is_strict in forgeries(path, np.random.default_rng(seed)):
             forged.save(own)
-            assert not is_strict or verify(own).exit_code == 1, what
+            assert not is_strict or verify_proof(own).exit_code == 1, what
 
 
 def changed(path, place, value):
@@ -496,7 +496,7 @@ def test_a_model_file_tells_fields_apart(path, tmp_path):
     db.write(field, model)
     db.variation(field, db.Scan([0]), weights={"a": 1.0}).write_proof(path)
     assert Forgery(path).arrays["positions"].tolist() == [0, 1]
-    assert verify(path, model).holds
+    assert verify_proof(path, model).holds
     with np.load(model) as file:
         arrays = dict(file)
     changes = {"diagonal": 0, "linear": 0, "exposure": 0, "trials": 0, "lower": 1, "upper": 1, "couplings": 0}

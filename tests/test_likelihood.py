@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 from dobrushin.cli.app import app
-from dobrushin.verify import verify
+from dobrushin.verify import verify_proof
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 
 
@@ -98,7 +98,7 @@ def test_functions_of_spins_in_proofs(tmp_path):
     evidence = {0: {-1: 0.5, 1: 0.5}, 3: -1}
     answer = db.estimate(model, db.Statistic.magnetisation(model), evidence=evidence)
     answer.write_proof(tmp_path / "spins.proof")
-    assert verify(tmp_path / "spins.proof").verdict == "holds"
+    assert verify_proof(tmp_path / "spins.proof").verdict == "holds"
 
 
 def test_states_by_number_beside_likelihoods():

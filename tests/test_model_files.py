@@ -9,7 +9,7 @@ import pytest
 import dobrushin as db
 from counterfeit import Counterfeit, exact, marginal
 from dobrushin.io.folder import write_folder
-from dobrushin.verify import NOT_COMPARED, verify
+from dobrushin.verify import NOT_COMPARED, verify_proof
 from forger import Forgery
 from models import FAMILIES, random_model
 
@@ -101,7 +101,7 @@ def test_a_true_proof_is_accepted_beside_its_file(number, path, tmp_path):
                 db.estimate(model, [labels[0], labels[1]], method=method, evidence=evidence, tolerance=0.3, proof=path)
             except (db.CertificateError, db.BudgetError, db.ArgumentError):
                 continue
-            verdict = verify(path, file)
+            verdict = verify_proof(path, file)
             assert verdict.holds, (file.name, method, verdict)
             assert verdict.assumptions[-1] == f"the model is that of {file}"
             answered += 1
@@ -116,7 +116,7 @@ def test_weights_of_all_sizes(scale, path, tmp_path):
     file.write_text(f"MARKOV\n41\n{'2 ' * 41}\n40\n{scopes}{tables}")
     for method in ("exact", "local"):
         db.estimate(db.read(file), [0, 20], method=method, tolerance=0.1, proof=path)
-        assert verify(path, file).holds, method
+        assert verify_proof(path, file).holds, method
 
 
 def drifted(count, weight, share):
@@ -141,7 +141,7 @@ def test_differences_are_added_up(share, path, tmp_path):
     false, text = drifted(1500, 1e217, share)
     file.write_text(text)
     assert false.verdict(path).holds
-    verdict = verify(path, file)
+    verdict = verify_proof(path, file)
     assert verdict.exit_code == 1, verdict
     assert "does not follow" in verdict.reason or "another factor" in verdict.reason
 
@@ -153,7 +153,7 @@ def test_what_a_large_number_hides(path, tmp_path):
     factors = [((0,), [1e16, 1e16]), ((0,), [0.9, -0.9])]
     false = Counterfeit([2], factors, [marginal(0)], [[0.8, 0.0]], [[1.0, 0.2]], exact(1), order=[0])
     assert false.verdict(path).holds
-    assert "another factor" in verify(path, file).reason
+    assert "another factor" in verify_proof(path, file).reason
 
 
 def test_a_field_is_no_discrete_model(path, tmp_path):
@@ -161,20 +161,20 @@ def test_a_field_is_no_discrete_model(path, tmp_path):
     db.write(db.GaussianField([[1.0]]), file)
     false = Counterfeit([2], [], [marginal(0)], [[0.49] * 2], [[0.51] * 2], exact(1), order=[0])
     assert false.verdict(path).holds
-    assert verify(path, file).exit_code == 1
+    assert verify_proof(path, file).exit_code == 1
 
 
 def test_names_of_a_network_are_compared(path, tmp_path):
     file = tmp_path / "network.bif"
     file.write_text(bif_text(*random_network(np.random.default_rng(0))))
     db.estimate(db.read(file), ["v0"], method="exact", proof=path)
-    assert verify(path, file).holds
+    assert verify_proof(path, file).holds
     for change in (lambda plan: plan["names"].__setitem__(0, "v9"), lambda plan: plan["states"]["0"].reverse()):
         forged = Forgery(path)
         change(forged.document["plan"])
         forged.save(tmp_path / "forged.proof")
-        assert verify(tmp_path / "forged.proof").holds
-        assert "name" in verify(tmp_path / "forged.proof", file).reason
+        assert verify_proof(tmp_path / "forged.proof").holds
+        assert "name" in verify_proof(tmp_path / "forged.proof", file).reason
 
 
 STRANGE = {
@@ -192,11 +192,11 @@ def test_a_file_that_cannot_be_compared(name, path, tmp_path):
     """That is no reason to call the proof false; and none to call it true of that model."""
     db.estimate(db.Ising.grid(3, 3, couplings=0.2), [0], method="exact", proof=path)
     (tmp_path / name).write_bytes(STRANGE[name])
-    verdict = verify(path, tmp_path / name)
+    verdict = verify_proof(path, tmp_path / name)
     assert (verdict.verdict, verdict.exit_code) == (NOT_COMPARED, 4)
     assert name in verdict.reason
     assert verdict.assumptions[-1].startswith("the model is as the file says")
     forged = Forgery(path)
     forged.document["claim"]["lower"][0][0] += 0.01
     forged.save(path)
-    assert verify(path, tmp_path / name).exit_code == 1
+    assert verify_proof(path, tmp_path / name).exit_code == 1

@@ -17,7 +17,7 @@ import rooms
 from dobrushin._estimate import runs
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin.io.folder import write_folder
-from dobrushin.verify import BELIEVED, verify
+from dobrushin.verify import BELIEVED, verify_proof
 from forger import Forgery, forgeries, insider_forgeries, name_forgeries, size_forgeries
 from models import FAMILIES, random_model
 
@@ -32,7 +32,7 @@ def path(tmp_path):
 
 
 def holds(path, model=None):
-    verdict = verify(path, model)
+    verdict = verify_proof(path, model)
     assert verdict.verdict == "holds", verdict
     assert verdict.exit_code == 0
     return verdict
@@ -207,11 +207,11 @@ def test_certificates(path):
     db.variation(GRID, scan, targets=[0, 3]).write_proof(path)
     holds(path)
     db.variation(GRID, scan, weights={0: 2.0, 4: 0.5}, initial_disagreement=0.5, update_error=1e-9).write_proof(path)
-    assert (verify(path).verdict, verify(path).exit_code) == (BELIEVED, 3)
+    assert (verify_proof(path).verdict, verify_proof(path).exit_code) == (BELIEVED, 3)
     matrix = db.Influence(np.array([[0, 0.3, 0.1], [0.2, 0, 1.4], [0.1, 0.1, 0]]))
     db.variation(matrix, db.Scan.systematic(3, 30), [0]).write_proof(path)
-    assert (verify(path).verdict, verify(path).exit_code) == (BELIEVED, 3)
-    assert any("matrix" in line for line in verify(path).assumptions)
+    assert (verify_proof(path).verdict, verify_proof(path).exit_code) == (BELIEVED, 3)
+    assert any("matrix" in line for line in verify_proof(path).assumptions)
     db.shortest_scan(GRID, targets=[0], tolerance=0.05).write_proof(path)
     holds(path)
     db.coalescence(GRID, scan, targets=[0, 1], runs=300, seed=1).write_proof(path)
@@ -236,17 +236,17 @@ def test_states_are_called_by_their_names(path):
     forged = Forgery(path)
     forged.document["plan"]["states"]["1"] = ["wet", "dry"]
     forged.save(path)
-    assert "given variable 1 = 'dry' (state 1)" in verify(path).claim
+    assert "given variable 1 = 'dry' (state 1)" in verify_proof(path).claim
 
 
 def test_some_blocks(path):
     db.estimate(GRID, [0], method="dobrushin", tolerance=0.05, proof=path)
-    verdict = verify(path, replay=2)
+    verdict = verify_proof(path, replay=2)
     assert verdict.exit_code == 3
     assert verdict.verdict == "holds if the blocks that were not replayed are like those that were"
-    assert verify(path, replay="all").holds
+    assert verify_proof(path, replay="all").holds
     with pytest.raises(ValueError, match="replay"):
-        verify(path, replay=0)
+        verify_proof(path, replay=0)
 
 
 def test_estimate_can_verify(path):
@@ -283,7 +283,7 @@ def test_the_model_file_is_compared(family, ending, path, tmp_path):
     db.write(random_model(np.random.default_rng(6), family, n=5, strength=0.5), other)
     db.estimate(db.read(file), [0], method="exact", proof=path)
     assert holds(path, file).assumptions[-1] == f"the model is that of {file}"
-    assert verify(path, other).exit_code == 1
+    assert verify_proof(path, other).exit_code == 1
     assert "relative" not in holds(path).assumptions[-1]
 
 
@@ -293,7 +293,7 @@ def test_a_folder_is_compared(path, tmp_path):
     write_folder(db.Ising.grid(5, 5, couplings=0.21, fields=0.1), other)
     db.estimate(db.open_model(file), [12], method="dobrushin", tolerance=0.1, proof=path)
     holds(path, file)
-    assert verify(path, other).exit_code == 1
+    assert verify_proof(path, other).exit_code == 1
 
 
 @pytest.mark.parametrize("comment", ["", "# a grid\n", "#\n# 7 MARKOV 3\n"])
@@ -302,9 +302,9 @@ def test_comments_in_model_files(comment, path, tmp_path):
     db.write(GRID, file)
     db.estimate(db.read(file), [0], method="exact", proof=path)
     file.write_text(comment + file.read_text().replace("\n", " # 5\n"))
-    assert verify(path, file).holds
+    assert verify_proof(path, file).holds
     file.write_text(file.read_text().replace("\n2 0 1 ", "\n2 0 7 "))
-    assert verify(path, file).exit_code == 1
+    assert verify_proof(path, file).exit_code == 1
 
 
 def test_a_removed_factor_is_noticed_with_the_model(path, tmp_path):
@@ -315,7 +315,7 @@ def test_a_removed_factor_is_noticed_with_the_model(path, tmp_path):
     forged = Forgery(path)
     forged.arrays["tables"] = forged.arrays["tables"] * 0.9
     forged.save(path)
-    assert verify(path, file).exit_code == 1
+    assert verify_proof(path, file).exit_code == 1
 
 
 # -- what is forged is not -------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_forgeries_fail(kind, path, tmp_path):
         forgeries(path, np.random.default_rng(k)) for k in range(rounds)
     ):
         forged.save(forged_path)
-        verdict = verify(forged_path)
+        verdict = verify_proof(forged_path)
         if verdict.exit_code != 1:
             assert not is_strict, what
             assert is_true(forged), what
@@ -404,7 +404,7 @@ def test_forgers_who_have_the_model_file(name, path, tmp_path):
     for _ in range(5):
         for what, forged in insider_forgeries(path, {0: laws[0].tolist(), 1: laws[5].tolist()}, rng):
             forged.save(forged_path)
-            assert verify(forged_path, file).exit_code == 1, what
+            assert verify_proof(forged_path, file).exit_code == 1, what
             tried += 1
     assert tried > 40
 
@@ -418,7 +418,7 @@ def test_forgers_who_supply_the_bound(path, tmp_path):
     for seed in range(10):
         for what, forged in insider_forgeries(path, {}, np.random.default_rng(seed)):
             forged.save(forged_path)
-            verdicts.add(verdict := verify(forged_path, file).exit_code)
+            verdicts.add(verdict := verify_proof(forged_path, file).exit_code)
             assert verdict in (1, 3), what
     assert verdicts == {1, 3}
 
@@ -430,10 +430,10 @@ def test_forgers_who_ask_for_too_much(kind, path, tmp_path):
     forged_path, rng = tmp_path / "forged.proof", np.random.default_rng(0)
     for what, forged in size_forgeries(path, rng):
         forged.save(forged_path)
-        assert verify(forged_path, time_limit=1.0).exit_code in (0, 1, 3, 4), what
+        assert verify_proof(forged_path, time_limit=1.0).exit_code in (0, 1, 3, 4), what
     for what, forged in name_forgeries(path, rng):
         forged.save(forged_path)
-        lines = str(verify(forged_path)).splitlines()
+        lines = str(verify_proof(forged_path)).splitlines()
         assert [line for line in lines if not line.startswith("  ")][1:] == ["Claim:", "Checked:", "Assumed:"], what
         assert all(map(str.isprintable, lines)), what
 
@@ -453,7 +453,7 @@ def test_checksums_and_words_are_not_what_holds_it(path):
     forged.document["claim"]["upper"][0][0] -= 1e-10
     forged.document["claim"]["lower"][0][0] -= 0.1
     forged.save(path)
-    assert "does not follow" in verify(path).reason
+    assert "does not follow" in verify_proof(path).reason
 
 
 def test_chains_may_not_start_in_a_forbidden_state(path):
@@ -466,7 +466,7 @@ def test_chains_may_not_start_in_a_forbidden_state(path):
     forged.document["plan"]["parts"][0]["start"] = ""
     del forged.arrays[name]
     forged.save(path)
-    assert "forbidden" in verify(path).reason
+    assert "forbidden" in verify_proof(path).reason
 
 
 def test_a_claim_copied_from_another_model(path, tmp_path):
@@ -477,7 +477,7 @@ def test_a_claim_copied_from_another_model(path, tmp_path):
         forged = Forgery(path)
         forged.document["claim"] = Forgery(other).document["claim"]
         forged.save(path)
-        assert verify(path).exit_code == 1
+        assert verify_proof(path).exit_code == 1
 
 
 # -- tricks with the file --------------------------------------------------------------------------
@@ -523,7 +523,7 @@ TRICKS = {
 def test_tricks_with_the_file(trick, path):
     db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path)
     rewrite(path, TRICKS[trick])
-    verdict = verify(path)
+    verdict = verify_proof(path)
     assert verdict.exit_code == 1, trick
     assert verdict.reason.endswith("."), verdict.reason
 
@@ -532,7 +532,7 @@ def test_tricks_with_the_file(trick, path):
 def test_a_member_twice(path):
     db.estimate(GRID, [0], method="dobrushin", tolerance=0.1, proof=path)
     rewrite(path, lambda members: [*members, members[0]])
-    assert verify(path).exit_code == 1
+    assert verify_proof(path).exit_code == 1
 
 
 @pytest.mark.parametrize("shape", [2**40, 2**26])
@@ -544,11 +544,11 @@ def test_a_bomb(shape, path):
     bomb = header.getvalue() + (bytes(shape) if shape < 2**30 else b"")
     rewrite(path, lambda members: ((name, bomb if name == "order.npy" else data) for name, data in members))
     assert path.stat().st_size < 100_000
-    assert verify(path).exit_code == (1 if shape > 2**30 else 4)
+    assert verify_proof(path).exit_code == (1 if shape > 2**30 else 4)
 
 
 def test_no_zip_at_all(path):
     path.write_bytes(b"PK\x03\x04 nothing of the kind")
-    assert verify(path).exit_code == 1
+    assert verify_proof(path).exit_code == 1
     with pytest.raises(FileNotFoundError):
-        verify(path.with_name("missing"))
+        verify_proof(path.with_name("missing"))

@@ -11,7 +11,7 @@ from scipy import stats
 
 import dobrushin as db
 from counterfeit import Counterfeit, bound, chains, exact, marginal, of_field, opened
-from dobrushin.verify import certificates, verify
+from dobrushin.verify import certificates, verify_proof
 from dobrushin.verify.__main__ import main
 from dobrushin.verify.document import Budget, Rejected
 from dobrushin.verify.intervals import upper_tail
@@ -364,7 +364,7 @@ def test_a_broken_stream(path):
     data = bytearray(path.read_bytes())
     data[start : start + 60] = b"\xff" * 60
     path.write_bytes(data)
-    rejected(verify(path))
+    rejected(verify_proof(path))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -377,7 +377,7 @@ def test_a_header_that_is_no_python(path):
         for name, data in own:
             broken = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
             archive.writestr(name, broken if name == "order.npy" else data)
-    rejected(verify(path))
+    rejected(verify_proof(path))
 
 
 def test_strange_keys_can_be_printed(path):
@@ -404,7 +404,7 @@ def test_a_strange_packing(packing, path):
     with zipfile.ZipFile(path, "w", packing) as archive:
         for name, data in own:
             archive.writestr(name, data)
-    assert "packing" in rejected(verify(path))
+    assert "packing" in rejected(verify_proof(path))
 
 
 @pytest.mark.parametrize(("count", "code"), [(2**34, 4), (2**51, 1)])

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from dobrushin.io import open_model, read, read_evidence, write
+    from dobrushin.verify import verify_proof
 
 __version__ = VERSION
 
@@ -111,6 +112,7 @@ _HOME = {
     "shortest_scan": "_optimize",
     "suggest_groups": "_diagnose",
     "variation": "_variation",
+    "verify_proof": "verify",
     "write": "io",
 }
 _MODULES = ("adapters", "exact", "io", "plots", "report", "verify", "vision")
@@ -178,6 +180,7 @@ __all__ = [
     "suggest_groups",
     "variation",
     "verify",
+    "verify_proof",
     "vision",
     "write",
 ]

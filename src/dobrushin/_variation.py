@@ -269,10 +269,9 @@ class Variation:
         Examples
         --------
         >>> import dobrushin as db, pathlib, tempfile
-        >>> from dobrushin.verify import verify
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
         >>> db.variation(db.Ising.grid(4, 4, couplings=0.1), db.Scan.systematic(16, 160), [0]).write_proof(path)
-        >>> verify(path).verdict
+        >>> db.verify_proof(path).verdict
         'holds'
         """
         from dobrushin._proof import write_variation

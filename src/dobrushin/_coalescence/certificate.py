@@ -137,11 +137,10 @@ class Coalescence:
         Examples
         --------
         >>> import dobrushin as db, pathlib, tempfile
-        >>> from dobrushin.verify import verify
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
         >>> model = db.Ising.grid(4, 4, couplings=0.3)
         >>> db.coalescence(model, db.Scan.systematic(16, 160), targets=[0], runs=1000, seed=1).write_proof(path)
-        >>> verify(path).verdict
+        >>> db.verify_proof(path).verdict
         'holds'
         """
         from dobrushin._proof import write_coalescence

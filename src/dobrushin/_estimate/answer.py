@@ -288,10 +288,9 @@ class Estimate:
         Examples
         --------
         >>> import dobrushin as db, pathlib, tempfile
-        >>> from dobrushin.verify import verify
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.proof"
         >>> db.estimate(db.Ising({(0, 1): 0.5}, fields=[1, 0]), [0]).write_proof(path)
-        >>> verify(path).verdict
+        >>> db.verify_proof(path).verdict
         'holds'
         """
         from dobrushin._proof import write_answer

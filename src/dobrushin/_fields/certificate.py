@@ -129,11 +129,10 @@ class FieldVariation(Variation):
         Examples
         --------
         >>> import dobrushin as db, pathlib, tempfile
-        >>> from dobrushin.verify import verify
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "bound.proof"
         >>> field = db.GaussianField.grid(3, 3, rho=0.8)
         >>> db.variation(field, db.Scan.systematic(9, 90), weights={0: 1.0}).write_proof(path)
-        >>> verify(path).verdict
+        >>> db.verify_proof(path).verdict
         'holds'
         """
         from dobrushin._fields.proof import write_field_variation

@@ -150,7 +150,7 @@ def answer_with_proof(estimate: Estimate, path: str | os.PathLike[str] | None, v
         file = os.path.join(folder, "answer.proof") if path is None else path
         write_answer(estimate, file)
         if verify:
-            from dobrushin.verify import verify as check
+            from dobrushin.verify import verify_proof as check
 
             verdict = check(file, time_limit=_CHECK_SECONDS, memory_limit=_CHECK_BYTES)
             if verdict.exit_code not in (0, 3):

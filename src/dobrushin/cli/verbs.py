@@ -197,7 +197,7 @@ def warmup(out: Output) -> int:
 
 def verify(proof: Path, model: Path | None, replay: str | None, limits: tuple[float, float], out: Output) -> int:
     """Check a proof, within limits of seconds and bytes."""
-    from dobrushin.verify import verify as check
+    from dobrushin.verify import verify_proof as check
 
     if replay is not None and replay != "all" and not (replay.isdecimal() and int(replay) > 0):
         raise Usage(f"--replay must be 'all' or how many blocks. Got {replay!r}.")

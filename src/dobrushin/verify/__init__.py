@@ -100,7 +100,7 @@ def _line(sentence: str) -> str:
     return f"{first} [...] {last}"
 
 
-def verify(
+def verify_proof(
     path: str | os.PathLike[str],
     model: str | os.PathLike[str] | None = None,
     replay: int | str | None = None,
@@ -131,7 +131,7 @@ def verify(
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "answer.proof"
     >>> million = db.Ising.grid(1000, 1000, couplings=0.2)
     >>> _ = db.estimate(million, targets=[0], method="dobrushin", proof=path)
-    >>> verify(path).verdict
+    >>> verify_proof(path).verdict
     'holds'
     """
     if replay is not None and replay != "all" and (not isinstance(replay, int) or replay < 1):
@@ -175,4 +175,4 @@ def _check(path: str, model: Any, replay: int | None, budget: Budget) -> Verdict
     return Verdict(verdict, unread, claim, checked, assumed)
 
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["Verdict", "verify_proof"]

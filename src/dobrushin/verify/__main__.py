@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from dobrushin.verify import MEMORY_LIMIT, TIME_LIMIT, verify
+from dobrushin.verify import MEMORY_LIMIT, TIME_LIMIT, verify_proof
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
     replay = int(options.replay) if (options.replay or "").isdecimal() else options.replay
     limits = options.time_limit, options.memory_limit
     try:
-        verdict = verify(options.proof, options.model, replay, *limits)
+        verdict = verify_proof(options.proof, options.model, replay, *limits)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     code = sys.stdout.encoding or "ascii"
