@@ -204,7 +204,7 @@ def device_rate(case: Case, long: float) -> float:
 
     def run(steps: int) -> None:
         for batch, x in states:
-            kernel.run(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0))
+            kernel.run(x, Work(_MASTER, batch, scan._segments[0], 0, steps, 0))
 
     return _rate(run, case.model.n_variables, case.chains, long)
 
@@ -218,7 +218,7 @@ def host_rate(case: Case, cores: int, long: float) -> float:
 
     def run(steps: int) -> None:
         threads = [
-            threading.Thread(target=kernel.run, args=(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0)))
+            threading.Thread(target=kernel.run, args=(x, Work(_MASTER, batch, scan._segments[0], 0, steps, 0)))
             for batch, x in zip(batches, states, strict=True)
         ]
         for thread in threads:
@@ -276,7 +276,7 @@ def whole_call() -> str:
     def run(steps: int) -> None:
         for batch in kernel.batches(range(case.chains), 1):
             x = kernel.start(_MASTER, batch)
-            kernel.run(x, Work(_MASTER, batch, scan.segments[0], 0, steps, 0))
+            kernel.run(x, Work(_MASTER, batch, scan._segments[0], 0, steps, 0))
             kernel.count(x, np.arange(n), len(batch), counts)
 
     seconds = min(_seconds(run, 1000 * n) for _ in range(_REPEATS))

@@ -24,7 +24,7 @@ def large_chain_parts() -> str:
     scan = db.Scan.systematic(n, n * _SWEEPS)
     kernel = choose_kernel(model, scan, 1, "field")
     master = np.array([1, 2], dtype=np.uint64)
-    work = Work(master, range(1), scan.segments[0], 0, len(scan), 0)
+    work = Work(master, range(1), scan._segments[0], 0, len(scan), 0)
     states = kernel.start(master, range(1))
     times = {}
     for name, fewest, side in (("step by step", 10**9, 10**9), ("in waves", 1, 10**9), ("by diagonals", 1, 1)):
@@ -32,7 +32,7 @@ def large_chain_parts() -> str:
         sweeps = (patch.object(spins, "DIAGONAL_SWEEPS", 1), patch.object(array_kernel, "WAVE_SWEEPS", fewest))
         with sweeps[0], sweeps[1], patch.object(array_kernel, "MIN_SIDE", side):
             times[name] = best_of(lambda: kernel.run(states, work))
-    waves = best_of(lambda: kernel.arrange(scan.segments[0]))
+    waves = best_of(lambda: kernel.arrange(scan._segments[0]))
     order = best_of(lambda: array_kernel.find_diagonals(kernel.region, kernel.weights, kernel.fields))
     return (
         f"W2 by its parts: {_SWEEPS} sweeps step by step {times['step by step']:.3f} s; in waves "
@@ -50,7 +50,7 @@ def bit_limit() -> str:
     kernel = choose_kernel(model, scan, _TOGETHER, "bits")
     master = np.array([1, 2], dtype=np.uint64)
     states = kernel.start(master, range(_TOGETHER))
-    work = Work(master, range(_TOGETHER), scan.segments[0], 0, len(scan), 0)
+    work = Work(master, range(_TOGETHER), scan._segments[0], 0, len(scan), 0)
     with one_core():
         ours = 1e9 * best_of(lambda: kernel.run(states, work), repeats=10) / len(scan)
         plane = bit_plane()

@@ -82,7 +82,7 @@ def is_above(states: Any) -> Any:
 def _targets(rng: np.random.Generator, case: Case) -> Any:
     labels, kind = case.labels, rng.integers(6)
     some = [labels[k] for k in rng.choice(len(labels), size=min(len(labels), int(rng.integers(1, 4))), replace=False)]
-    if kind == 0 and len(labels) < 100 and case.model.is_whole:
+    if kind == 0 and len(labels) < 100 and case.model._is_whole:
         return "all"
     if kind == 1 and len(some) > 1:
         return [db.Joint(*some)]
@@ -106,7 +106,7 @@ def _query(rng: np.random.Generator, case: Case) -> tuple[Any, dict[Any, Any] | 
 
 def _is_refused(case: Case, method: str) -> bool:
     """Whether a method does not answer for models that are never made."""
-    return method != "auto" and not METHODS[method].works_nearby and not case.model.is_whole
+    return method != "auto" and not METHODS[method].works_nearby and not case.model._is_whole
 
 
 def _tolerance(rng: np.random.Generator, is_heavy: bool) -> float:
@@ -221,7 +221,7 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
 def _scan(rng: np.random.Generator, case: Case, steps: int | None = None, is_random: bool = True) -> db.Scan:
     n = case.model.n_variables
     steps = int(rng.integers(1, 5 * min(n, 100) + 2)) if steps is None else steps
-    kind = rng.integers(3 if is_random else 2) if case.model.is_whole else 0
+    kind = rng.integers(3 if is_random else 2) if case.model._is_whole else 0
     if kind == 0:
         return db.Scan(rng.integers(n, size=steps))
     return db.Scan.systematic(n, steps) if kind == 1 else db.Scan.uniform(n, steps)
@@ -242,7 +242,7 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
             return [f"promise: {samples.chains} chains instead of {chains}"]
         if samples.counts is not None and samples.counts.sum() != samples.chains * len(samples.variables):
             return [f"wrong: counts of {samples.counts.sum()} states of {samples.chains} chains"]
-        if samples.states is None or not case.model.is_whole or not scan.counts(case.model.n_variables).all():
+        if samples.states is None or not case.model._is_whole or not scan.counts(case.model.n_variables).all():
             return []  # what is not updated stays as it began, and what forbids it is not looked at
         density = case.model.log_density(samples.states[:1000])
         return [] if scan.is_random or np.isfinite(density).all() else ["wrong: a forbidden state was drawn"]
@@ -307,7 +307,7 @@ def make_exact_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> W
     def run() -> Any:
         return db.exact_sample(case.model, [target], draws, seed=seed, max_steps=most)
 
-    return Work("exact_sample", run, judge, lambda samples: [samples.states], may_refuse=not case.model.is_whole)
+    return Work("exact_sample", run, judge, lambda samples: [samples.states], may_refuse=not case.model._is_whole)
 
 
 # -- certificates and scans -------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def make_influence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work
         return [] if (true <= bounds + _ROUNDING).all() else [f"wrong: influence above its bound by {method}"]
 
     # The paper has no bound for some families.
-    may_refuse = not case.model.is_whole or method == "paper"
+    may_refuse = not case.model._is_whole or method == "paper"
     return Work(f"influence ({method})", lambda: db.influence(case.model, method), judge, may_refuse=may_refuse)
 
 
@@ -364,7 +364,7 @@ def make_scans(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         "greedy_scan": lambda: db.greedy_scan(case.model, [target], steps=steps),
         "optimize": lambda: db.optimize(case.model, scan, [target], rounds=int(1 + steps % 3)),
     }
-    may_refuse = (not case.model.is_whole and name != "shortest_scan") or (name == "optimize" and scan.is_random)
+    may_refuse = (not case.model._is_whole and name != "shortest_scan") or (name == "optimize" and scan.is_random)
     return Work(name, calls[name], judge, may_refuse=may_refuse)
 
 
@@ -372,7 +372,7 @@ def make_diagnose(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     """`diagnose` and `suggest_groups`."""
     del is_heavy
     function = db.diagnose if rng.random() < 0.7 else db.suggest_groups
-    return Work(function.__name__, lambda: function(case.model), may_refuse=not case.model.is_whole)
+    return Work(function.__name__, lambda: function(case.model), may_refuse=not case.model._is_whole)
 
 
 # -- fits -------------------------------------------------------------------------------------------------------------

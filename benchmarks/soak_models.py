@@ -115,7 +115,7 @@ def random_case(rng: np.random.Generator) -> Case:
 def small_case(rng: np.random.Generator) -> Case:
     """A model whose joint states are enumerated."""
     case = random_case(rng)
-    return case if case.is_small and case.model.is_whole else small_case(rng)
+    return case if case.is_small and case.model._is_whole else small_case(rng)
 
 
 def _strength(rng: np.random.Generator) -> float:

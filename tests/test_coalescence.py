@@ -594,7 +594,7 @@ def test_sets_of_labels_are_those_of_the_race_of_factors(seed):
         unaries[:, 0] = 0.0
     model = db.Potts(edges, states, unaries)
     scan = db.Scan.systematic(12, 120)
-    form, region = model._region(scan.updates(12))
+    form, region = model._region(scan._updates(12))
     results = []
     for name in ("set labels", "set race"):
         assert SET_KERNELS[name].fits(form)

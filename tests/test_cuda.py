@@ -77,7 +77,7 @@ def states_of_both(gpu, made, scan):
 def _states(kernel, scan, chains, x=None):
     x = kernel.start(MASTER, chains) if x is None else x
     before = 0
-    for segment in scan.segments:
+    for segment in scan._segments:
         half = segment.steps // 2
         for lo, hi in ((0, half), (half, segment.steps)):
             if hi > lo:
@@ -116,7 +116,7 @@ def test_streams_are_those_of_the_cpu(gpu):
     scan = db.Scan.systematic(9, 9)
     made = choose_kernel(model, scan, 64, "bits")
     keys = on_backend(made, scan, 1, "cuda")._keys(MASTER, range(3, 1003))
-    expected = Work(MASTER, range(64 * 3, 64 * 1003), scan.segments[0], 0, 1, 0).keys(64)
+    expected = Work(MASTER, range(64 * 3, 64 * 1003), scan._segments[0], 0, 1, 0).keys(64)
     assert (cp.asarray(keys).get() == expected).all()
 
 
@@ -155,7 +155,7 @@ def test_ties_after_all_bits_are_those_of_the_cpu():
     scan = db.Scan([0, 1, 2])
     made = choose_kernel(model, scan, 64, "bits")
     chains = range(64)
-    keys = Work(MASTER, chains, scan.segments[0], 0, 1, 0).keys(64)
+    keys = Work(MASTER, chains, scan._segments[0], 0, 1, 0).keys(64)
     words = [int(mix(word)) for word in keys[0] + keys[1] * np.arange(3 * 64, dtype=np.uint64)]
     threshold, certain = made.threshold.copy(), made.certain.copy()
     for t in range(3):  # chain 5 meets its own number, whatever its neighbours are
@@ -351,7 +351,7 @@ def test_a_copy_of_the_states_can_be_gone_on_from():
     scan = db.Scan.systematic(30, 100)
     made = choose_kernel(model, scan, 100, name)
     moved = on_backend(made, scan, 1, "cuda")
-    chains, segment = range(100), scan.segments[0]
+    chains, segment = range(100), scan._segments[0]
     x = moved.start(MASTER, chains)
     moved.run(x, Work(MASTER, chains, segment, 0, 40, 0))
     copied = x.copy()
@@ -390,7 +390,7 @@ def test_tables_that_do_not_fit_are_named(gpu, monkeypatch):
 
     monkeypatch.setattr(moved, "_make_tables", full)
     with pytest.raises(MemoryError, match=r"cannot hold the tables of this model: use backend='cpu'\."):
-        moved.run(x, Work(MASTER, range(100), scan.segments[0], 0, 40, 0))
+        moved.run(x, Work(MASTER, range(100), scan._segments[0], 0, 40, 0))
 
 
 def test_runs_are_looked_at_now_and_then():

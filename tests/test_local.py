@@ -30,7 +30,7 @@ def test_rows_are_those_of_the_whole_grid(rows, cols, periodic, seed):
     whole = db.Ising.grid(rows, cols, values, fields.reshape(rows, cols), periodic)
     local = db.Ising.grid(rows, cols, lambda e: values[e], lambda i: fields[i], periodic)
     assert isinstance(local, LocalModel)
-    ball = local.near(np.array([int(rng.integers(rows * cols))]), rows + cols)
+    ball = local._near(np.array([int(rng.integers(rows * cols))]), rows + cols)
     assert ball.inner.all()
     assert (ball.model.couplings != whole.couplings).nnz == 0
     np.testing.assert_array_equal(ball.model.fields, whole.fields)
@@ -39,7 +39,7 @@ def test_rows_are_those_of_the_whole_grid(rows, cols, periodic, seed):
 def test_inner_variables_have_all_their_neighbours():
     local = db.Ising.grid(50, 50, couplings=hashed)
     whole = db.Ising.grid(50, 50, couplings=hashed(np.arange(4900)))
-    ball = local.near(np.array([1275, 30]), 3)
+    ball = local._near(np.array([1275, 30]), 3)
     labels = np.asarray(ball.model.labels)
     for place, label in enumerate(labels):
         near = set(labels[ball.model.neighbors(place)].tolist())
@@ -97,7 +97,7 @@ def test_local_models_are_models():
     labels = db.Potts.grid(40, 50, states=3, couplings=hashed)
     whole = db.Potts.grid(40, 50, states=3, couplings=hashed(np.arange(40 * 49 + 39 * 50)))
     assert isinstance(spins, db.Model)
-    assert (spins.is_whole, whole.is_whole) == (False, True)
+    assert (spins._is_whole, whole._is_whole) == (False, True)
     assert spins.labels == range(10**10)
     assert spins.index(7) == 7
     assert spins.states(5) == range(-1, 2, 2)
@@ -206,7 +206,7 @@ def test_arrays_may_lie_on_disk_or_be_pairs(tmp_path):
     for couplings, values in (((mapped, down), own), (every, fields), ((right, down), own), (every, own.reshape(-1))):
         local = db.Ising.grid(20, 30, couplings, values)
         assert isinstance(local, LocalModel)
-        ball = local.near(np.array([0]), 60)
+        ball = local._near(np.array([0]), 60)
         assert (ball.model.couplings != whole.couplings).nnz == 0
         np.testing.assert_array_equal(ball.model.fields, whole.fields)
     for couplings, values in (((down, mapped), own), (every[1:], own), (mapped, own), (every, own.T)):
@@ -246,7 +246,7 @@ def test_models_that_are_never_made_travel_as_what_they_were_made_from(tmp_path)
     changed = np.load(tmp_path / "values.npy", mmap_mode="c")
     changed[:] = 0.1  # in this process only
     other = pickle.loads(pickle.dumps(db.Ising.grid(300, 300, couplings=changed[7:])))
-    assert (other.near(np.array([0]), 2).model.couplings.data == 0.1).all()
+    assert (other._near(np.array([0]), 2).model.couplings.data == 0.1).all()
     with pytest.raises((AttributeError, pickle.PicklingError)):
         pickle.dumps(db.Ising.grid(300, 300, couplings=lambda edges: 0.1 + 0.0 * edges))
     gone = pickle.dumps(db.Ising.grid(300, 300, couplings=mapped[7:]))
@@ -269,11 +269,11 @@ def test_stored_models_and_parts_of_models_travel(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     again = pickle.loads(data)
     same(*(db.estimate(model, [20_100], evidence={20_101: 1}, tolerance=0.05, seed=1) for model in (stored, again)))
-    ball = stored.near(np.array([20_100]), 5)
+    ball = stored._near(np.array([20_100]), 5)
     copy = pickle.loads(pickle.dumps(ball))
     assert (copy.model.couplings != ball.model.couplings).nnz == 0
     part = pickle.loads(pickle.dumps(whole._local()))
-    assert (part.near(np.array([0]), 3).model.fields == 0.1).all()
+    assert (part._near(np.array([0]), 3).model.fields == 0.1).all()
     os.rename(tmp_path / "model", tmp_path / "old")
     db.write(db.Ising.grid(5, 5, couplings=0.1), tmp_path / "model")
     with pytest.raises(db.FormatError, match="as when it was opened first"):
@@ -400,7 +400,7 @@ def test_chunks_of_edges_make_the_same_model(tmp_path):
             yield i[k : k + 97], j[k : k + 97], values[k : k + 97]
 
     db.io.build_folder(tmp_path / "built", 1600, chunks(), potentials=model.fields)
-    ball = db.open_model(tmp_path / "built").near(np.array([0]), 100)
+    ball = db.open_model(tmp_path / "built")._near(np.array([0]), 100)
     assert (ball.model.couplings != model.couplings).nnz == 0
     np.testing.assert_array_equal(ball.model.fields, model.fields)
     with pytest.raises(db.ArgumentError, match="each edge once"):
@@ -459,7 +459,7 @@ def test_write_makes_a_folder_where_the_path_has_no_extension(tmp_path):
     db.write(spins, tmp_path / "named.v3", format="folder")
     db.write(db.open_model(tmp_path / "plain"), tmp_path / "copied")
     for name in ("plain", "slash.v2", "named.v3", "copied"):
-        ball = db.open_model(tmp_path / name).near(np.array([0]), 99)
+        ball = db.open_model(tmp_path / name)._near(np.array([0]), 99)
         assert (ball.model.couplings != spins.couplings).nnz == 0
         np.testing.assert_array_equal(ball.model.fields, spins.fields)
     alone = db.Ising(np.zeros((3, 3)))
@@ -609,8 +609,8 @@ def test_hubs_do_not_fill_the_ball(tmp_path):
     edges = [(np.zeros(leaves, dtype=int), np.arange(1, leaves + 1), np.full(leaves, 1e-3))]
     db.io.build_folder(tmp_path / "star", leaves + 1, edges)
     star = db.open_model(tmp_path / "star")
-    assert star.near(np.array([77]), 8).model.n_variables == 2
-    assert star.near(np.array([0]), 1).model.n_variables == leaves + 1
+    assert star._near(np.array([77]), 8).model.n_variables == 2
+    assert star._near(np.array([0]), 1).model.n_variables == leaves + 1
     assert len(db.shortest_scan(star, [77], tolerance=0.01).scan) == 1
     assert db.estimate(star, [77], tolerance=0.05, evidence={0: 1, 5: -1}, seed=1).is_certified
 
@@ -622,7 +622,7 @@ def test_graphs_where_everything_is_near_are_not_read_as_a_whole(tmp_path):
     edges = [(numbers // 10**5, numbers % 10**5, np.full(len(numbers), 0.004))]
     db.io.build_folder(tmp_path / "random", 10**5, edges)
     model = db.open_model(tmp_path / "random")
-    assert model.near(np.array([5]), 8).model.n_variables < 40_000
+    assert model._near(np.array([5]), 8).model.n_variables < 40_000
     found = db.estimate(model, [5], tolerance=0.05, seed=1)
     assert found.is_certified
     assert abs(found.mean[0] - 0.5) < 0.05

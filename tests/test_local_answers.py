@@ -525,7 +525,7 @@ def test_auto_asks_nobody_else_once_a_certain_answer_costs_less(monkeypatch):
 
 def test_sums_on_a_ball_are_bounded_by_what_was_planned_there():
     """Whether or not somebody asks which variables are updated: an answer may not grow beyond the ball's border."""
-    ball = db.Ising.grid(10**5, 10**5, couplings=0.2).near(np.array([5 * 10**9]), 8)
+    ball = db.Ising.grid(10**5, 10**5, couplings=0.2)._near(np.array([5 * 10**9]), 8)
     query = make_query(ball.model, [5 * 10**9], {}, SETTINGS, is_part=True)
     method = Local.propose(query, Choice())
     limits = [growth.limit for group in method.growths for growth in group]
@@ -565,7 +565,7 @@ def test_evidence_makes_no_new_model_where_sums_near_the_targets_do(make):
             free = db.estimate(model, asked, tolerance=0.002)
             missed += ((free.lower > exact.upper) | (free.upper < exact.lower)).any()
     assert missed >= 4
-    assert not any(space.is_given for space in model.memory.values(DERIVED))
+    assert not any(space.is_given for space in model._memory.values(DERIVED))
 
 
 def test_the_whole_model_is_looked_at_where_sums_nearby_do_not_do():

@@ -266,20 +266,20 @@ def test_memory_is_neither_pickled_nor_part_of_a_model():
     model, same = (db.Ising.grid(4, 4, couplings=0.2) for _ in range(2))
     db.estimate(model, [0])
     db.sample(model, db.Scan.systematic(16, 160), chains=2)
-    assert model.memory._values
+    assert model._memory._values
     assert model._form.memory._values
     assert fingerprint(model) == fingerprint(same)
     again = pickle.loads(pickle.dumps(model))
-    assert not again.memory._values
+    assert not again._memory._values
     assert not again._form.memory._values
     assert again == model
 
 
 def test_a_model_shares_its_memory_with_its_parts():
     model = db.Ising.grid(30, 30, couplings=0.2)
-    part, rest = model.near(np.array([0]), 3).model, model.condition({0: 1})
-    assert part.memory.common is rest.memory.common is model.memory
-    assert part.memory is not model.memory
+    part, rest = model._near(np.array([0]), 3).model, model.condition({0: 1})
+    assert part._memory.common is rest._memory.common is model._memory
+    assert part._memory is not model._memory
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -89,7 +89,7 @@ def test_inner_variables_of_a_part_have_their_conditional_laws(family, seed):
     model = random_model(rng, family, n=9, density=0.25)
     centre = np.array([int(rng.integers(9))])
     for radius in (1, 2, 3):
-        part = model.near(centre, radius)
+        part = model._near(centre, radius)
         where = part.numbering.positions
         assert centre[0] in where[part.inner]
         for i in np.flatnonzero(part.inner):
@@ -107,9 +107,9 @@ def test_inner_variables_of_a_part_have_their_conditional_laws(family, seed):
 def test_models_with_forbidden_combinations_have_no_parts():
     never = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     model = db.FactorGraph([3, 3], [((0, 1), never)])
-    assert not model.has_parts
+    assert not model._has_parts
     with pytest.raises(db.ArgumentError, match="without forbidden combinations"):
-        model.near(np.array([0]), 1)
+        model._near(np.array([0]), 1)
 
 
 @pytest.mark.parametrize("method", ["auto", "dobrushin", "local"])
@@ -165,7 +165,7 @@ def test_a_part_is_cut_where_there_are_very_many():
         np.stack([np.zeros(30_000, dtype=int), 1 + np.arange(30_000)], axis=1),
         np.zeros((30_000, 2, 2)),
     )
-    part = LocalForm(star._form).near(np.array([5]), 4)
+    part = LocalForm(star._form)._near(np.array([5]), 4)
     assert list(part.numbering.positions) == [0, 5]
     assert part.inner.tolist() == [False, True]
 
@@ -228,7 +228,7 @@ def test_a_factor_graph_on_disk_gives_the_answers_of_memory(tmp_path):
     runs = [db.sample(m, scan, chains=200, seed=1, record=[7]).states for m in (model, stored)]
     assert (runs[0] == runs[1]).all()
     again = pickle.loads(pickle.dumps(stored))
-    assert (again.near(np.array([7]), 2).model.cardinalities == 3).all()
+    assert (again._near(np.array([7]), 2).model.cardinalities == 3).all()
     db.write(stored, tmp_path / "copy")
     for file in (tmp_path / "graph").iterdir():
         assert file.read_bytes() == (tmp_path / "copy" / file.name).read_bytes()
@@ -238,7 +238,7 @@ def test_pair_tables_go_to_disk_as_factors_and_others_are_refused(tmp_path):
     rng = np.random.default_rng(0)
     pairs = db.PairwiseMRF(rng.normal(size=(4, 3)), [(0, 1), (1, 2), (2, 3)], rng.normal(size=(3, 3, 3)))
     db.write(pairs, tmp_path / "pairs")
-    part = db.open_model(tmp_path / "pairs").near(np.array([1]), 3).model
+    part = db.open_model(tmp_path / "pairs")._near(np.array([1]), 3).model
     states = all_states(pairs)
     assert np.ptp(pairs.log_density(states) - part.log_density(states)) < 1e-12
     hard = db.FactorGraph([2, 2], [((0, 1), [[0, -np.inf], [0, 0]])])

@@ -69,7 +69,7 @@ class TestPrices:
         models.append(db.Ising({(0, 1): 0.1, (2, 3): 0.1}))
         for model in models:
             scan = db.Scan(range(model.n_variables))
-            form, region = model._region(scan.updates(model.n_variables))
+            form, region = model._region(scan._updates(model.n_variables))
             runners = [k.make(form, region) for k in KERNELS.values() if k.fits(form, scan, region)]
             runners += [k.make(form, region) for k in SET_KERNELS.values() if k.fits(form)]
             for runner in runners:

@@ -130,7 +130,7 @@ def test_answers_are_those_of_the_whole_network(seed):
         assert bool(answer.plan.relevance) == any("matter to the targets" in words for words in answer.assumptions)
         if answer.plan.scan is not None:  # by positions in the model given the evidence
             rest = model.condition(evidence)
-            updated = {rest.labels[i] for i in answer.plan.scan.updates(rest.n_variables)}
+            updated = {rest.labels[i] for i in answer.plan.scan._updates(rest.n_variables)}
             assert updated <= kept_labels(model, targets, evidence)
 
 

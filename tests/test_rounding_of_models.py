@@ -223,7 +223,7 @@ def test_every_form_of_a_model_and_every_part_carries_its_error():
     grid = db.Ising.grid(4, 4, couplings=0.3)._off_by(1e-9)
     assert grid._form.tables().error == grid._form.wider().tables().error == 1e-9
     assert grid.to_factor_graph()._error == grid.merge([[0, 1]])._error == 1e-9
-    assert grid.near(np.array([5]), 1).model._error == 1e-9
+    assert grid._near(np.array([5]), 1).model._error == 1e-9
     assert grid.condition({0: 1})._error > 1e-9
     models = [
         db.Potts.grid(3, 3, 3, couplings=0.2),
@@ -238,7 +238,7 @@ def test_every_form_of_a_model_and_every_part_carries_its_error():
         assert form.tables().error == form.restrict(everything).error == 1e-9
         assert form.sum_out(everything)[0].error == 1e-9
         assert model.condition({0: model.states(0)[0]})._error >= 1e-9
-        assert model.near(np.array([0]), 1).model._error == 1e-9
+        assert model._near(np.array([0]), 1).model._error == 1e-9
 
 
 def test_certificates_count_the_error_of_the_model():

@@ -262,7 +262,7 @@ def test_only_forbidden_uniform_starts_are_replaced(family, seed):
 
 
 def made_for(model, scan):
-    form, region = model._region(scan.updates(model.n_variables))
+    form, region = model._region(scan._updates(model.n_variables))
     return form, scan, region
 
 

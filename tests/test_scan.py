@@ -39,7 +39,7 @@ def test_slices_are_slices_of_the_order(seed):
     assert [scan[t] for t in range(-len(scan), len(scan))] == order.tolist() * 2
     assert list(scan) == order.tolist()
     assert scan.counts(5).tolist() == np.bincount(order, minlength=5).tolist()
-    assert scan.size == max(s.size() for s in scan.segments)
+    assert scan._size == max(s.size() for s in scan._segments)
 
 
 @given(seed=SEEDS)

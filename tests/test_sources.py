@@ -98,7 +98,7 @@ def test_a_file_is_read_once_as_long_as_it_does_not_change(tmp_path):
 def test_folders_are_opened(tmp_path):
     db.write(db.Ising.grid(20, 20, couplings=0.1), tmp_path / "grid")
     assert db.estimate(tmp_path / "grid", [0], tolerance=0.05).is_certified
-    assert not as_model(tmp_path / "grid").is_whole
+    assert not as_model(tmp_path / "grid")._is_whole
 
 
 def test_bits_of_dimod_are_asked_for_and_answered_as_bits():

@@ -218,7 +218,7 @@ def test_regions_are_recognised(model, tests, scan):
         assert set(one.seconds) == {"words", "proportions", "scan", "draws"}
         if scan == "certified":
             assert one.guarantee.target_bounds.max() <= 0.05
-        untouched = np.setdiff1d(np.arange(one.grid.size), one.scan.updates(one.grid.size))
+        untouched = np.setdiff1d(np.arange(one.grid.size), np.flatnonzero(one.scan.counts()))
         assert np.array_equal(one.labels.ravel()[untouched], one.first.ravel()[untouched])
 
 

@@ -126,12 +126,12 @@ class Problem:
     def roundings(self, scan: Scan) -> int:
         """The number of roundings that one entry of b can suffer on the way through the scan."""
         width = int(np.diff(self.start).max(initial=0))
-        return sum(segment.roundings(width) for segment in scan.segments)
+        return sum(segment.roundings(width) for segment in scan._segments)
 
     def advance(self, scan: Scan, b: NDArray[np.float64]) -> None:
         """Update b through the scan."""
         rows = (self.start, self.columns, self.values, self.cap, self.error)
-        for segment in scan.within(self.numbering).segments:
+        for segment in scan._within(self.numbering)._segments:
             steps = segment.steps
             if segment.is_random:
                 in_pieces(forward_random, steps, steps, segment.vector(), *rows, np.empty_like(b), b, what=_WHAT)
@@ -155,7 +155,7 @@ class Problem:
 def touched_by(source: RowSource, scan: Scan, initial: NDArray[np.float64] | float, error: Any) -> Problem:
     """The rows of the updated variables, and no others."""
     n = source.n_variables
-    updated = scan.updates(n)
+    updated = scan._updates(n)
     rows = source.rows(updated)
     if len(updated) > n // 8:
         # Numbering everything is cheaper than renumbering. Rows that are never updated may be missing.
@@ -249,7 +249,7 @@ class Variation:
             values[k] = self._problem.sum(b, self._objective, self._objective.weights, roundings)
         return steps, values
 
-    def lift(self, part: Numbering | None) -> Variation:
+    def _lift(self, part: Numbering | None) -> Variation:
         """Lift the bound to the model that `part` is a part of; None leaves it as it is.
 
         The scan must update only variables whose neighbours are all in the part.
@@ -257,7 +257,7 @@ class Variation:
         if part is None:
             return self
         objective = replace(self._objective, positions=part.positions[self._objective.positions])
-        lifted = replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan.lift(part))
+        lifted = replace(self, _problem=self._problem.lift(part), _objective=objective, _scan=self._scan._lift(part))
         return replace(lifted, _source=None)
 
     @public()
@@ -394,7 +394,7 @@ def evaluate(
     source: RowSource, scan: Scan, objective: Objective, initial: NDArray[np.float64] | float = 1.0, error: Any = 0.0
 ) -> Variation:
     """A fresh forward pass: the only place where reported bounds come from."""
-    scan.check_fits(source.n_variables)
+    scan._check_fits(source.n_variables)
     problem = touched_by(source, scan, initial, error)
     b = problem.start_values()
     roundings = problem.roundings(scan)

@@ -257,7 +257,7 @@ def coalescence(
     """
     model = as_model(model)
     scan = as_scan(scan)
-    scan.check_fits(model.n_variables)
+    scan._check_fits(model.n_variables)
     if scan.is_random:
         raise ArgumentError("scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "confidence")
@@ -267,10 +267,10 @@ def coalescence(
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "targets")
     else:
-        positions = np.arange(model.n_variables) if model.is_whole else kernel.region.positions
+        positions = np.arange(model.n_variables) if model._is_whole else kernel.region.positions
     check_feasible(model, model._form_of(kernel.region))
     refuse_long("This certificate", kernel.seconds(float(len(scan)) * runs, scan), running.deadline, _TOO_LONG)
-    updated = np.isin(positions, scan.updates(model.n_variables))
+    updated = np.isin(positions, scan._updates(model.n_variables))
     labels, seed = model._labels_at(positions), kept_seed(sequence)
     if not updated.any():  # a target that is never updated never coalesces
         return Coalescence(

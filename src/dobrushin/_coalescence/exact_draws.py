@@ -260,10 +260,10 @@ class _RepeatedPast:
     """A scan of the user's, over and over."""
 
     def __init__(self, model: Model, scan: Scan, positions: NDArray[np.int64]) -> None:
-        scan.check_fits(model.n_variables)
+        scan._check_fits(model.n_variables)
         if scan.is_random:
             raise ArgumentError("scan", "without random steps", scan)
-        missing = np.setdiff1d(positions, scan.updates(model.n_variables))
+        missing = np.setdiff1d(positions, scan._updates(model.n_variables))
         if len(missing):
             label = model.labels[int(missing[0])]
             raise ArgumentError("scan", "one that updates every target", label)

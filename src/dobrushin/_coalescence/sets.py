@@ -74,7 +74,7 @@ class SetKernel(SetRunner):
 
     def run_error(self, scan: Scan) -> float:
         """Return a bound on the probability that any draw of a run is wrong."""
-        visits = scan.within(self.region.numbering).counts(self.region.size)
+        visits = scan._within(self.region.numbering).counts(self.region.size)
         return min(1.0, float(self.error @ visits) * (1 + 1e-9))
 
     @abstractmethod
@@ -123,7 +123,7 @@ def choose_sets(model: Model, scan: Scan) -> SetKernel:
     Which one that is depends on the model alone: exact draws run ever larger regions with the same random bits, and
     every step has to be the same map each time.
     """
-    form, region = model._region(scan.updates(model.n_variables))
+    form, region = model._region(scan._updates(model.n_variables))
     kernel: Any = next(kernel for kernel in SET_KERNELS.values() if kernel.fits(form)).make(form, region)
     # The conditional laws of the form may be this far from those of the model that was meant.
     return replace(kernel, error=kernel.error + 2.0 * form.error) if form.error else kernel

@@ -114,7 +114,7 @@ class Estimate:
 
     def lift(self, part: Numbering) -> Estimate:
         """Return the estimate with plan and certificate numbered as in the model that `part` belongs to."""
-        certificate = None if self.certificate is None else self.certificate.lift(part)
+        certificate = None if self.certificate is None else self.certificate._lift(part)
         return replace(self, plan=self.plan.lift(part), certificate=certificate)
 
     @property

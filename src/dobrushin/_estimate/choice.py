@@ -55,7 +55,7 @@ def choose_for_call(
     with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
         seconds = _seconds_to_read(model, targets, evidence, settings.method)
         is_large = seconds >= _MAX_SECONDS_TO_READ
-        if model.has_parts and (not model.is_whole or (is_large and model._form.is_indexed)):
+        if model._has_parts and (not model._is_whole or (is_large and model._form.is_indexed)):
             return _choose_nearby(model, targets, evidence, settings)
         if is_large:
             with suppress(CertificateError, BudgetError):
@@ -76,9 +76,9 @@ def choose_for_call(
 
 def _seconds_to_read(model: Any, targets: Any, evidence: Any, method: str) -> float:
     """Return the expected seconds to read the whole model; 0 where a part of it would not be enough."""
-    if not model.is_whole or isinstance(targets, str) or _count(targets) > _MAX_CENTRES:
+    if not model._is_whole or isinstance(targets, str) or _count(targets) > _MAX_CENTRES:
         return 0.0
-    if not model.has_parts or (method != "auto" and not METHODS[method].works_nearby):
+    if not model._has_parts or (method != "auto" and not METHODS[method].works_nearby):
         return 0.0
     if not model._form.is_indexed:
         return model.n_variables * _INDEX_SECONDS
@@ -190,7 +190,7 @@ def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings
         requirement = f"one of 'auto', {names} for a lazy model"
         raise ArgumentError("method", requirement, settings.method)
     given = read_evidence(model, evidence)
-    model.refuse_forbidden(given)
+    model._refuse_forbidden(given)
     centres, radius = _read_centres(model, targets), _first_radius(model, settings.method)
     while True:
         ball, query, place = _query_near(model, centres, radius, targets, given, settings)
@@ -225,7 +225,7 @@ def _query_near(
     model: Model, centres: NDArray[np.int64], radius: int, targets: Any, given: dict[Any, int], settings: Settings
 ) -> tuple[Part, Query, Numbering]:
     """Return a ball around the targets, the query on it, and the positions of its variables in the whole model."""
-    ball = model.near(centres, radius)
+    ball = model._near(centres, radius)
     log.info("reading a ball of radius %d around the targets: %d variables", radius, ball.model.n_variables)
     near = {label: state for label, state in given.items() if ball.holds(label)}
     query = make_query(ball.model, targets, near, settings, is_part=True)
@@ -264,7 +264,7 @@ def keep_relevant(query: Query) -> tuple[Query, Numbering | None]:
     if not query.space.can_shrink:
         return query, query.space.place
     is_quick = model.n_variables * _MODEL_SECONDS < _MAX_SECONDS_TO_READ
-    return restrict_query(query) if is_quick or not (model.has_parts and model._form.is_indexed) else (query, None)
+    return restrict_query(query) if is_quick or not (model._has_parts and model._form.is_indexed) else (query, None)
 
 
 def restrict_query(query: Query) -> tuple[Query, Numbering | None]:

@@ -62,7 +62,7 @@ class Dobrushin(StateChains):
         with Deadline(math.inf):  # the draws are certified even after the time limit
             certificate = _evaluate(query, scan, error)
         biases = query.biases(certificate.target_bounds)
-        theorems = np.unique(query.space.rows.rows(scan.updates(n)).theorem)
+        theorems = np.unique(query.space.rows.rows(scan._updates(n)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
         words = f"the bias is bounded by the Dobrushin variation of the scan (influence by {names}), rounded upwards"
         return Bias(biases, biases, words, certificate)

@@ -29,7 +29,7 @@ def weigh_evidence(
 
     The evidence is given by label, with states as the model numbers them.
     """
-    if estimate.plan.made_by is not Exact or not observed or not model.is_whole:
+    if estimate.plan.made_by is not Exact or not observed or not model._is_whole:
         return estimate
     allowed = max(_QUICK, _SHARE * estimate.plan.seconds)
     whole = workspace(model)

@@ -129,7 +129,7 @@ class Plan:
 
     def lift(self, part: Numbering) -> Plan:
         """The plan with its scan by positions in the model that the part belongs to."""
-        return self if self.scan is None else replace(self, scan=self.scan.lift(part))
+        return self if self.scan is None else replace(self, scan=self.scan._lift(part))
 
     def __str__(self) -> str:
         lines = [f"Plan: {self.method} ({self.reason})"]
@@ -333,7 +333,7 @@ class Method(ABC):
     def updated(self) -> NDArray[np.int64]:
         """Return positions of the variables whose neighbours the answer uses; empty if it uses the whole model."""
         scan, n = self.plan.scan, self.query.model.n_variables
-        return np.empty(0, dtype=np.int64) if scan is None else scan.updates(n)
+        return np.empty(0, dtype=np.int64) if scan is None else scan._updates(n)
 
     def needed_updates(self) -> int:
         """Return the least number of updates, whatever the outcomes: means may stop early, counts do not."""

@@ -344,7 +344,7 @@ class Space(ABC):
 
     def derive(self, key: Hashable, make: Callable[[], Space]) -> Any:
         """Return the space of a derived model; recent ones are cached."""
-        return self.model.memory.get(DERIVED, make, key)
+        return self.model._memory.get(DERIVED, make, key)
 
     def provable(self) -> Space:
         """Return the space whose bounds can all be stated in a proof."""
@@ -452,7 +452,7 @@ def make_space(model: Model) -> Space:
 
 def workspace(model: Model) -> Any:
     """Return the space of a model, made once per model."""
-    return model.memory.get(_SPACE, lambda: make_space(model))
+    return model._memory.get(_SPACE, lambda: make_space(model))
 
 
 _SPACE: Slot[Space] = Slot("space")

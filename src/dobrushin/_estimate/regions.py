@@ -136,7 +136,7 @@ class Region:
             if program is None:
                 if self.order is None:
                     return None
-                program = RegionSum(self.order, factors, self.group, self.query.model.memory.common)
+                program = RegionSum(self.order, factors, self.group, self.query.model._memory.common)
             law = program.run(factors)
             if law is None:
                 return None

@@ -262,7 +262,7 @@ def _update_kernel(graph: FactorGraph, i: int) -> tuple[NDArray[np.float64], NDA
 def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
     """For each step the variables that it may update, with their probabilities."""
     if getattr(scan, "is_random", False):
-        scan.check_fits(n)
+        scan._check_fits(n)
         rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
         return ({int(i): float(row[i]) for i in np.flatnonzero(row)} for row in rows)
     order = np.asarray(getattr(scan, "order", scan))

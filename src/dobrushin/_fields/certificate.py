@@ -111,11 +111,11 @@ class FieldVariation(Variation):
         plain = {part.name: getattr(self, part.name) for part in fields(Variation)} | {"_objective": scaled}
         return Variation(**plain)
 
-    def lift(self, part: Numbering | None) -> FieldVariation:
+    def _lift(self, part: Numbering | None) -> FieldVariation:
         """See `Variation.lift`; the variables that are not in the part are known."""
         if part is None:
             return self
-        lifted: Any = super().lift(part)
+        lifted: Any = super()._lift(part)
         names = {"_unit": 0.0, "_tilt": 1.0, "_missed": 0.0}
         spread = {name: part.spread(getattr(self, name), known) for name, known in names.items()}
         return replace(lifted, **spread, _start=None)
@@ -189,7 +189,7 @@ def certify(space: FieldSpace, scan: Scan, objective: Objective, anchor: Anchor)
 def never_updated(scan: Scan, n: int) -> NDArray[np.float64]:
     """For each variable, the probability that no step of the scan updates it, rounded up."""
     missed = np.ones(n)
-    for segment in scan.segments:
+    for segment in scan._segments:
         if segment.is_random:
             q = np.zeros(n)
             q[: segment.n] = segment.vector()

@@ -95,7 +95,7 @@ class FieldChains(ChainMethod):
 
     def bound_bias(self) -> Bias:
         query, design = self.query, self.design
-        theorems = np.unique(query.space.known.rows(design.scan.updates(query.model.n_variables)).theorem)
+        theorems = np.unique(query.space.known.rows(design.scan._updates(query.model.n_variables)).theorem)
         names = ", ".join(THEOREMS[k] for k in theorems) or "none needed"
         words = (
             "the bias is bounded by the Dobrushin variation of the scan in Wasserstein distance (influence by "

@@ -133,5 +133,5 @@ def make_kernel(space: FieldSpace, anchor: Anchor, scan: Scan, start: str = "nea
     form = space.form
     certified = bool(np.isfinite(anchor.unit).all())
     error = space.errors(anchor).distance if certified else np.full(form.n_variables, np.inf)
-    region = region_of(form, scan.updates(form.n_variables))
+    region = region_of(form, scan._updates(form.n_variables))
     return FieldKernel.start_at(form, region, FixedStart(anchor.point, start), error)

@@ -26,8 +26,8 @@ from dobrushin.errors import ArgumentError
 class LazyGrid(Model):
     """A lattice with four neighbours whose linear terms are a function of site numbers; see `GaussianField.grid`."""
 
-    is_whole = False
-    is_discrete = False
+    _is_whole = False
+    _is_discrete = False
 
     def __init__(
         self, rows: Any, cols: Any, rho: Any, precision: Any, periodic: bool, *,
@@ -56,7 +56,7 @@ class LazyGrid(Model):
     def _local(self) -> None:
         return None
 
-    def near(self, centres: NDArray[np.int64], radius: int) -> Any:
+    def _near(self, centres: NDArray[np.int64], radius: int) -> Any:
         del centres, radius
         return self._form
 

@@ -63,7 +63,7 @@ class GaussianField(Model):
            [0.5, 0. ]])
     """
 
-    is_discrete = False
+    _is_discrete = False
     _form: FieldTerms
 
     @public()

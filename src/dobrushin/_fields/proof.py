@@ -53,7 +53,7 @@ class PartOfField:
         lower, upper = form.lower.copy(), form.upper.copy()
         lower[known] = upper[known] = value[known]
         is_bounded = np.isfinite(upper - lower)
-        scanned = self.given.positions[scan.updates(self.given.size)]
+        scanned = self.given.positions[scan._updates(self.given.size)]
         self.positions = self._reached(np.union1d(scanned, self.given.positions[asked]), scanned, is_bounded)
         far[is_bounded] = 0.0
         own = (form.diagonal, form.linear, form.exposure, form.trials, lower, upper, value, far, off)

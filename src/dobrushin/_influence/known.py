@@ -125,7 +125,7 @@ def known_influence(
 
     The model may be new and made by evidence from one whose influence is known; `kept` are its positions there.
     """
-    return model.memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
+    return model._memory.get(_KNOWN, lambda: KnownInfluence(model, before, kept))
 
 
 def row_source(influence: Any) -> RowSource:
@@ -186,7 +186,7 @@ def influence(
 def bound_influence(model: Model, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> Influence:
     """See `influence`; a family with bounds of its own registers another version."""
     model = as_model(model)
-    if not model.is_whole:
+    if not model._is_whole:
         raise ArgumentError("model", "a model that is in memory: only parts of a LocalModel are made", model)
     check.choice(method, METHODS, "method")
     if rows is None:

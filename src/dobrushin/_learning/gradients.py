@@ -281,14 +281,14 @@ class GibbsGradient:
         if self.states is not None:
             arrays["states"] = self.states
         if self.scan is not None:
-            arrays |= {f"scan.{name}": part for name, part in self.scan.to_arrays().items()}
+            arrays |= {f"scan.{name}": part for name, part in self.scan._to_arrays().items()}
         return arrays
 
     def restore(self, arrays: dict[str, Any], full: NDArray[np.float64]) -> None:
         """Resume from what `to_arrays` returned."""
         self.states = arrays.get("states")
         scan = {name.removeprefix("scan."): part for name, part in arrays.items() if name.startswith("scan.")}
-        self.scan = Scan.from_arrays(scan) if scan else None
+        self.scan = Scan._from_arrays(scan) if scan else None
         self._is_new = bool(arrays["is_new"])
         if arrays["ready"]:  # the scan was chosen for these parameters, and is certified with them once it has run
             model = self._structure.model(full)

@@ -42,7 +42,7 @@ def split_evidence(
     A likelihood of one state only is that state, unless somebody asks about the variable, which then has to stay.
     """
     is_soft = isinstance(evidence, Mapping) and any(isinstance(value, Mapping) for value in evidence.values())
-    if not is_soft or not model.is_discrete:  # values of a field have no likelihoods: it says so when it reads them
+    if not is_soft or not model._is_discrete:  # values of a field have no likelihoods: it says so when it reads them
         return SplitEvidence(model, evidence, {})
     hard: dict[Hashable, Any] = {}
     soft: dict[Hashable, dict[Any, float]] = {}

@@ -53,7 +53,7 @@ def describe(model: Model) -> list[tuple[str, str]]:
         ("variables", f"{model.n_variables:,}: {labels}" + (", ..." if model.n_variables > 5 else "")),
         model._describe_states(),
     ]
-    if model.is_whole:
+    if model._is_whole:
         facts += [(name, f"{count:,}") for name, count in model._form.counts.items() if name != "states"]
         facts.append(("fingerprint", str(model.fingerprint)))
     return facts

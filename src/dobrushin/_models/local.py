@@ -51,8 +51,8 @@ class LocalModel(Model, ABC):
     all variables otherwise. Variables are named by their positions 0..n-1.
     """
 
-    is_whole = False
-    has_parts = True
+    _is_whole = False
+    _has_parts = True
     _error = 0.0
 
     @property
@@ -69,12 +69,12 @@ class LocalModel(Model, ABC):
         return self
 
     def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
-        part = self.near(updated, 1)
+        part = self._near(updated, 1)
         region = region_of(part.model._form, part.numbering.own(updated))
         return part.model._form, replace(region, numbering=region.numbering.within(part.numbering))
 
     def _form_of(self, region: Region) -> Form:
-        return self.near(region.positions[region.updated], 1).model._form
+        return self._near(region.positions[region.updated], 1).model._form
 
     # -- neighbours of single variables ----------------------------------------------------
 
@@ -88,7 +88,7 @@ class LocalModel(Model, ABC):
 
     # -- parts -----------------------------------------------------------------------------
 
-    def near(self, centres: NDArray[np.int64], radius: int) -> Part:
+    def _near(self, centres: NDArray[np.int64], radius: int) -> Part:
         """Make the subproblem of the variables within `radius` edges of the centres; of fewer in dense graphs.
 
         Parameters
@@ -129,7 +129,7 @@ class LocalModel(Model, ABC):
         is_inner = is_among(inside, np.unique(np.concatenate(inner)))
         form = self._part_form(inside, is_inner).off_by(self._error)
         model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
-        model.memory.share(self.memory)
+        model._memory.share(self._memory)
         return Part(model, is_inner, Numbering(self.n_variables, inside))
 
     @abstractmethod
@@ -192,7 +192,7 @@ class LocalPairs(LocalModel):
             raise self._fault("potential", "above -inf for some state", values[k], f"variable {positions[k]}")
         return values
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
+    def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         if self.n_states is None or not evidence:
             return
         known, states = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()))
@@ -411,7 +411,7 @@ class LocalForm(LocalModel):
     def cardinalities(self) -> NDArray[np.int64]:
         return self._whole.cardinalities
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
+    def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Nothing is forbidden."""
 
     def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

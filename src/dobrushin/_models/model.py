@@ -85,7 +85,7 @@ class Model:
         return self
 
     @cached_property
-    def memory(self) -> Memory:
+    def _memory(self) -> Memory:
         """Values that later stages keep about the model; values that do not depend on labels are in `Form.memory`."""
         return Memory()
 
@@ -279,7 +279,7 @@ class Model:
             raise ArgumentError("evidence", fault.requirement, got=fault.got, where=f"label {label!r}") from None
         kept = np.flatnonzero(~fixed)
         model = rest.to_model(self._labels_at(kept))._name_states(self._names_of(kept))
-        model.memory.share(self.memory)
+        model._memory.share(self._memory)
         return model
 
     @public()
@@ -318,33 +318,33 @@ class Model:
 
     # -- parts -----------------------------------------------------------------------------
 
-    is_whole: bool = True  # whether the model is in memory; a lazy model is not
+    _is_whole: bool = True  # whether the model is in memory; a lazy model is not
 
-    is_discrete: bool = True  # whether its variables have states that are counted
+    _is_discrete: bool = True  # whether its variables have states that are counted
 
     first_radius: int = 8  # how far to look around targets at first, in edges
 
     @property
-    def has_parts(self) -> bool:
+    def _has_parts(self) -> bool:
         """Whether the part near some variables can be made without looking at the rest."""
         return check.are_positions(self._labels) and self._local() is not None
 
     @public()
-    def near(self, centres: NDArray[np.int64], radius: int) -> Part:
+    def _near(self, centres: NDArray[np.int64], radius: int) -> Part:
         """An ordinary model of the variables near some others, if `has_parts`; see `LocalModel.near`."""
         local = self._local()
         if local is None:
             raise ArgumentError("model", "one without forbidden combinations of states", self)
-        part = local.near(centres, radius)
+        part = local._near(centres, radius)
         part.model._name_states(self._names_of(part.numbering.positions))
-        part.model.memory.share(self.memory)
+        part.model._memory.share(self._memory)
         return part
 
-    def refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
+    def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
         local = self._local()
         if local is not None:
-            local.refuse_forbidden(evidence)
+            local._refuse_forbidden(evidence)
 
     def _local(self) -> LocalModel | None:
         """The model as one of which any part can be made by itself; None where that is not possible."""
@@ -373,7 +373,7 @@ class Model:
         >>> db.Ising({(0, 1): 0.5}).fingerprint
         '748bc6ad1abed6f7'
         """
-        return self._fingerprint if self.is_whole else None
+        return self._fingerprint if self._is_whole else None
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -385,10 +385,10 @@ class Model:
             return True
         if not isinstance(other, Model):
             return NotImplemented
-        return self.is_whole and other.is_whole and same_model(self, other)
+        return self._is_whole and other._is_whole and same_model(self, other)
 
     def __hash__(self) -> int:
-        if not self.is_whole:
+        if not self._is_whole:
             return object.__hash__(self)
         return hash((self._form.stored_as, self.n_variables, *self._form.counts.values()))
 

@@ -172,9 +172,9 @@ def descent_on(matrix: Any, candidate: NDArray[np.bool_] | None = None) -> Calla
 
 def _descend_random(scan: Scan, rows: Any, d: NDArray[np.float64], tolerance: float) -> tuple[Scan, float]:
     steps = np.empty(len(scan), dtype=np.int64)
-    vectors = np.zeros((len(scan.segments), len(d)))
+    vectors = np.zeros((len(scan._segments), len(d)))
     t = 0
-    for k, segment in enumerate(scan.segments):
+    for k, segment in enumerate(scan._segments):
         span = slice(t, t + segment.steps)
         if segment.is_random:
             vectors[k, : segment.n] = segment.vector()

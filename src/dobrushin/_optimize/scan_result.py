@@ -32,9 +32,9 @@ class ScanResult:
         """Return the representation for notebooks."""
         return self.scan._repr_html_() + self.variation._repr_html_()
 
-    def lift(self, part: Numbering | None) -> ScanResult:
+    def _lift(self, part: Numbering | None) -> ScanResult:
         """Renumber the positions for the model that `part` is a part of; None leaves them as they are."""
-        return ScanResult(self.scan.lift(part), self.variation.lift(part))
+        return ScanResult(self.scan._lift(part), self.variation._lift(part))
 
     def write_proof(self, path: str | os.PathLike[str]) -> None:
         """Write a proof of the certificate: see `Variation.write_proof`."""

@@ -117,7 +117,7 @@ def find_shortest_scan(
     """See `shortest_scan`; a family with bounds of its own registers another version."""
     if not isinstance(influence, RowSource):
         influence = as_model(influence, "influence", "an Influence or a model")
-    if isinstance(influence, Model) and not influence.is_whole:
+    if isinstance(influence, Model) and not influence._is_whole:
         return _shortest_nearby(
             influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
             guide=guide,
@@ -263,7 +263,7 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
     centres = check.positions(named, model.labels, None, "targets")
     radius = 8
     while True:
-        part = model.near(centres, radius)
+        part = model._near(centres, radius)
         try:
             result = shortest_scan(part.model, targets, weights, **options)
         except ToleranceError as error:
@@ -275,10 +275,10 @@ def _shortest_nearby(model: Model, targets: Any, weights: Any, **options: Any) -
                 objective = read_objective(source, targets, weights)
                 best = ScanResult(Scan(order), evaluate(source, Scan(order), objective, error=source._error))
                 reached = _measure(best.variation, objective, options["criterion"])
-                raise ToleranceError(error.tolerance, reached, error.why, result=best.lift(part.numbering)) from None
+                raise ToleranceError(error.tolerance, reached, error.why, result=best._lift(part.numbering)) from None
         else:
-            if part.inner[result.scan.updates(part.model.n_variables)].all():
-                return result.lift(part.numbering)
+            if part.inner[result.scan._updates(part.model.n_variables)].all():
+                return result._lift(part.numbering)
         radius *= 2
 
 

@@ -34,7 +34,7 @@ def write_variation(certificate: Variation, path: str | os.PathLike[str]) -> Non
         requirement = "made in this process, of a model that is made as a whole (answers of a LocalModel have proofs)"
         raise ArgumentError("certificate", requirement, certificate)
     arrays = Arrays()
-    updated = scan.updates(source.n_variables)
+    updated = scan._updates(source.n_variables)
     model: Model | None = getattr(source, "model", None)
     matrix = ""
     number: Any
@@ -88,7 +88,7 @@ def write_coalescence(certificate: Coalescence, path: str | os.PathLike[str]) ->
     """See `Coalescence.write_proof`."""
     model, scan = certificate._model, certificate.scan
     targets = positions_of(model, certificate.variables)
-    updated = scan.updates(model.n_variables)
+    updated = scan._updates(model.n_variables)
     if not np.isin(targets, updated).all():
         raise ArgumentError("certificate", "one of targets that the scan updates", certificate)
     arrays, part = Arrays(), PartOfModel(model, {}, updated)

@@ -26,14 +26,14 @@ _NARROW = 16
 
 def _updated(method: Method) -> NDArray[np.int64]:
     scan: Any = method.plan.scan
-    return scan.updates(method.query.model.n_variables)
+    return scan._updates(method.query.model.n_variables)
 
 
 def cycle_of(scan: Scan) -> NDArray[np.int64]:
     """The positions that a scan goes through again and again."""
-    if len(scan.segments) > 1:
+    if len(scan._segments) > 1:
         return scan.order
-    cycle: Any = scan.segments[0]
+    cycle: Any = scan._segments[0]
     return np.roll(cycle.array(), -int(cycle.first))[: len(scan)]
 
 

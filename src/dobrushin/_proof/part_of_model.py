@@ -160,9 +160,9 @@ def _digit(model: Model, position: int, state: int) -> int:
 
 def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], Factors]:
     """Positions of all variables that share a factor with some, and these factors."""
-    if model.is_whole:
+    if model._is_whole:
         around: Any = surroundings(model._form, inside)
         return around.numbering.positions, around.factors
-    part = model.near(inside, 1)
+    part = model._near(inside, 1)
     around = surroundings(part.model._form, part.numbering.own(inside))
     return part.numbering.positions[around.numbering.positions], around.factors

@@ -164,7 +164,7 @@ def choices_of(segment: Draw) -> tuple[int, NDArray[np.uint64], int]:
 
 def repeats_long_cycles(scan: Scan) -> bool:
     """Return whether most of the steps repeat a long cycle, which can be run in waves."""
-    steps = [s.steps for s in scan.segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
+    steps = [s.steps for s in scan._segments if s.steps >= WAVE_SWEEPS * s.period > LONG_CYCLE_STEPS]
     return 2 * sum(steps) > len(scan)
 
 

@@ -140,13 +140,13 @@ def _chunk(job: Job, chains: int) -> int:
     if job.scan.is_random:
         return min(max(1, CHUNK // 10 // chains), quick)  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.
-    many = max(CHUNK, SWEEPS * max(segment.period for segment in job.scan.segments))
+    many = max(CHUNK, SWEEPS * max(segment.period for segment in job.scan._segments))
     return min(max(1, many // chains), quick)
 
 
 def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
     before = 0
-    for segment in job.scan.segments:
+    for segment in job.scan._segments:
         a, b = max(lo - before, 0), min(hi - before, segment.steps)
         if a < b:
             job.runner.run(x, Work(job.master, chains, segment, a, b, before + a))

@@ -153,9 +153,9 @@ class Runner(ABC):
     def cost_of(self, scan: Scan) -> float:
         """Return the average time of a step of a scan relative to `rate`, with the cost of starting a chain."""
         size = self.region.size
-        if len(scan.segments) == 1 and self.is_sweep(scan.segments[0]):  # a part of a sweep hardly matters
+        if len(scan._segments) == 1 and self.is_sweep(scan._segments[0]):  # a part of a sweep hardly matters
             return self.cost + _START_UPDATES * size / len(scan)
-        visits = scan.within(self.region.numbering).counts(size)
+        visits = scan._within(self.region.numbering).counts(size)
         return (float(self.costs @ visits) + _START_UPDATES * size) / max(1, len(scan))
 
     def seconds(self, updates: float, scan: Scan | None = None) -> float:
@@ -262,7 +262,7 @@ WHOLE_KERNEL: Slot[Kernel] = Slot("kernel")
 
 def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None) -> Kernel:
     """Return the kernel with this name or, without one, the fastest that fits; with its arrays."""
-    form, region = model._region(scan.updates(model.n_variables))
+    form, region = model._region(scan._updates(model.n_variables))
     if not form.has_tables:
         raise ArgumentError("model", f"without terms of more than {TABLE_ORDER} variables", model)
     if name is None:
@@ -272,7 +272,7 @@ def choose_kernel(model: Model, scan: Scan, chains: int, name: str | None = None
     elif not (kernel := KERNELS[name]).fits(form, scan, region):
         fitting = ", ".join(repr(kernel.name) for kernel in fitting_kernels(form, region, scan))
         raise ArgumentError("kernel", f"one of {fitting} for this model and scan", name)
-    if kernel.is_kept and model.is_whole and len(region.updated) == model.n_variables:
+    if kernel.is_kept and model._is_whole and len(region.updated) == model.n_variables:
         return form.memory.get(WHOLE_KERNEL, lambda: kernel.make(form, region), kernel)
     return kernel.make(form, region)
 
@@ -299,7 +299,7 @@ def choice_error(scan: Scan, positions: NDArray[np.int64]) -> NDArray[np.float64
     with the probability q of its variable, so the error has to be 2^-62 / q.
     """
     error = np.zeros(len(positions))
-    for segment in scan.segments:
+    for segment in scan._segments:
         if segment.is_random:
             q = np.zeros(max(segment.n, int(positions[-1]) + 1))
             q[: segment.n] = segment.vector()

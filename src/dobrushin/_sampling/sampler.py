@@ -195,7 +195,7 @@ def sample(
     """
     model = as_model(model)
     scan = as_scan(scan)
-    scan.check_fits(model.n_variables)
+    scan._check_fits(model.n_variables)
     chains = check.count(chains, "chains")
     running, sequence = read_running(executor, backend, checkpoint, seed, time)
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
@@ -303,7 +303,7 @@ def collect(model: Model, job: Job, outcome: Outcome, record: Record, sequence: 
     if job.counts:
         counts = outcome.counts(job)
     n, runner = model.n_variables, job.runner
-    error = update_error(n, job.scan, runner) if model.is_whole else np.array(runner.errors_in(job.scan).max())
+    error = update_error(n, job.scan, runner) if model._is_whole else np.array(runner.errors_in(job.scan).max())
     if model._error:  # the draws follow the model as it was rounded
         error = np.where(error > 0, np.minimum(error + model._error, 1.0), 0.0)
     is_all = len(job.rows) == n and is_increasing(job.rows)
@@ -386,7 +386,7 @@ def self_check(chains: int = 200_000, seed: int = 0) -> list[SelfCheck]:
         scan = Scan([0, 1, 2, 1, 0, 2, 0])
         start = [int(model.states(i)[0]) for i in range(model.n_variables)]
         law = enumeration.law(model, scan, initial=np.array(start))
-        for kernel in fitting_kernels(*model._region(scan.updates(3)), scan):
+        for kernel in fitting_kernels(*model._region(scan._updates(3)), scan):
             run = sample(model, scan, chains=chains, seed=seed, initial=start, kernel=cast(KernelName, kernel.name))
             results.append(_compare(model, law, run.states, kernel.name))
     return results

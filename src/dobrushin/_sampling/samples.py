@@ -202,7 +202,7 @@ class Samples:
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
         arrays |= {name: value for name in ("states", "counts", "point") if (value := getattr(self, name)) is not None}
         arrays["update_error"] = self.update_error
-        arrays |= {f"scan.{name}": value for name, value in self.scan.to_arrays().items()}
+        arrays |= {f"scan.{name}": value for name, value in self.scan._to_arrays().items()}
         with open(path, "wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -216,7 +216,7 @@ class Samples:
             if str(arrays["format"]) != FORMAT:
                 raise ValueError
             about = json.loads(str(arrays["about"]))
-            scan = Scan.from_arrays({k.removeprefix("scan."): v for k, v in arrays.items() if k.startswith("scan.")})
+            scan = Scan._from_arrays({k.removeprefix("scan."): v for k, v in arrays.items() if k.startswith("scan.")})
             labels = range(about["range"]) if about["labels"] is None else tuple(map(_read, about["labels"]))
             entropy, spawn_key = about["seed"]
             seed = kept_seed(np.random.SeedSequence(entropy, spawn_key=spawn_key))

@@ -102,17 +102,12 @@ class Scan:
         return scan
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        """The pieces that the scan is kept as."""
-        return self._segments
-
-    @property
     def is_random(self) -> bool:
         """Whether some step draws its variable."""
         return any(segment.is_random for segment in self._segments)
 
     @property
-    def size(self) -> int:
+    def _size(self) -> int:
         """One more than the largest position that can be updated."""
         return max(segment.size() for segment in self._segments)
 
@@ -130,7 +125,7 @@ class Scan:
         """The vector q_t of step `t` (counted from 0) over `n` variables."""
         if not 0 <= t < len(self):
             raise ArgumentError("t", f"from 0 to {len(self) - 1}", t)
-        return self[t : t + 1].counts(self.size if n is None else n).astype(np.float64)
+        return self[t : t + 1].counts(self._size if n is None else n).astype(np.float64)
 
     @public()
     def counts(self, n: int | None = None) -> NDArray[Any]:
@@ -141,24 +136,24 @@ class Scan:
         n : int, optional
             Number of variables; default one more than the largest position.
         """
-        n = self.size if n is None else check.count(n, "n", self.size)
+        n = self._size if n is None else check.count(n, "n", self._size)
         total: NDArray[Any] = np.zeros(n, dtype=np.float64 if self.is_random else np.int64)
         for segment in self._segments:
             counts = segment.counts()
             total[: len(counts)] += counts
         return total
 
-    def updates(self, n: int) -> NDArray[np.int64]:
+    def _updates(self, n: int) -> NDArray[np.int64]:
         """Positions, among `n`, that some step can update, sorted."""
         if any(not s.is_random and s.is_systematic and s.steps >= s.period == n for s in self._segments):
             return np.arange(n)
         return distinct(np.concatenate([segment.updates() for segment in self._segments]), n)
 
-    def within(self, part: Numbering) -> Scan:
+    def _within(self, part: Numbering) -> Scan:
         """The scan by the numbers of a part that holds all that it updates; `lift` is the way back."""
         return Scan._of(tuple(segment.within(part) for segment in self._segments))
 
-    def lift(self, part: Numbering | None) -> Scan:
+    def _lift(self, part: Numbering | None) -> Scan:
         """The scan by positions in the model that `part` numbers some variables of; None: it was by them before."""
         return self if part is None else Scan(part.positions[self.order])
 
@@ -186,10 +181,10 @@ class Scan:
         """
         model = as_model(model)
         start, neighbor = model._form.adjacency
-        self.check_fits(model.n_variables)
+        self._check_fits(model.n_variables)
         return levels(self.order, start, neighbor, model.n_variables)
 
-    def check_fits(self, n: int) -> None:
+    def _check_fits(self, n: int) -> None:
         """Fail if a step updates a variable that a model of `n` variables does not have."""
         step = 0
         for segment in self._segments:
@@ -237,7 +232,7 @@ class Scan:
         if not self.is_random:
             return bool((self.order == other.order).all())
         ends = np.unique(np.concatenate([np.cumsum([s.steps for s in scan._segments]) for scan in (self, other)]))
-        n, start = max(self.size, other.size), 0
+        n, start = max(self._size, other._size), 0
         for end in ends:
             mine, yours = self[start:end], other[start:end]
             if mine.is_random != yours.is_random:
@@ -263,9 +258,9 @@ class Scan:
         (10000000, True)
         """
         with open(path, "wb") as file:
-            np.savez_compressed(file, **self.to_arrays())
+            np.savez_compressed(file, **self._to_arrays())
 
-    def to_arrays(self) -> dict[str, Any]:
+    def _to_arrays(self) -> dict[str, Any]:
         """The scan as a dict of arrays, as it is written to files."""
         arrays: dict[str, Any] = {"format": np.array("dobrushin scan 1")}
         for k, segment in enumerate(self._segments):
@@ -273,7 +268,7 @@ class Scan:
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> Scan:
+    def _from_arrays(cls, arrays: dict[str, Any]) -> Scan:
         """Invert `to_arrays`; KeyError or ValueError if the arrays are not those of a scan."""
         arrays = dict(arrays)
         if str(arrays.pop("format")) != "dobrushin scan 1":
@@ -294,7 +289,7 @@ class Scan:
         """Read what `save` wrote."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                return cls.from_arrays(dict(stored))
+                return cls._from_arrays(dict(stored))
         except OSError as error:
             if error.errno is not None:
                 raise

@@ -207,7 +207,7 @@ def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]
     variables = _Variables.of(model)
     kept = np.flatnonzero(variables.sizes > 1)
     scan = as_scan(scan)
-    scan.check_fits(len(kept))
+    scan._check_fits(len(kept))
     names = list(variables.names) if vars is None else [getattr(variable, "name", variable) for variable in vars]
     for k, name in enumerate(names):
         if name not in variables.names or name in names[:k]:

@@ -103,7 +103,7 @@ def sample(
     check_file("--output", output, endings=(".npz", ".csv"))
     model = source.read_given()
     targets = read_targets(model, target)
-    is_discrete = model.is_discrete
+    is_discrete = model._is_discrete
     keep = db.Record(targets, states=output is not None or not is_discrete, counts=is_discrete)
     failure: BaseException | None = None
     try:
@@ -227,7 +227,7 @@ def optimize(
     if tolerance is not None:
         results = {"best": {"shortest": db.shortest_scan(model, targets, tolerance=tolerance, max_steps=steps)}}
     else:
-        methods: tuple[InfluenceMethod, ...] = ("paper", "best") if model.is_discrete else ("best",)
+        methods: tuple[InfluenceMethod, ...] = ("paper", "best") if model._is_discrete else ("best",)
         results = {method: _scans(model, method, length, targets) for method in methods}
     best = min(results["best"].values(), key=lambda result: result.variation.value)
     scans = [
@@ -249,7 +249,7 @@ def optimize(
 
 
 def _scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -> dict[str, db.ScanResult]:
-    influence = db.influence(model, method=method) if model.is_discrete else model
+    influence = db.influence(model, method=method) if model._is_discrete else model
     n = model.n_variables
     uniform, systematic = db.Scan.uniform(n, steps), db.Scan.systematic(n, steps)
     greedy = db.greedy_scan(influence, targets, steps=steps)

@@ -152,7 +152,7 @@ def write(
                 raise ArgumentError(argument, f"{usual} for folders, which hold no energies", value)
         write_folder(model, path)
         return
-    if not model.is_whole:
+    if not model._is_whole:
         requirement = "a model in memory; lazy models go to a folder (a path without an extension)"
         raise ArgumentError("model", requirement, model)
     name, kind = _format(path, format)

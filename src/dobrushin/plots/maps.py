@@ -84,7 +84,7 @@ def scan_map(
     if cells is None and model is None:
         raise ArgumentError("shape", "(rows, columns) of a grid if no 'model' is given", None)
     n = n if n is not None else cells[0] * cells[1]  # type: ignore[index]
-    scan.check_fits(n)
+    scan._check_fits(n)
     segments = check.count(segments, "segments")
     if segments > (most := min(_MAX_PANELS, len(scan))):
         raise ArgumentError("segments", f"at most {most} for {len(scan)} steps", segments)

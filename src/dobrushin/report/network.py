@@ -45,7 +45,7 @@ def network_picture(estimate: Estimate) -> str:
     """The graph with its marginals; empty where it is not small, not known, or no marginal was asked for."""
     asked = estimate.asked
     model = None if asked is None else asked.model
-    if asked is None or model is None or not model.is_whole or not model.is_discrete:
+    if asked is None or model is None or not model._is_whole or not model._is_discrete:
         return ""
     if model.n_variables > _MOST_NODES or all(isinstance(target, Target) for target in estimate.targets):
         return ""

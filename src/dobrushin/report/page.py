@@ -131,7 +131,7 @@ def render(estimate: Estimate, **about: Any) -> Page:
     """
     check.instance(estimate, Estimate, "estimate", "an Estimate")
     asked = None if estimate.asked is None else estimate.asked.model
-    model = asked if asked is not None and asked.is_whole and asked.is_discrete else None
+    model = asked if asked is not None and asked._is_whole and asked._is_discrete else None
     text = _make(estimate, **{"model": model, "diagnosis": False, **about}).decode()
     return Page(text, about.get("title") or estimate.headline)
 
@@ -150,7 +150,7 @@ def _make(
     check.instance(estimate, Estimate, "estimate", "an Estimate")
     if model is not None:
         model = as_model(model)
-        if not model.is_whole:
+        if not model._is_whole:
             raise ArgumentError("model", "a Model; for a LocalModel leave it out", model)
     if evidence is None and estimate.asked is not None:
         evidence = estimate.asked.evidence

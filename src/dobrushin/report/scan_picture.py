@@ -29,14 +29,14 @@ def picture(scan: Scan, around: Surroundings | None, shape: tuple[int, int] | No
     points = min(steps, _POINTS)
     generator = np.random.default_rng(0)
     positions = positions_at(scan, _moments(steps, points, generator), generator)
-    n = scan.size if around is None else len(around.sites)
+    n = scan._size if around is None else len(around.sites)
     places = positions if around is None else around.places(positions)
     content: dict[str, Any] = {
         "steps": steps,
         "frames": min(steps, _FRAMES),
         "points": points,
         "random": scan.is_random,
-        "updated": len(scan.updates(scan.size)),
+        "updated": len(scan._updates(scan._size)),
         "variables": None if around is None else around.n_sites,
         "bands": _bands(places, around, n),
         "grid": None,
@@ -59,7 +59,7 @@ def positions_at(scan: Scan, times: NDArray[np.int64], generator: np.random.Gene
     """
     positions = np.empty(len(times), dtype=np.int64)
     before = 0
-    for segment in scan.segments:
+    for segment in scan._segments:
         lo, hi = np.searchsorted(times, [before, before + segment.steps])
         if segment.is_random:
             share = np.cumsum(segment.vector())
@@ -202,7 +202,7 @@ def surroundings(estimate: Estimate, model: Model, sampled: Model, evidence: dic
         sizes.append(len(estimate.samples.update_error))
     fits = all(size == sampled.n_variables for size in sizes)
     scan = estimate.plan.scan
-    if not fits or (scan is not None and scan.size > sampled.n_variables):
+    if not fits or (scan is not None and scan._size > sampled.n_variables):
         raise _not_this(model)
     sites = np.delete(np.arange(model.n_variables), known)
     targets = _targets(estimate, model, sampled, evidence)

@@ -278,12 +278,11 @@ def draw_labels(
     sequence = seed_sequence(seed)
     clock = [time.perf_counter()]
     order, guarantee = _choose(scan, posed, tolerance)
-    order.check_fits(posed.grid.size)
     clock.append(time.perf_counter())
     # Patches that the scan does not update keep their first label.
     start, states = posed.first.ravel(), len(posed.classes)
     shares = np.eye(states)[start]
-    updated = order.updates(posed.posterior.n_variables)
+    updated = np.flatnonzero(order.counts())
     record = db.Record(variables=updated.tolist(), states=False, counts=True)
     run = db.sample(
         posed.posterior, order, chains=chains, seed=sequence, initial=start, executor=executor, record=record

@@ -87,7 +87,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
         states = [flight.runner._begin(flight.columns, flight.keys) for flight in flights]
         for flight in flights:
             flight.runner.tables()
-    for number in range(max(len(flight.job.scan.segments) for flight in flights)):
+    for number in range(max(len(flight.job.scan._segments) for flight in flights)):
         with one_launch():
             for flight, x in zip(flights, states, strict=True):
                 _update(flight, x, number)
@@ -98,7 +98,7 @@ def _draw(wanted: Sequence[Chains]) -> list[Outcome]:
 
 def _update(flight: _Flight, x: Any, number: int) -> None:
     """Go through one segment of the scan, if it has that segment."""
-    job, runner, segments = flight.job, flight.runner, flight.job.scan.segments
+    job, runner, segments = flight.job, flight.runner, flight.job.scan._segments
     if number < len(segments):
         steps, before = segments[number].steps, sum(segment.steps for segment in segments[:number])
         work = Work(job.master, flight.numbers, segments[number], 0, steps, before)
