@@ -26,7 +26,7 @@ from rich.table import Table
 import dobrushin as db
 from dobrushin._models.couplings import symmetric
 from dobrushin._shared import clock
-from dobrushin._shared.deadline import PLANNING
+from dobrushin._shared.call import PLANNING
 
 _METHODS = ("auto", "dobrushin", "local", "exact", "parts", "coalescence")
 _SLACK = 2.0

@@ -89,7 +89,7 @@ def doors(path):
 
 
 # Where modules are loaded by names that are put together: the front door, other libraries, and the table of formats.
-MAY_LOAD_ANY_NAME = {"__init__.py", "_shared/extras.py", "io/formats.py"}
+MAY_LOAD_ANY_NAME = {"__init__.py", "_shared/environment.py", "io/formats.py"}
 
 
 def loaded_by_name(path):

@@ -14,8 +14,8 @@ import pytest
 from scipy import stats
 
 import dobrushin as db
+from dobrushin._shared.clock import noted_interrupts
 from dobrushin._shared.executors import TimeUp, run_pieces
-from dobrushin._shared.interrupts import noted_interrupts
 from dobrushin._shared.intervals import (
     ANYTIME,
     FINAL,

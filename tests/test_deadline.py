@@ -8,7 +8,7 @@ import pytest
 
 import dobrushin as db
 from dobrushin._sampling.start import allowed_state
-from dobrushin._shared.deadline import NO_DEADLINE, PLANNING, Deadline, LateError, current, planning_deadline
+from dobrushin._shared.call import NO_DEADLINE, PLANNING, Deadline, LateError, current_deadline, planning_deadline
 from dobrushin.errors import BudgetError
 
 
@@ -66,15 +66,15 @@ def test_errors_travel():
 
 
 def test_the_current_one_is_that_of_the_innermost_with():
-    assert current() is NO_DEADLINE
+    assert current_deadline() is NO_DEADLINE
     with Deadline(30.0) as outer:
         with outer.part(0.5) as inner:
-            assert current() is inner
-        assert current() is outer
+            assert current_deadline() is inner
+        assert current_deadline() is outer
         with pytest.raises(ZeroDivisionError), outer:
             raise ZeroDivisionError
-        assert current() is outer
-    assert current() is NO_DEADLINE
+        assert current_deadline() is outer
+    assert current_deadline() is NO_DEADLINE
     assert NO_DEADLINE.left == math.inf
 
 

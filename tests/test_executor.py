@@ -28,8 +28,9 @@ from dobrushin._estimate.query import read_settings
 from dobrushin._sampling import batches
 from dobrushin._shared import executors as _executor
 from dobrushin._shared import state_file as _resume
-from dobrushin._shared.executors import Within, cores, receive, share, within, workers_of
-from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.call import entered
+from dobrushin._shared.executors import Within, cores, receive, share, workers_of
+from dobrushin._shared.state_file import fingerprint
 from executors import Deadly, Forbidden, Noted, deadly_event
 
 MODEL = db.Ising.grid(12, 12, couplings=0.2, fields=0.05)
@@ -624,7 +625,7 @@ def test_long_pieces_come_back_and_the_rest_goes_on(monkeypatch):
 
 def test_a_piece_plans_for_the_cores_of_the_whole_and_stops_with_it():
     stopped = threading.Event()
-    with within(Within(123, stopped)):
+    with entered(within=Within(123, stopped)):
         assert cores() == 123
         run = db.sample(MODEL, SCAN, chains=100, seed=1)
         stopped.set()

@@ -67,7 +67,7 @@ def test_the_rules_see_faults(monkeypatch, tmp_path):
         "_kernels/loop.py": "from dobrushin._kernels import tables",
         "_models/door.py": "import importlib as i\nx = i.import_module('dobrushin.io')\ny = i.import_module(f'{x}.a')",
         "io/formats.py": "from importlib import import_module\nHOME = 'dobrushin._models.a'\nz = import_module(HOME)",
-        "_shared/extras.py": "import importlib\nlibrary = importlib.import_module(__name__)",
+        "_shared/environment.py": "import importlib\nlibrary = importlib.import_module(__name__)",
         "experiments/run.py": "import dobrushin as db\nfrom dobrushin import vision, _scan\nx = db.read('a')._form",
         "vision/see.py": "from dobrushin._shared.arrays import frozen\nfrom dobrushin._models import Potts",
     }

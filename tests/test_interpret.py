@@ -12,12 +12,11 @@ import pytest
 import dobrushin as db
 from dobrushin._exact import order
 from dobrushin._shared import compile as compiling
-from dobrushin._shared import interpret, pieces
 from models import FAMILIES, FAMILIES_WITH_ZEROS, random_model
 from test_pieces import closed_forms, coarse_bounds, influences, scans
 from test_sums import kernel_order, plain, treacherous
 
-pytestmark = pytest.mark.skipif(not interpret.CAN_INTERPRET, reason="NumPy before 2.0 mixes whole numbers otherwise")
+pytestmark = pytest.mark.skipif(not compiling.CAN_INTERPRET, reason="NumPy before 2.0 mixes whole numbers otherwise")
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def interpreted(monkeypatch):
     used = {}
 
     def take(kernel):
-        return used.setdefault(kernel.py_func.__name__, interpret.Interpreted(kernel))
+        return used.setdefault(kernel.py_func.__name__, compiling.Interpreted(kernel))
 
     def begin():
         monkeypatch.setattr(compiling, "INTERPRETED_SECONDS", math.inf)
@@ -94,7 +93,7 @@ def test_the_interpreter_gives_the_bits_of_compiled_code(work, interpreted):
 def test_compiled_code_goes_on_where_the_interpreter_has_spent_its_allowance(work, interpreted, monkeypatch):
     expected = work(1)
     interpreted()
-    monkeypatch.setattr(pieces, "FEW_OPERATIONS", 100)
+    monkeypatch.setattr(compiling, "FEW_OPERATIONS", 100)
     monkeypatch.setattr(order, "_LITTLE_WORK", 20)
     for part, same in zip(work(1), expected, strict=True):
         np.testing.assert_array_equal(part, same)
@@ -108,12 +107,12 @@ def test_another_last_bit_of_exp_would_be_seen(work, interpreted, monkeypatch):
     exp = math.exp
     monkeypatch.setattr(math, "exp", lambda x: math.nextafter(exp(x), math.inf))
     monkeypatch.setattr(math, "log1p", lambda x: 2.0 * x)
-    monkeypatch.setattr(interpret, "_plain", interpret._plain.__wrapped__)
+    monkeypatch.setattr(compiling, "_plain", compiling._plain.__wrapped__)
     assert any(not np.array_equal(part, same) for part, same in zip(work(1), expected, strict=True))
 
 
 def test_numbers_of_the_interpreter_overflow_as_compiled_ones_do():
-    for module in (interpret._AsCompiled(math), interpret._AsCompiled(np)):
+    for module in (compiling._AsCompiled(math), compiling._AsCompiled(np)):
         with np.errstate(all="ignore"):
             assert module.exp(1000.0) == module.expm1(1000.0) == module.ldexp(1.0, 2000) == np.inf
             assert module.log(0.0) == module.log1p(-1.0) == -np.inf
@@ -126,7 +125,7 @@ def test_a_kernel_is_compiled_when_it_was_interpreted_for_long_or_has_much_to_do
     kernel = compiling.kernel(sums)
     assert compiling.code_for(kernel, compiling.FEW_OPERATIONS + 1) is kernel
     code = compiling.code_for(kernel, compiling.FEW_OPERATIONS)
-    assert isinstance(code, interpret.Interpreted)
+    assert isinstance(code, compiling.Interpreted)
     code.seconds = 1.0
     assert compiling.code_for(kernel, 0) is kernel
 

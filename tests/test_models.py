@@ -10,7 +10,7 @@ from scipy import sparse
 
 import dobrushin as db
 from dobrushin._models.memory import Memory, Slot
-from dobrushin._shared.fingerprint import fingerprint
+from dobrushin._shared.state_file import fingerprint
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model
 
 SEEDS = st.integers(0, 10**6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dobrushin as db
-from dobrushin._shared.html import Bar, card
+from dobrushin._shared.text import Bar, card
 
 DOCS = Path(__file__).parent.parent / "docs"
 EVIL = '<script>alert("x")</script>&'

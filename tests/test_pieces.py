@@ -12,8 +12,8 @@ import pytest
 
 import dobrushin as db
 from dobrushin._influence import budget
-from dobrushin._shared import pieces
-from dobrushin._shared.deadline import Deadline
+from dobrushin._shared import compile as pieces
+from dobrushin._shared.call import Deadline
 from models import FAMILIES, random_model
 
 # What a process that Ctrl-C reaches needs to end, and one that is alone on a busy machine to begin.
@@ -100,7 +100,7 @@ def test_an_interruption_leaves_what_is_known_of_a_model_right(family, looks, mo
         warnings.simplefilter("ignore", db.VacuousBoundWarning)
         with monkeypatch.context() as patch:
             patch.setattr(pieces, "PIECE", 1)
-            patch.setattr(pieces, "current", lambda: stop)
+            patch.setattr(pieces, "current_deadline", lambda: stop)
             try:
                 db.variation(model, scan, targets=[1])
             except KeyboardInterrupt:
@@ -133,7 +133,7 @@ _ENDLESS = {
 _PREPARE = """
 import numpy as np, dobrushin as db
 from dobrushin._influence import budget
-from dobrushin._shared import pieces
+from dobrushin._shared import compile as pieces
 budget.RANGES = budget.CELLS = float("inf")
 grid = db.Ising.grid(4, 4, couplings=0.2)
 wide = db.PairwiseMRF([np.zeros(3), np.zeros(10**6)], [(0, 1)], [np.random.default_rng(0).normal(size=(3, 10**6))])

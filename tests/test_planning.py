@@ -12,9 +12,9 @@ from dobrushin._influence.known import known_influence
 from dobrushin._models.couplings import symmetric
 from dobrushin._optimize import guide
 from dobrushin._sampling.kernel import KERNELS, choose_kernel
-from dobrushin._shared import pieces
+from dobrushin._shared import compile as pieces
 from dobrushin._shared.arrays import distinct
-from dobrushin._shared.deadline import Deadline, watch
+from dobrushin._shared.call import Deadline, checked
 
 
 def star(leaves, strength=0.5):
@@ -25,7 +25,7 @@ def star(leaves, strength=0.5):
 @pytest.fixture
 def little_work(monkeypatch):
     """Planning that expects every step to take long, with a clock that stands still."""
-    monkeypatch.setattr(pieces, "_SECONDS", 1.0)
+    monkeypatch.setattr(pieces, "_SECONDS_PER_OPERATION", 1.0)
     monkeypatch.setattr(pieces, "PIECE", 1000)
     monkeypatch.setattr(Deadline, "spent", 0.0)
 
@@ -207,5 +207,5 @@ def test_the_influence_around_a_hub_is_cut():
 def test_loops_are_watched(monkeypatch):
     looks = []
     monkeypatch.setattr(Deadline, "check", lambda _, stage: looks.append(stage))
-    assert list(watch(range(3000), "a loop")) == list(range(3000))
+    assert list(checked(range(3000), "a loop")) == list(range(3000))
     assert looks == ["a loop"] * 3

@@ -10,9 +10,10 @@ import time
 import pytest
 
 import dobrushin as db
-from dobrushin._shared import call, pieces, progress
+from dobrushin._shared import call, progress
+from dobrushin._shared import compile as pieces
+from dobrushin._shared.call import Deadline
 from dobrushin._shared.clock import COMPILATION, PAUSES
-from dobrushin._shared.deadline import Deadline
 
 MODEL = db.Ising.grid(4, 4, couplings=0.1)
 

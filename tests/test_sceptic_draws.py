@@ -14,7 +14,6 @@ import dobrushin as db
 from dobrushin._fields.anchor import space_of
 from dobrushin._kernels import field_draws, greedy
 from dobrushin._shared import compile as compiling
-from dobrushin._shared import interpret, pieces
 
 
 def logistic_divergence(x, d, trials):
@@ -43,14 +42,14 @@ def test_ratios_of_nearly_certain_outcomes_are_as_good_as_their_chance_says(tria
         assert abs(field_draws._slope_gain(x, d, 0.0, 0.0, trials) - exact) <= chance
 
 
-@pytest.mark.skipif(not interpret.CAN_INTERPRET, reason="NumPy before 2.0 mixes whole numbers otherwise")
+@pytest.mark.skipif(not compiling.CAN_INTERPRET, reason="NumPy before 2.0 mixes whole numbers otherwise")
 def test_norms_of_suffixes_are_summed_alike_by_the_interpreter():
     rng = np.random.default_rng(0)
     for n in (9, 200):
         d, order, columns = rng.random(n), rng.integers(0, n, 30), rng.integers(0, n, 2 * n)
         begin, influence = 2 * np.arange(n), rng.random(2 * n) * 0.3
         found = []
-        for code in (greedy.suffix_norms, interpret.Interpreted(greedy.suffix_norms)):
+        for code in (greedy.suffix_norms, compiling.Interpreted(greedy.suffix_norms)):
             found.append(np.empty(31))
             at = np.zeros(6, dtype=np.int64)
             code(at, 10**9, order, begin, begin + 2, columns, influence, d.copy(), np.empty(2), found[-1])
@@ -149,7 +148,7 @@ def test_what_looks_at_its_allowance_too_rarely_is_not_interpreted(call, monkeyp
             raise TooLarge
         return kernel
 
-    monkeypatch.setattr(pieces, "code_for", code_for)
+    monkeypatch.setattr(compiling, "code_for", code_for)
     with pytest.raises(TooLarge):
         call()
 

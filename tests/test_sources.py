@@ -13,7 +13,7 @@ import pytest
 import dobrushin as db
 from dobrushin._models import sources
 from dobrushin._models.sources import as_model, reader_of
-from dobrushin._shared.extras import READERS
+from dobrushin._shared.environment import READERS
 
 dimod = pytest.importorskip("dimod")
 needs_pyagrum = pytest.mark.skipif(importlib.util.find_spec("pyagrum") is None, reason="pyagrum is not installed")

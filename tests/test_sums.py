@@ -20,8 +20,8 @@ from dobrushin._exact.working import Working
 from dobrushin._kernels import orders as kernels
 from dobrushin._models.memory import Memory
 from dobrushin._shared import memory
+from dobrushin._shared.call import Deadline
 from dobrushin._shared.compile import code_for
-from dobrushin._shared.deadline import Deadline
 from models import FAMILIES, FAMILIES_WITH_ZEROS, all_states, random_model, symmetric
 
 CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in FAMILIES_WITH_ZEROS]

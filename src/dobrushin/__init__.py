@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dobrushin import adapters, io  # packages that say what they can read, and load nothing yet
 from dobrushin._shared import call as _call
-from dobrushin._shared import log as _log  # noqa: F401 - a logger that is silent until somebody listens
-from dobrushin._shared.version import VERSION
+from dobrushin._shared.environment import VERSION
 
 if TYPE_CHECKING:
     from dobrushin import exact, plots, report, verify, vision

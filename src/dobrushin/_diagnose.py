@@ -21,9 +21,8 @@ from dobrushin._models.sources import as_model, read_source
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public, stage
-from dobrushin._shared.html import card
 from dobrushin._shared.memory import memory_limit
-from dobrushin._shared.text import counted, rounded_up
+from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 

@@ -26,9 +26,8 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
 from dobrushin._shared.call import public
-from dobrushin._shared.html import card
-from dobrushin._shared.pieces import in_pieces
-from dobrushin._shared.text import rounded_up
+from dobrushin._shared.compile import in_pieces
+from dobrushin._shared.text import card, rounded_up
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
 
 UNIT = 2.0**-53

@@ -23,12 +23,11 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
+from dobrushin._shared.environment import require
 from dobrushin._shared.executors import own_threads, run_pieces
-from dobrushin._shared.extras import require
-from dobrushin._shared.html import card
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.running import kept_seed, master_key, seed_sequence
-from dobrushin._shared.text import counted, rounded_up
+from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
 

@@ -20,9 +20,8 @@ from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import VERSION, require
 from dobrushin._shared.text import hint, interval_texts, percent, printable, rounded_up, visible
-from dobrushin._shared.version import VERSION
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError
 

@@ -29,9 +29,8 @@ from dobrushin._models.forms import Form
 from dobrushin._models.near import Numbering, Part
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import guarded
-from dobrushin._shared.deadline import current, planning_deadline
-from dobrushin._shared.log import log
+from dobrushin._shared.call import current_deadline, guarded, planning_deadline
+from dobrushin._shared.environment import log
 from dobrushin._shared.running import MOST_SECONDS, Running
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError
 
@@ -149,7 +148,7 @@ def _ask_quick_ones(query: Query) -> Method | None:
     known = [(method.quick_seconds(query), method) for method in query.space.candidates(query)]
     quick = sorted(((seconds, method) for seconds, method in known if seconds is not None), key=lambda pair: pair[0])
     for _, method in quick:
-        with current().part(method.share), suppress(CertificateError, BudgetError):
+        with current_deadline().part(method.share), suppress(CertificateError, BudgetError):
             proposal: Method | None = method.propose_quickly(query)
             if proposal is not None:
                 return proposal
@@ -164,7 +163,7 @@ def _ask_all(query: Query) -> Method:
     choice, asked = Choice(), query.space.candidates(query)
     for method in asked:
         try:
-            with current().part(method.share if method is not asked[-1] else 1.0):
+            with current_deadline().part(method.share if method is not asked[-1] else 1.0):
                 proposal = method.propose(query, choice)
         except CertificateError as refusal:
             choice.refusals[method.name] = refusal.reasons.get(method.name, refusal.message)
@@ -195,7 +194,7 @@ def _choose_nearby(model: Model, targets: Any, evidence: Any, settings: Settings
     while True:
         ball, query, place = _query_near(model, centres, radius, targets, given, settings)
         with adapt_errors(lambda estimate, place=place: estimate.lift(place), place), carry_estimate(query):  # type: ignore[misc]
-            current().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
+            current_deadline().charge(ball.model.n_variables * _BALL_SECONDS, "looking around the targets")
             method = choose(query)
         if not _reaches_border(query, method.updated(), ball):
             _ = query.space.start  # raises if the evidence is impossible

@@ -31,7 +31,7 @@ from dobrushin._optimize.guide import guiding_rows
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.sampler import on_backend
 from dobrushin._scan import Scan
-from dobrushin._shared.deadline import LateError, current
+from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import PLAIN, Running
 from dobrushin._shared.text import percent, rounded_up
@@ -389,15 +389,15 @@ class _Pilot:
         """Estimate for each row the probability that its variables do not coalesce, times the span of a statistic."""
         kernel = self._kernel_for(scan)
         seconds = kernel.seconds(self.runs * len(scan), scan)
-        current().charge(seconds, f"a pilot of {len(scan)} steps")
+        current_deadline().charge(seconds, f"a pilot of {len(scan)} steps")
         self.seconds += seconds
-        running = replace(PLAIN, deadline=current())
+        running = replace(PLAIN, deadline=current_deadline())
         block = run_sets(
             self.query.model, kernel, scan, self.query.labels, range(self.runs), _PILOT_SEED, running=running
         )
         self.spent += self.runs * len(scan)
         if block.trouble is not None:
-            current().check(f"a pilot of {len(scan)} steps")
+            current_deadline().check(f"a pilot of {len(scan)} steps")
             raise block.trouble
         settled = block.settled[:, -1] >= 0
         shares = []

@@ -19,7 +19,7 @@ from dobrushin._optimize.guide import influence_around, radius_around
 from dobrushin._optimize.shortest import FIRST_LOOK, MOST_STEPS, stagnates
 from dobrushin._sampling.kernel import Kernel, update_error
 from dobrushin._scan import Scan
-from dobrushin._shared.deadline import Deadline, LateError, current
+from dobrushin._shared.call import Deadline, LateError, current_deadline
 from dobrushin._variation import Problem, Variation, evaluate, touched_by
 
 # Plans with more updates than this are refused.
@@ -93,7 +93,7 @@ class Dobrushin(StateChains):
 
 
 def _evaluate(query: Query, scan: Scan, error: NDArray[np.float64] | float = 0.0) -> Variation:
-    current().charge(len(scan) * _SECONDS_PER_STEP, f"the certificate of {len(scan)} steps")
+    current_deadline().charge(len(scan) * _SECONDS_PER_STEP, f"the certificate of {len(scan)} steps")
     return evaluate(query.space.rows, scan, query.objective, 1.0, error)
 
 
@@ -113,7 +113,7 @@ def cheapest_scan(query: Query) -> Scan | None:
     The number of chains is proportional to 1 / (tolerance - bias)^2, with the bias of exact updates, in the units of
     the space's rows.
     """
-    with current().part(_SEARCH):
+    with current_deadline().part(_SEARCH):
         return _cheapest_sweeps(query) if query.is_about_most else _cheapest_greedy(query)
 
 
@@ -154,7 +154,7 @@ class _Trials:
 
     def largest_bias(self, scan: Scan) -> float:
         query, search = self._query, self._search
-        current().charge(len(scan) * _SECONDS_PER_STEP, f"the bias of {len(scan)} steps")
+        current_deadline().charge(len(scan) * _SECONDS_PER_STEP, f"the bias of {len(scan)} steps")
         known = search.ids[: search.size][search.has_row[: search.size]]
         if self._problem is None or len(self._problem.updated) < len(known):
             self._problem = touched_by(query.space.rows, query.complete(known), query.space.initial, 0.0)
@@ -171,7 +171,7 @@ def _cheapest_sweeps(query: Query) -> Scan | None:
     b = problem.start_values()
     best, least, norms = None, math.inf, [math.inf]
     while len(norms) / tolerance**2 < least and n * len(norms) <= MOST_STEPS:
-        current().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
+        current_deadline().charge(n * _SECONDS_PER_STEP, f"sweep {len(norms)} over {n} variables")
         problem.advance(sweep, b)
         bounds = problem.at(b, query.objective.positions)
         left = tolerance - max(float(part.max()) for part in query.biases(bounds))

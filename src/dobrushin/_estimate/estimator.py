@@ -27,9 +27,8 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
-from dobrushin._shared.call import public
-from dobrushin._shared.deadline import PLANNING_SHARE
-from dobrushin._shared.log import log
+from dobrushin._shared.call import PLANNING_SHARE, public
+from dobrushin._shared.environment import log
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError

@@ -12,8 +12,8 @@ from dobrushin._estimate.query import Settings, Workspace, workspace
 from dobrushin._exact.partition import LogPartition, plan_partition
 from dobrushin._exact.working import Working
 from dobrushin._models import Model
-from dobrushin._shared.deadline import Deadline
-from dobrushin._shared.log import log
+from dobrushin._shared.call import Deadline
+from dobrushin._shared.environment import log
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError

@@ -18,7 +18,7 @@ from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._exact.arithmetic import NoAllowedState, Sums
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._exact.working import Working
-from dobrushin._shared.deadline import LateError, current
+from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
@@ -72,7 +72,7 @@ class Exact(Method):
     @classmethod
     def _propose(cls, query: Query, by_name: bool, why: str) -> Exact:
         search = _search_seconds(query)
-        if not by_name and search > 2.0 * current().work_left:
+        if not by_name and search > 2.0 * current_deadline().work_left:
             # Half of the planning time is for expected work; the next method makes better use of it.
             raise cls.refuse(
                 f"the search for an elimination order would take {search:.2g} s, longer than planning may take."

@@ -8,8 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dobrushin._estimate.targets import Target, name_of
-from dobrushin._shared.html import Bar, card
-from dobrushin._shared.text import exact_text, in_full, interval_texts, percent, printable, rounded_up
+from dobrushin._shared.text import Bar, card, exact_text, in_full, interval_texts, percent, printable, rounded_up
 
 if TYPE_CHECKING:
     from dobrushin._estimate.answer import Estimate

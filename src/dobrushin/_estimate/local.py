@@ -19,8 +19,8 @@ from dobrushin._estimate.runs import unchecked_weights
 from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import name_of
 from dobrushin._exact.region import Law
-from dobrushin._shared.deadline import NO_DEADLINE, LateError
-from dobrushin._shared.log import log
+from dobrushin._shared.call import NO_DEADLINE, LateError
+from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running
 from dobrushin._shared.text import counted
 from dobrushin.errors import CertificateError

@@ -22,8 +22,8 @@ from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import bar, public
-from dobrushin._shared.deadline import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, entered, public
+from dobrushin._shared.environment import require
 from dobrushin._shared.executors import (
     TimeUp,
     Trouble,
@@ -35,14 +35,12 @@ from dobrushin._shared.executors import (
     run_pieces,
     share,
     shares_memory,
-    within,
     workers_of,
 )
-from dobrushin._shared.extras import require
-from dobrushin._shared.fingerprint import fingerprint
-from dobrushin._shared.html import card
 from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import BACKENDS, kept_seed, read_time, seed_sequence
+from dobrushin._shared.state_file import fingerprint
+from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -347,7 +345,10 @@ def answer_piece(shared: Any, queries: dict[int, Pair], whole: Within, seconds: 
     def is_enough() -> bool:
         return monotonic() - begin > min(_PIECE_SECONDS, math.inf if seconds is None else seconds)
 
-    with within(whole), suppress(KeyboardInterrupt):  # Ctrl-C may reach the workers too: keep the answers so far
+    with (
+        entered(within=whole),
+        suppress(KeyboardInterrupt),
+    ):  # Ctrl-C may reach workers too: keep the answers so far
         for found in answer_some(receive(shared), queries, left, is_enough):
             if whole.is_stopped:
                 break

@@ -26,11 +26,9 @@ from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples
 from dobrushin._scan import Scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import guarded
-from dobrushin._shared.deadline import NO_DEADLINE
-from dobrushin._shared.html import card
+from dobrushin._shared.call import NO_DEADLINE, guarded
 from dobrushin._shared.running import Running, kept_seed
-from dobrushin._shared.text import in_full, percent, rounded_up
+from dobrushin._shared.text import card, in_full, percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
 

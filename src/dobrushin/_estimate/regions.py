@@ -19,7 +19,7 @@ from dobrushin._exact.region import Factors, Law, Order, RegionSum, Surroundings
 from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import current
+from dobrushin._shared.call import current_deadline
 from dobrushin._variation import Objective, evaluate
 
 # Seconds per table entry, per region and per variable of a region.
@@ -232,12 +232,12 @@ class Growth:
         """Grow the region while sums need at most `cells` table entries, then predict the region that will do."""
         x, halvings = self._step(), 0
         while not self.is_done and x is not None:
-            current().check("a region around a target")
+            current_deadline().check("a region around a target")
             region = self._region(x)
             if region is None:
                 break
             if region.tells(cells):
-                current().charge(region.seconds, f"a region of {region.size} variables")
+                current_deadline().charge(region.seconds, f"a region of {region.size} variables")
                 x = self._step() if self._take(region) else x
                 continue
             # Too expensive for now: the bias of a smaller region improves the prediction.

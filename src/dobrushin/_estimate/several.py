@@ -15,10 +15,9 @@ from dobrushin._estimate.query import Settings
 from dobrushin._estimate.runs import Run
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.sampler import MANY_UPDATES
-from dobrushin._shared.call import guarded
-from dobrushin._shared.deadline import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline, guarded
 from dobrushin._shared.device import is_available, may_be_available
-from dobrushin._shared.log import log
+from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError
 

@@ -16,8 +16,8 @@ from scipy.sparse import csgraph
 from dobrushin._exact.working import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import checked
 from dobrushin._shared.compile import code_for
-from dobrushin._shared.deadline import watch
 from dobrushin.errors import BudgetError
 
 # Graphs with at most this number of variables are held in bits; for larger ones only one min-fill order is tried.
@@ -160,7 +160,7 @@ def _entries_of(graph: Any, sizes: list[int], order: list[int], most: float) -> 
     """Entries of all cliques of an order."""
     neighbors = _neighbor_sets(graph)
     total = 0.0
-    for v in watch(order, _STAGE):
+    for v in checked(order, _STAGE):
         ring = neighbors[v]
         total += _clique(v, ring, sizes)
         _refuse(total, most)
@@ -183,12 +183,12 @@ def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
         piece = csgraph.breadth_first_order(graph, centre, return_predecessors=False)[:_PIECE]
         _min_fill(graph[piece][:, piece], [sizes[v] for v in piece], most)
     neighbors = _neighbor_sets(graph)
-    missing = [_missing_edges(neighbors, v) for v in watch(range(n), _STAGE)]
+    missing = [_missing_edges(neighbors, v) for v in checked(range(n), _STAGE)]
     heap = [(missing[v], v) for v in range(n)]
     heapq.heapify(heap)
     gone = [False] * n
     order = []
-    for _ in watch(itertools.repeat(None), _STAGE):
+    for _ in checked(itertools.repeat(None), _STAGE):
         if not heap:
             break
         added, v = heapq.heappop(heap)
@@ -224,7 +224,7 @@ def _min_fill(graph: Any, sizes: list[int], most: float) -> list[int]:
 
 def _neighbor_sets(graph: Any) -> list[set[int]]:
     start, indices = graph.indptr.tolist(), graph.indices.tolist()
-    return [set(indices[a:b]) for a, b in watch(itertools.pairwise(start), _STAGE)]
+    return [set(indices[a:b]) for a, b in checked(itertools.pairwise(start), _STAGE)]
 
 
 def _missing_edges(neighbors: list[set[int]], v: int) -> int:

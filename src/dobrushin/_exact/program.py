@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared.arrays import frozen, prefix_sums
-from dobrushin._shared.deadline import current, watch
+from dobrushin._shared.call import checked, current_deadline
 
 # A node of a few small tables is one step; otherwise its small tables are multiplied first.
 _FEW, _SMALL = 6, 2**12
@@ -118,7 +118,7 @@ class _Builder:
     def add_table(self, scope: Scope) -> int:
         """A table with these variables, without a place yet."""
         if len(self.scopes) % _LOOK == 0:
-            current().check(_STAGE)
+            current_deadline().check(_STAGE)
         self.scopes.append(scope)
         self.spans.append(math.prod([self.sizes[v] for v in scope]))
         self.slots.append(-1)
@@ -127,7 +127,7 @@ class _Builder:
     def add_leaves(self, scopes: Sequence[Scope]) -> list[int]:
         """Tables that are there from the beginning, each in a place of its own."""
         first, sizes = len(self.scopes), self.sizes
-        spans = [math.prod([sizes[v] for v in scope]) for scope in watch(scopes, _STAGE)]
+        spans = [math.prod([sizes[v] for v in scope]) for scope in checked(scopes, _STAGE)]
         for block, scope in enumerate(scopes, first):
             for v in scope:
                 self.live[v].add(block)
@@ -211,14 +211,14 @@ class _Builder:
         # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
         homes = [min(self.homes[v] for v in group) for group in groups]
         needed: set[int] = set()
-        for home in watch(homes, _STAGE):
+        for home in checked(homes, _STAGE):
             while home not in needed and home in self.nodes:
                 needed.add(home)
                 home = parent.get(home, -1)
         messages_at = self._messages_by_variable(needed, parent)
         at_node: dict[int, list[int]] = {}
         at_message: dict[int, list[int]] = {}
-        for g, (group, home) in enumerate(watch(zip(groups, homes, strict=True), _STAGE)):
+        for g, (group, home) in enumerate(checked(zip(groups, homes, strict=True), _STAGE)):
             block = self._smallest_message(group, messages_at)
             if block < 0:
                 at_node.setdefault(home, []).append(g)
@@ -341,7 +341,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
 
 def _join(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where lists begin when they stand one after the other, and what is in them."""
-    current().check(_STAGE)
+    current_deadline().check(_STAGE)
     start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))
     return frozen(start), frozen(np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(start[-1])))
 

@@ -28,8 +28,8 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.pairwise import PairTables
 from dobrushin._models.potts import LabelPairs
 from dobrushin._shared.arrays import distinct, frozen, is_among, prefix_sums, row_entries
+from dobrushin._shared.call import NO_DEADLINE
 from dobrushin._shared.compile import code_for
-from dobrushin._shared.deadline import NO_DEADLINE
 
 # Searches for an order: how many, the part of the sums' work that they may take, and the most that one may take.
 _MOST_SEEDS, _SHARE, _MOST_WORK = 16, 0.05, 2**29

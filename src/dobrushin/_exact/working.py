@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
 from dobrushin._kernels.contraction import LENGTH, MADE, add_products, extremes, layout, rescale
-from dobrushin._shared.call import bar
-from dobrushin._shared.deadline import Deadline, current
+from dobrushin._shared.call import Deadline, bar, current_deadline
 from dobrushin._shared.executors import cores, own_executor
 from dobrushin._shared.memory import has_room_for_threads
 
@@ -37,7 +36,7 @@ class Working:
     """
 
     def __init__(self, deadline: Deadline | None = None) -> None:
-        self._deadline = current() if deadline is None else deadline
+        self._deadline = current_deadline() if deadline is None else deadline
         self._pool: ThreadPoolExecutor | None = None
         self._report: Callable[[int], None] | None = None
         self._done = 0

@@ -26,7 +26,7 @@ from dobrushin._kernels.field_draws import spread
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.pieces import in_pieces
+from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import (
     Objective,
     Problem,

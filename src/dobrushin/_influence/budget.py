@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dobrushin._influence.rows import Wanted
 from dobrushin._shared.arrays import frozen, prefix_sums
-from dobrushin._shared.log import log
+from dobrushin._shared.environment import log
 from dobrushin.errors import BudgetError
 
 # Enumeration, per row: larger rows fall back on a closed form with method="best", and are an error with "exact".

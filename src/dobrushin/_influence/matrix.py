@@ -16,8 +16,7 @@ from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public, watch
-from dobrushin._shared.html import card
-from dobrushin._shared.text import counted
+from dobrushin._shared.text import card, counted
 from dobrushin.errors import ArgumentError
 
 # Below this many variables, eigenvalues and singular values are computed densely.

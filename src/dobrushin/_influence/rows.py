@@ -13,8 +13,8 @@ from dobrushin._kernels.gap import ENUMERATED
 from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
 from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.options import InfluenceMethod
-from dobrushin._shared.pieces import in_pieces
 
 METHODS = get_args(InfluenceMethod)
 THEOREMS = (

@@ -17,7 +17,7 @@ from dobrushin._learning.gradients import ExactGradient, Expectation, GibbsGradi
 from dobrushin._learning.structure import Structure
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.state_file import StateFile
 from dobrushin.errors import BudgetError, Interrupted, UncertifiedStep

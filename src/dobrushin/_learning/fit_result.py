@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import Model
-from dobrushin._shared.extras import require
-from dobrushin._shared.html import card
-from dobrushin._shared.text import counted, rounded_up
+from dobrushin._shared.environment import require
+from dobrushin._shared.text import card, counted, rounded_up
 
 if TYPE_CHECKING:
     import pandas

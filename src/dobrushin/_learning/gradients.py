@@ -17,7 +17,7 @@ from dobrushin._optimize import shortest_scan
 from dobrushin._sampling import sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.deadline import NO_DEADLINE, current
+from dobrushin._shared.call import NO_DEADLINE, current_deadline
 from dobrushin._shared.executors import TimeUp
 from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.running import kept_seed
@@ -232,7 +232,7 @@ class GibbsGradient:
         key = (*self._sequence.spawn_key, iteration)
         seed = np.random.SeedSequence(self._sequence.entropy, spawn_key=key)
         initial = self._initial(model)
-        seconds = None if (limit := current()) is NO_DEADLINE else max(limit.left, 1e-9)
+        seconds = None if (limit := current_deadline()) is NO_DEADLINE else max(limit.left, 1e-9)
         run = sample(model, self.scan, chains=self._chains, seed=seed, initial=initial, time=seconds)
         if run.chains < self._chains:
             raise TimeUp

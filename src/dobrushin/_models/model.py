@@ -17,7 +17,7 @@ from dobrushin._models.near import Part, Region, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.html import card
+from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Read what can stand where a model is asked for: a path, or a model of another library.
 
 A library is recognised by where the class of an object comes from, so that none is imported to look. The packages `io`
-and `adapters` register their readers in `dobrushin._shared.extras`, and load them when they are first needed.
+and `adapters` register their readers in `dobrushin._shared.environment`, and load them when they are first needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from dobrushin._models.model import Model
-from dobrushin._shared.extras import PATHS, READERS
+from dobrushin._shared.environment import PATHS, READERS
 from dobrushin._shared.text import nearest
 from dobrushin.errors import ArgumentError
 

@@ -21,8 +21,8 @@ from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
+from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.options import Guide, Keep, Rounds
-from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
 

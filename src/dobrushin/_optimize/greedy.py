@@ -20,13 +20,12 @@ from dobrushin._optimize.dogs import move_single_steps
 from dobrushin._optimize.guide import guide_of
 from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
-from dobrushin._shared import pieces
+from dobrushin._shared import compile as pieces
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import bar, public
-from dobrushin._shared.compile import code_for
+from dobrushin._shared.compile import code_for, in_pieces
 from dobrushin._shared.options import Guide
-from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 
 # Rows that are asked for together at first, where they take little time.

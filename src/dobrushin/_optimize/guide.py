@@ -17,8 +17,8 @@ from dobrushin._influence.known import KnownInfluence
 from dobrushin._influence.rows import Rows, RowSource
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
-from dobrushin._shared.deadline import current
-from dobrushin._shared.log import log
+from dobrushin._shared.call import current_deadline
+from dobrushin._shared.environment import log
 from dobrushin._shared.options import Guide
 from dobrushin._variation import Variation
 
@@ -65,7 +65,7 @@ def influence_around(known: KnownInfluence, targets: NDArray[np.int64]) -> Aroun
         return Around(np.arange(n), known.whole.matrix)
     inside = distinct(targets, n)
     while len(inside) < _SMALL:
-        current().check("the strength of the influence")
+        current_deadline().check("the strength of the influence")
         seen = distinct(np.concatenate([inside, known.rows(inside).columns]), n)
         if len(seen) == len(inside):
             break
@@ -97,7 +97,7 @@ def _rough_radius(matrix: Any) -> float:
     x = np.full(matrix.shape[0], 1.0 / np.sqrt(matrix.shape[0]))
     growth = 1.0
     for _ in range(_ROUNDS):
-        current().check("the strength of the influence")
+        current_deadline().check("the strength of the influence")
         y = x + matrix @ x
         growth = float(np.linalg.norm(y))
         x = y / growth

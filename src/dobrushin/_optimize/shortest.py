@@ -20,8 +20,8 @@ from dobrushin._optimize.scan_result import ScanResult, whole
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
+from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.options import Criterion, Guide
-from dobrushin._shared.pieces import in_pieces
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._shared.files import replace_file
+from dobrushin._shared.environment import replace_file
 
 FORMAT = "dobrushin proof 2"
 # Every file has this date: the same proof is the same bytes.

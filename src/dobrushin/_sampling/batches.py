@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dobrushin._sampling.kernel import Batches, Runner, Work
 from dobrushin._sampling.start import Guard, Start
 from dobrushin._scan import Scan
-from dobrushin._shared.call import bar
-from dobrushin._shared.deadline import Deadline
+from dobrushin._shared.call import Deadline, bar
+from dobrushin._shared.environment import log
 from dobrushin._shared.executors import (
     TimeUp,
     Trouble,
@@ -31,7 +31,6 @@ from dobrushin._shared.executors import (
     shares_memory,
     workers_of,
 )
-from dobrushin._shared.log import log
 from dobrushin._shared.running import Running
 from dobrushin._shared.state_file import StateFile
 

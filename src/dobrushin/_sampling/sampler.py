@@ -23,11 +23,10 @@ from dobrushin._sampling.start import make_guard, read_start
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import is_increasing
-from dobrushin._shared.call import public
-from dobrushin._shared.deadline import NO_DEADLINE
+from dobrushin._shared.call import NO_DEADLINE, public
 from dobrushin._shared.device import cupy, is_available
+from dobrushin._shared.environment import log
 from dobrushin._shared.executors import Trouble, raise_trouble
-from dobrushin._shared.log import log
 from dobrushin._shared.memory import require_memory
 from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long, seed_sequence

@@ -18,11 +18,10 @@ from dobrushin._models.state_names import StateNames, call_states
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
-from dobrushin._shared.html import card
+from dobrushin._shared.environment import require
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._shared.state_file import UNREADABLE
-from dobrushin._shared.text import counted, printable
+from dobrushin._shared.text import card, counted, printable
 from dobrushin._variation import Variation, variation
 from dobrushin.errors import ArgumentError
 

@@ -19,7 +19,7 @@ from dobrushin._models.near import Region
 from dobrushin._sampling.labels import LocalFactors, local_factors, pack_region
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.deadline import current
+from dobrushin._shared.call import current_deadline
 from dobrushin.errors import ArgumentError, BudgetError
 
 # Choices that are tried before the search for an allowed state gives up, and its name in errors.
@@ -260,7 +260,7 @@ class _AllowedState:
         while waiting:
             self._looked += 1
             if self._looked % _LOOK == 0:
-                current().check(_SEARCH)
+                current_deadline().check(_SEARCH)
             k = waiting.pop()
             scope, table = self.scopes[k], self.tables[k]
             if not scope:

@@ -20,7 +20,7 @@ from dobrushin._scan.segments import Cycle, Draw, Segment, read_order, read_prob
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.html import card
+from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
 
 

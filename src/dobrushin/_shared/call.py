@@ -9,23 +9,37 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from dobrushin._shared.clock import seconds as working_clock
 from dobrushin._shared.progress import Stage, Watch, begin_watch, end_watch, is_notebook
 from dobrushin.errors import ArgumentError, BudgetError
 
 if TYPE_CHECKING:
-    from dobrushin._shared.deadline import Deadline
+    from dobrushin._shared.device import Waiting
+    from dobrushin._shared.executors import Within
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_REMEDY = "Ask for less at a time, or give the process more memory."
+_Item = TypeVar("_Item")
+# Seconds that planning may take when a call says nothing about time, and the part of the call's time when it does.
+PLANNING, PLANNING_SHARE = 30.0, 0.25
+# Seconds by the clock that planning has in any case.
+_SECONDS_MIN_PLANNING = 1.0
+# Parts of a limit: that of stages by the clock, the rest being for what they do after their last look at it; and that
+# of expected work.
+_CLOCK_SHARE, _WORK_SHARE = 0.85, 0.5
+# Items of a loop between looks at the limit.
+_ITEMS_PER_LOOK = 1024
+_LESS_WORK = "Ask for fewer targets or a larger tolerance, or for one method by name."
+_LESS_MEMORY = "Ask for less at a time, or give the process more memory."
 
 
-class Call:
+class Call(NamedTuple):
     """A public function that runs.
 
     Attributes
@@ -40,40 +54,38 @@ class Call:
         Whether this call or one around it has decided whether progress is shown.
     deadline : Deadline or None
         The limit on planning; None if there is none.
+    within : Within or None
+        The larger work that this process or thread does a piece of.
+    launches : dict or None
+        Launches on the GPU that wait for others of the same function.
     """
 
-    __slots__ = ("deadline", "is_decided", "name", "outermost", "shown")
-
-    def __init__(
-        self,
-        name: str = "",
-        outermost: str = "",
-        shown: Watch | None = None,
-        is_decided: bool = False,
-        deadline: Deadline | None = None,
-    ) -> None:
-        self.name, self.outermost, self.deadline = name, outermost, deadline
-        self.shown, self.is_decided = shown, is_decided
-
-    def with_deadline(self, deadline: Deadline) -> Call:
-        """Return the same call with another limit on planning."""
-        return Call(self.name, self.outermost, self.shown, self.is_decided, deadline)
+    name: str = ""
+    outermost: str = ""
+    shown: Watch | None = None
+    is_decided: bool = False
+    deadline: Deadline | None = None
+    within: Within | None = None
+    launches: Waiting | None = None
 
 
-_OUTSIDE = Call()
-_CURRENT: ContextVar[Call] = ContextVar("dobrushin_call", default=_OUTSIDE)
+_CURRENT: ContextVar[Call] = ContextVar("dobrushin_call", default=Call())  # noqa: B039  a tuple does not change
 current, enter, leave = _CURRENT.get, _CURRENT.set, _CURRENT.reset
 
 
-def _forget_display() -> None:
-    """In a process that was forked, show nothing: the thread that draws did not come along."""
-    call = current()
-    if call.is_decided:
-        enter(Call(call.name, call.outermost, None, True, call.deadline))
+@contextmanager
+def entered(**changes: Any) -> Iterator[None]:
+    """Change some attributes of the current call for a while."""
+    token = enter(current()._replace(**changes))
+    try:
+        yield
+    finally:
+        leave(token)
 
 
+# In a process that was forked the thread that draws did not come along: nothing is shown there.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_display)
+    os.register_at_fork(after_in_child=lambda: enter(current()._replace(shown=None)))
 
 
 def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function]:
@@ -104,8 +116,7 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
             if of_class:
                 owner = args[0]
                 called_name = (owner if isinstance(owner, type) else type(owner)).__name__ + method
-            call = Call(called_name, outer.outermost or called_name, outer.shown, outer.is_decided, outer.deadline)
-            token = enter(call)
+            token = enter(outer._replace(name=called_name, outermost=outer.outermost or called_name))
             try:
                 if not what:
                     return guarded(function, *args, **kwargs)
@@ -137,13 +148,10 @@ def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         from dobrushin._shared.memory import free_memory
 
         free, what = free_memory(), f"dobrushin.{current().outermost}"
-        raise BudgetError(what, max(_size_of(error), free), free, "bytes or more", _REMEDY) from None
-
-
-def _size_of(error: Any) -> float:
-    """Bytes of the array that could not be made; 0 where the error does not say."""
-    shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
-    return float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
+        # NumPy says which array could not be made, Python does not.
+        shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
+        size = float(math.prod(shape)) * dtype.itemsize if dtype is not None else 0.0
+        raise BudgetError(what, max(size, free), free, "bytes or more", _LESS_MEMORY) from None
 
 
 # -- what it shows -----------------------------------------------------------------------------
@@ -158,14 +166,12 @@ def watch(progress: bool | None, what: str = "") -> Iterator[None]:
             yield
         return
     shown = begin_watch(progress)
-    token = enter(Call(call.name, call.outermost, shown, True, call.deadline))
     is_done = False
     try:
-        with stage(what):
+        with entered(shown=shown, is_decided=True), stage(what):
             yield
         is_done = True
     finally:
-        leave(token)
         if shown is not None:
             end_watch(shown, call.name or "dobrushin", is_done)
 
@@ -177,7 +183,7 @@ def loading() -> AbstractContextManager[None]:
 
 def stage(what: str) -> AbstractContextManager[Stage | None]:
     """Say what is done inside."""
-    return _entered(Stage(what, None, ""))
+    return _shown(Stage(what, None, ""))
 
 
 @contextmanager
@@ -188,12 +194,12 @@ def bar(
 
     A `deadline` may end the work before all are done.
     """
-    with _entered(Stage(what, total, unit, deadline)) as entered:
+    with _shown(Stage(what, total, unit, deadline)) as entered:
         yield None if entered is None else entered.report
 
 
 @contextmanager
-def _entered(stage: Stage) -> Iterator[Stage | None]:
+def _shown(stage: Stage) -> Iterator[Stage | None]:
     shown = current().shown
     if shown is None or not stage.what:
         yield None
@@ -203,3 +209,142 @@ def _entered(stage: Stage) -> Iterator[Stage | None]:
         yield stage
     finally:
         shown.leave(stage)
+
+
+# -- how long it may take ----------------------------------------------------------------------
+
+
+class LateError(BudgetError):
+    """Work that took longer than it may, or that is expected to."""
+
+
+class Deadline:
+    """A limit in seconds that runs from the moment it is made; it stands still while code is compiled.
+
+    Two accounts may run against it: the clock, and the work that stages say they are about to do (`charge`). That of
+    planning gives expected work half of the limit, so that on an ordinary machine it decides, and the clock is only
+    the last guard. Others go by the clock alone.
+
+    In a `with` statement it becomes the current one, which stages far below ask for (`current_deadline`); the one
+    before it comes back at the end.
+
+    Attributes
+    ----------
+    limit : float
+        Seconds by the clock; may be infinite.
+    work : float
+        Seconds of expected work; may be infinite.
+    what : str
+        What has this limit, as an error calls it.
+    """
+
+    def __init__(
+        self,
+        limit: float,
+        what: str = "Planning",
+        *,
+        work: float = math.inf,
+        remedy: str = _LESS_WORK,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.limit, self.work, self.what, self._remedy = limit, work, what, remedy
+        self._clock = clock or working_clock
+        self.expected = 0.0
+        self._begin = self._clock()
+        self._outer: Deadline | None = None
+        self._tokens: list[Token[Call]] = []
+
+    @property
+    def spent(self) -> float:
+        """Seconds since it was made."""
+        return self._clock() - self._begin
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left by the clock; 0 when it is over."""
+        return max(0.0, self.limit - self.spent)
+
+    @property
+    def work_left(self) -> float:
+        """Seconds of expected work that are left: the same for the same call, whatever the clock says."""
+        return max(0.0, self.work - self.expected)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left by the clock."""
+        return self.spent > self.limit
+
+    def check(self, stage: str = "") -> None:
+        """`LateError` when it is over; `stage` says in the error where the time ran out."""
+        if self.is_over:
+            raise self._late(stage, self.spent, self.limit)
+
+    def charge(self, seconds: float, stage: str = "") -> None:
+        """Take so many seconds of expected work from what is left; `LateError` where they are not."""
+        self.check(stage)
+        if self.expected + seconds > self.work:
+            raise self._late(stage, self.expected + seconds, self.work)
+        self._spend(seconds)
+
+    def error(self, what: str) -> LateError:
+        """What to raise for something that would need more time than there is."""
+        return LateError(what, self.spent, self.limit, "seconds or more", self._remedy)
+
+    def part(self, share: float, what: str = "A stage of planning") -> Deadline:
+        """A limit for the next stage, which may take this share of the expected work that is left.
+
+        By the clock it may take somewhat more: on a busy machine, too, it is the work that decides.
+        """
+        limits = {"limit": self.left * math.sqrt(share), "work": self.work_left * share}
+        part = Deadline(**limits, what=what, remedy=self._remedy, clock=self._clock)
+        part._outer = self
+        return part
+
+    def _spend(self, seconds: float) -> None:
+        self.expected += seconds
+        if self._outer is not None:
+            self._outer._spend(seconds)
+
+    def _late(self, stage: str, seconds: float, limit: float) -> LateError:
+        what = f"{self.what} ({stage})" if stage else self.what
+        return LateError(what, seconds, limit, "seconds or more", self._remedy)
+
+    def __enter__(self) -> Deadline:
+        self._tokens.append(enter(current()._replace(deadline=self)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, error, trace
+        leave(self._tokens.pop())
+
+
+NO_DEADLINE = Deadline(math.inf)
+
+
+def current_deadline() -> Deadline:
+    """The limit of the call that is being planned; without one, a limit that is never over."""
+    return current().deadline or NO_DEADLINE
+
+
+def checked(items: Iterable[_Item], stage: str) -> Iterator[_Item]:
+    """The items one by one, with a look at the limit now and then."""
+    for k, item in enumerate(items):
+        if k % _ITEMS_PER_LOOK == 0:
+            current_deadline().check(stage)
+        yield item
+
+
+def planning_deadline(seconds: float | None, is_saved: bool = False) -> Deadline:
+    """The limit on the planning of a call that may take so many seconds as a whole; None: a call without a limit.
+
+    A call that is saved may go on later, with more time: its plan is that of a call without a limit.
+    """
+    if is_saved:
+        return Deadline(
+            max(PLANNING if seconds is None else seconds, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * PLANNING
+        )
+    limit = PLANNING if seconds is None else min(PLANNING, PLANNING_SHARE * seconds)
+    # A call with very little time may take a moment longer: a plan that is nearly there is better than none.
+    return Deadline(max(_CLOCK_SHARE * limit, _SECONDS_MIN_PLANNING), work=_WORK_SHARE * limit)

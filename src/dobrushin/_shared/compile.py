@@ -1,27 +1,36 @@
-"""The one place that spells Numba options, and that says where compiled code is kept."""
+"""Kernels: compiled, interpreted where that is sooner done, and called in pieces.
+
+This is the one place that spells Numba options, and that says where compiled code is kept. The source of a kernel is
+Python. Run by the interpreter it gives the same numbers, bit by bit, some hundred times as slowly: what an answer says
+does not depend on who ran it.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import functools
+import math
 import os
 import shutil
 import tempfile
+import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, event, types
+from numba.core import cgutils, event
+from numba.core import types as numba_types
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
-from dobrushin._shared.clock import COMPILATION, PAUSES
-from dobrushin._shared.interpret import CAN_INTERPRET, Interpreted
-from dobrushin._shared.interrupts import noted_interrupts
-from dobrushin._shared.log import log
+from dobrushin._shared.call import bar, current_deadline
+from dobrushin._shared.clock import COMPILATION, PAUSES, noted_interrupts
+from dobrushin._shared.environment import log
 from dobrushin.errors import CacheWarning
 
 
@@ -48,6 +57,14 @@ if _config.DISABLE_JIT:
 # many seconds in all, some part of what compiling it takes.
 FEW_OPERATIONS = 2**18
 INTERPRETED_SECONDS = 1.0
+# In older versions a number of 64 bits without sign and a whole number of Python add up to a float.
+CAN_INTERPRET = int(np.__version__.split(".")[0]) >= 2
+# Elementary operations in one native call, and about how long one takes: less in a cache, several times as long where
+# each waits for memory. A call stays below about 0.2 s.
+PIECE = 2 * 10**7
+_SECONDS_PER_OPERATION = 2.5e-9
+# More numbers than any kernel needs to say where it is.
+_PLACES = 6
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -117,7 +134,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         builder.call(function, [builder.inttoptr(address, byte), word(0), word(3), word(1)])
         return context.get_dummy_value()
 
-    return types.void(array, types.int64), generate
+    return numba_types.void(array, numba_types.int64), generate
 
 
 def _fetch_nothing(array: Any, index: Any) -> None:
@@ -194,3 +211,108 @@ def _cache_in(folder: str) -> Iterator[None]:
         yield
     finally:
         _config.CACHE_DIR = before
+
+
+# -- kernels as the Python that they are --------------------------------------------------------
+
+
+class Interpreted:
+    """A kernel that the interpreter runs, and how long it has done so.
+
+    Ctrl-C waits until a call is through, as for compiled code, and limits in time stand still, as they do while code
+    is compiled: this takes the place of that.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._function = _plain(kernel)
+        self.seconds = 0.0
+
+    def __call__(self, *arguments: Any) -> Any:
+        begin = time.perf_counter()
+        PAUSES.begin()
+        try:
+            with noted_interrupts() as presses, np.errstate(all="ignore"):
+                result = self._function(*arguments)
+        finally:
+            PAUSES.end()
+            self.seconds += time.perf_counter() - begin
+        presses.look()
+        return result
+
+
+@functools.cache
+def _plain(kernel: Any) -> Callable[..., Any]:
+    """The function of a kernel, in which other kernels are plain functions too."""
+    function = kernel.py_func
+    names = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    for name, value in names.items():
+        if hasattr(value, "py_func"):
+            names[name] = _plain(value)
+        elif value is math or value is np:
+            names[name] = _AsCompiled(value)
+    return types.FunctionType(function.__code__, {**names, "__builtins__": __builtins__}, function.__name__)
+
+
+class _AsCompiled:
+    """`math` or `numpy`, where functions of one number give what compiled code gives.
+
+    That is the system's mathematical library, as in `math`; and infinity or NaN where `math` raises an error.
+    """
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(math, name, None) if name in _FUNCTIONS else None
+        value = getattr(self._module, name) if function is None else _without_errors(function, getattr(np, name))
+        setattr(self, name, value)
+        return value
+
+
+_FUNCTIONS = ("exp", "expm1", "log", "log1p", "ldexp")
+
+
+def _without_errors(function: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        try:
+            return np.float64(function(*arguments))
+        except (OverflowError, ValueError):
+            return other(*arguments)
+
+    return call
+
+
+# -- long native calls in pieces: Ctrl-C, the limit on planning and progress act between two -----
+
+
+def in_pieces(
+    kernel: Any, count: int, *arguments: Any, at_once: float = 0.0, what: str = "", unit: str = "steps"
+) -> None:
+    """Call a kernel until it has gone through `count` items: at[0] is the number of those that are done.
+
+    `at_once` says how many operations it may do before it looks at the allowance, where these can be many. Where there
+    are several pieces, `what` is done stands beside a bar.
+    """
+    at = np.zeros(_PLACES, dtype=np.int64)
+    code, allowance = first_piece(kernel, at_once)
+    report = None
+    with contextlib.ExitStack() as shown:
+        while at[0] < count:
+            if at.any() and code is kernel:
+                charge_piece()
+                report = report or shown.enter_context(bar(count, what, unit))
+                if report:
+                    report(int(at[0]))
+            code(at, allowance, *arguments)
+            code, allowance = kernel, PIECE
+
+
+def first_piece(kernel: Any, at_once: float = 0.0) -> tuple[Any, int]:
+    """What to call first, and with which allowance: what a small one leaves is worth compiling the kernel for."""
+    code = code_for(kernel, max(FEW_OPERATIONS, at_once))
+    return code, PIECE if code is kernel else FEW_OPERATIONS
+
+
+def charge_piece(stage: str = "") -> None:
+    """Count one piece as work of planning; `LateError` where there is no time for it."""
+    current_deadline().charge(PIECE * _SECONDS_PER_OPERATION, stage)

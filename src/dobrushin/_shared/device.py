@@ -9,14 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib import resources
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dobrushin._shared.extras import require
+from dobrushin._shared.call import current, entered
+from dobrushin._shared.environment import require
 
 # One thread compiles, the others wait for it.
 _LOCK = threading.Lock()
@@ -112,15 +112,14 @@ class _Launch(NamedTuple):
     rows: int
 
 
-_Waiting = dict[tuple[Function, int], list[_Launch]]  # by function and threads of a block
-_WAITING: ContextVar[_Waiting | None] = ContextVar("dobrushin_launches", default=None)
+Waiting = dict[tuple[Function, int], list[_Launch]]  # by function and threads of a block
 
 
 def launch(function: Function, threads: int, block: int, arguments: tuple[Any, ...], rows: int = 1) -> None:
     """Run a kernel on at least so many threads, for each of some rows; nothing happens without threads or rows."""
     if not threads or not rows:
         return
-    if (waiting := _WAITING.get()) is not None:
+    if (waiting := current().launches) is not None:
         waiting.setdefault((function, block), []).append(_Launch(threads, arguments, rows))
         return
     function.compiled()((-(-threads // block), rows), (block, 1, 1), arguments)
@@ -129,12 +128,9 @@ def launch(function: Function, threads: int, block: int, arguments: tuple[Any, .
 @contextmanager
 def one_launch() -> Iterator[None]:
     """Let launches wait until the end; then those of one function are one. None may need what another makes."""
-    waiting: _Waiting = {}
-    token = _WAITING.set(waiting)
-    try:
+    waiting: Waiting = {}
+    with entered(launches=waiting):
         yield
-    finally:
-        _WAITING.reset(token)
     for (function, block), launches in waiting.items():
         for some in _alike(launches, block):
             slots = np.array([[_slot(argument) for argument in one.arguments] for one in some], dtype=np.uint64)

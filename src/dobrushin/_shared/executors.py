@@ -25,13 +25,13 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
-from dobrushin._shared.interrupts import Presses, noted_interrupts
-from dobrushin._shared.log import log
+from dobrushin._shared.call import current
+from dobrushin._shared.clock import Presses, noted_interrupts
+from dobrushin._shared.environment import log
 from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError, Interrupted, WorkerError
 
@@ -75,7 +75,7 @@ def raise_trouble(
 
 @dataclass(frozen=True)
 class Within:
-    """What a piece of a larger work has to know of it.
+    """The larger work that a thread or process does a piece of: its other cores have pieces of their own.
 
     Attributes
     ----------
@@ -94,22 +94,9 @@ class Within:
         return self.stopped is not None and self.stopped.is_set()
 
 
-_WITHIN: ContextVar[Within | None] = ContextVar("within", default=None)
-
-
-@contextmanager
-def within(whole: Within) -> Iterator[None]:
-    """Do a piece of a larger work in this thread alone: its other cores have pieces of their own."""
-    token = _WITHIN.set(whole)
-    try:
-        yield
-    finally:
-        _WITHIN.reset(token)
-
-
 def own_executor() -> Executor | None:
     """Where to run if no executor is given: None for threads, one per core."""
-    whole = _WITHIN.get()
+    whole = current().within
     return None if whole is None else Inline(whole)
 
 
@@ -156,7 +143,7 @@ def read_executor(executor: Any) -> Executor | None:
 
 def cores() -> int:
     """For how many cores plans are made."""
-    whole = _WITHIN.get()
+    whole = current().within
     return os.cpu_count() or 1 if whole is None else whole.cores
 
 

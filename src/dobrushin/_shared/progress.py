@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dobrushin._shared.clock import COMPILATION
 
 if TYPE_CHECKING:
-    from dobrushin._shared.deadline import Deadline
+    from dobrushin._shared.call import Deadline
 
 # Seconds until something is shown, between two pictures, and at most between two lines of a log.
 _PATIENCE, _PAUSE, _LONGEST = 0.5, 0.25, 60.0

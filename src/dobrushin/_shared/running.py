@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.deadline import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import read_executor
 from dobrushin._shared.options import Backend
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed

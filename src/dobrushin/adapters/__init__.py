@@ -11,7 +11,7 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._shared.extras import READERS
+from dobrushin._shared.environment import READERS
 
 if TYPE_CHECKING:
     from dobrushin.adapters import pymc, thrml

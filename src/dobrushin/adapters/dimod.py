@@ -19,7 +19,7 @@ from dobrushin._sampling import Samples, sample
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.running import kept_seed, seed_sequence
 from dobrushin._variation import evaluate, read_objective
 from dobrushin.errors import ArgumentError

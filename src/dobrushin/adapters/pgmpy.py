@@ -14,7 +14,7 @@ from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.options import EstimateMethod
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import graph_of_tables, normalise, sums_to_one

@@ -8,7 +8,7 @@ import numpy as np
 
 from dobrushin._models import FactorGraph
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin.adapters.pgmpy import Tables, read_marginal, read_weights
 from dobrushin.errors import ArgumentError
 

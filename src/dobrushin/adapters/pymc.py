@@ -18,7 +18,7 @@ from dobrushin._sampling.samples import arviz_data
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin.adapters.pytensor import (
     ChangingShape,
     Dependence,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.forms import rounding_of
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]

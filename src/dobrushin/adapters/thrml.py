@@ -14,7 +14,7 @@ from dobrushin._models import Model
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.text import rounded_up
 from dobrushin._variation import inflation, touched_by
 from dobrushin.adapters.thrml_terms import Program, Terms, read_program, terms_of_ebm

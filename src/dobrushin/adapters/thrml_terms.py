@@ -13,7 +13,7 @@ from dobrushin._models import FactorGraph, Model, SpinMRF
 from dobrushin._models.couplings import symmetric
 from dobrushin._models.forms import rounding_of
 from dobrushin._models.ising import SpinPairs
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin.errors import ArgumentError
 
 # Spins and categories of a term, by the numbers of their nodes.

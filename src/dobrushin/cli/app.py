@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from dobrushin._shared.call import watch
+from dobrushin._shared.environment import VERSION
 from dobrushin._shared.text import in_full
-from dobrushin._shared.version import VERSION
 from dobrushin.cli import completion
 from dobrushin.cli.guard import run_verb
 from dobrushin.cli.output import Output, decisions_shown

@@ -20,8 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import dobrushin as db
-from dobrushin._shared.extras import require
-from dobrushin._shared.log import log
+from dobrushin._shared.environment import log, require
 from dobrushin._shared.text import csv_cell, plain
 from dobrushin.cli.guard import Unwritable, Usage
 from dobrushin.io.formats import FORMATS, extensions

@@ -13,7 +13,7 @@ from rich.text import Text
 
 import dobrushin as db
 from dobrushin._shared.call import stage
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.options import InfluenceMethod
 from dobrushin._shared.text import printable, rounded_up
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage

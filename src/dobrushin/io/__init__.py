@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from dobrushin._shared.extras import PATHS, READERS
+from dobrushin._shared.environment import PATHS, READERS
 from dobrushin.io.formats import FORMATS
 
 if TYPE_CHECKING:

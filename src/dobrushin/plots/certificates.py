@@ -15,7 +15,7 @@ from dobrushin._models import Model
 from dobrushin._optimize import ScanResult
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.text import percent, rounded_up
 from dobrushin._variation import Variation
 from dobrushin.errors import ArgumentError

@@ -14,7 +14,7 @@ from dobrushin._optimize import ScanResult
 from dobrushin._scan import as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.layout import spread
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import Look, as_result, color_bar, dress, inches, look, panels, plain

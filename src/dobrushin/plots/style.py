@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.progress import is_notebook
 from dobrushin._shared.text import visible
 from dobrushin.errors import ArgumentError

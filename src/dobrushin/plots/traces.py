@@ -12,7 +12,7 @@ from dobrushin._estimate.headline import telling_state
 from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin._shared.options import Trace
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import (

@@ -19,7 +19,7 @@ from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.files import replace_file
+from dobrushin._shared.environment import replace_file
 from dobrushin.errors import ArgumentError
 from dobrushin.report.content import cell_texts, content
 

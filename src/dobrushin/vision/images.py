@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
-from dobrushin._shared.files import replace_file
+from dobrushin._shared.environment import replace_file, require
 from dobrushin.errors import ArgumentError, FormatError
 
 VOID = -1

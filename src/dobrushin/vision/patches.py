@@ -17,7 +17,7 @@ import dobrushin as db
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
-from dobrushin._shared.extras import require
+from dobrushin._shared.environment import require
 from dobrushin.vision.images import Image
 
 PATCH, STEP = 20, 10

@@ -12,7 +12,7 @@ import numpy as np
 import dobrushin as db
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import public
+from dobrushin._shared.call import entered, public
 from dobrushin._shared.executors import (
     Within,
     cores,
@@ -20,7 +20,6 @@ from dobrushin._shared.executors import (
     receive,
     run_pieces,
     share,
-    within,
     workers_of,
 )
 from dobrushin._shared.running import seed_sequence
@@ -291,5 +290,5 @@ class Segmenter:
 def _segment_some(shared: Any, pieces: Sequence[tuple[Any, Any]], whole: Within) -> list[Segmentation]:
     """Label a share of the images in a worker, by one thread: the images are split up, not the chains."""
     model, options = receive(shared)
-    with within(whole):
+    with entered(within=whole):
         return [model.segment(image, seed=seed, **options) for image, seed in pieces]

@@ -16,7 +16,7 @@ from dobrushin._sampling.batches import FinishedBatches, Job, Outcome, Progress
 from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel, DeviceKernel
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
-from dobrushin._shared.log import log
+from dobrushin._shared.environment import log
 
 
 class Chains(NamedTuple):

@@ -1,0 +1,49 @@
+"""The release, the log, optional libraries, and files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+VERSION = "0.1.0"
+
+# Decisions of the package, for whoever listens: nobody does by default.
+log = logging.getLogger("dobrushin")
+# A package that has no handler at all prints its warnings.
+log.addHandler(logging.NullHandler())
+
+# Readers of what can stand for a model, by the library that its class comes from in small letters; and of paths. The
+# packages that read models put their readers here when `dobrushin` is imported.
+READERS: dict[str, Callable[[Any], Any]] = {}
+PATHS = "a path"
+
+
+def require(module: str, extra: str) -> Any:
+    """Import a module of an extra, or say what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"This needs {module.split('.')[0]}, which is not installed: pip install 'dobrushin[{extra}]'"
+        ) from error
+
+
+def replace_file(name: str, data: bytes) -> None:
+    """Replace a file as a whole, or leave what was there; a device or pipe is written to."""
+    if os.path.exists(name) and not os.path.isfile(name):  # also a directory, and Python's error for it
+        with open(name, "wb") as file:
+            file.write(data)
+        return
+    temporary = f"{name}.{os.urandom(4).hex()}.part"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        os.replace(temporary, name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

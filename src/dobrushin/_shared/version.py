@@ -1,3 +1,0 @@
-"""Which release this is."""
-
-VERSION = "0.1.0"
