@@ -85,7 +85,7 @@ def _torus() -> Iterator[Row]:
         scans = {
             "systematic": sweeps,
             "greedy_scan": db.greedy_scan(model, targets=[0], steps=_STEPS).scan,
-            "optimize (DoGS)": db.optimize(model, sweeps, targets=[0]).scan,
+            "optimize (DoGS)": db.optimize_scan(model, sweeps, targets=[0]).scan,
         }
         limits = {}
         for name, scan in scans.items():

@@ -34,9 +34,9 @@ def ising_all_variables(draws: int) -> list[Row]:
         influence = db.influence(random_ising(10, seed, with_fields=True), method="paper")
         scan = db.Scan.systematic(100, steps=2000)
         systematic = db.variation(influence, scan).value
-        dogs = db.optimize(influence, scan).variation.value
-        iterated = db.optimize(influence, scan, rounds="converged").variation.value
-        polished = db.optimize(influence, db.greedy_scan(influence, steps=2000)).variation.value
+        dogs = db.optimize_scan(influence, scan).variation.value
+        iterated = db.optimize_scan(influence, scan, iterations="converged").variation.value
+        polished = db.optimize_scan(influence, db.greedy_scan(influence, steps=2000)).variation.value
         by_dogs.append(systematic / dogs)
         by_iterating.append(dogs / iterated)
         greedy_to_iterated.append(polished / iterated)
@@ -70,8 +70,8 @@ def torus_site() -> list[Row]:
     scan = db.Scan.systematic(1600, steps=16_000)
     paper, exact = (db.influence(torus, method=method) for method in ("paper", "exact"))
     bounds = {
-        ("DoGS, paper bound", "0.158"): db.optimize(paper, scan, targets=[0]),
-        ("DoGS, exact influence", "0.0023"): db.optimize(exact, scan, targets=[0]),
+        ("DoGS, paper bound", "0.158"): db.optimize_scan(paper, scan, targets=[0]),
+        ("DoGS, exact influence", "0.0023"): db.optimize_scan(exact, scan, targets=[0]),
         ("greedy_scan, exact influence", "0.0020"): db.greedy_scan(exact, targets=[0], steps=16_000),
     }
     return [_at_most(f"Torus 40x40, one site: {name}", found, limit) for (name, limit), found in bounds.items()]

@@ -20,7 +20,7 @@ _RESET = Path("/proc/self/clear_refs")
 def main(side: int, steps: int) -> None:
     """Print the peak as JSON."""
     warnings.simplefilter("ignore", db.VacuousBoundWarning)
-    db.optimize(random_ising(10, seed=0), db.Scan.systematic(100, steps=200))  # loads the kernels
+    db.optimize_scan(random_ising(10, seed=0), db.Scan.systematic(100, steps=200))  # loads the kernels
     influence = db.influence(random_ising(side, seed=0))
     scan = db.Scan.systematic(side * side, steps=steps)
     try:
@@ -30,7 +30,7 @@ def main(side: int, steps: int) -> None:
     except OSError:
         print(json.dumps(None))
         return
-    db.optimize(influence, scan)
+    db.optimize_scan(influence, scan)
     print(json.dumps(_status("VmHWM") - before))
 
 

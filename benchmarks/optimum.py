@@ -77,7 +77,7 @@ class Problem:
 
     def dogs(self, scan: db.Scan, rounds: int | str = 1) -> float:
         """Variation after DoGS."""
-        return db.optimize(self.influence, scan, targets=self.targets, rounds=rounds).variation.value
+        return db.optimize_scan(self.influence, scan, targets=self.targets, iterations=rounds).variation.value
 
     def restarts(self, rounds: int | str = 1) -> float:
         """The best of many runs of DoGS from orders drawn uniformly."""

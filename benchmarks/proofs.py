@@ -192,7 +192,7 @@ def _uai(console: Console, pattern: str) -> tuple[Row, list[float]]:
         evidence = db.read_evidence(f"{file}.evid") if Path(f"{file}.evid").exists() else None
         begin = time.perf_counter()
         try:
-            answer = db.estimate(model, "all", evidence=evidence, tolerance=0.02, time=_MOST_SECONDS)
+            answer = db.estimate(model, "all", evidence=evidence, tolerance=0.02, time_limit=_MOST_SECONDS)
             finding = time.perf_counter() - begin
             if answer.says_nothing or answer.stopped_by:
                 continue

@@ -362,7 +362,7 @@ def make_scans(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         "variation": lambda: (db.variation(case.model, scan, [target]), scan),
         "shortest_scan": shortest,
         "greedy_scan": lambda: db.greedy_scan(case.model, [target], steps=steps),
-        "optimize": lambda: db.optimize(case.model, scan, [target], rounds=int(1 + steps % 3)),
+        "optimize": lambda: db.optimize_scan(case.model, scan, [target], iterations=int(1 + steps % 3)),
     }
     may_refuse = (not case.model._is_whole and name != "shortest_scan") or (name == "optimize" and scan.is_random)
     return Work(name, calls[name], judge, may_refuse=may_refuse)

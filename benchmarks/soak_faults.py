@@ -30,7 +30,7 @@ from soak_models import Case, random_case, small_case
 _TOLD = (
     db.BudgetError, db.CertificateError, db.ToleranceError, db.CoalescenceError, db.WorkerError, db.FormatError,
 )  # fmt: skip
-# Seconds beyond time= that a call may take.
+# Seconds beyond time_limit= that a call may take.
 GRACE = 2.0
 # Seconds that calls of trials with a signal may take at most, should the signal come too late for them.
 _LONGEST = 5.0
@@ -227,13 +227,13 @@ def plain(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     else:
         work, about = _make(rng, MAKERS, is_heavy=False)
     trial.about = f"{work.name}, {about}"
-    observe(trial, work, **({"time": _LONGEST} if "time" in work.takes else {}))
+    observe(trial, work, **({"time_limit": _LONGEST} if "time_limit" in work.takes else {}))
 
 
 def in_time(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     """A call that is too long for its time; one that takes too long is made again, when all is compiled."""
     seconds = float(rng.choice([1e-6, 0.05, 0.3, 1.0]))
-    how: dict[str, Any] = {"time": seconds}
+    how: dict[str, Any] = {"time_limit": seconds}
     if rng.random() < 0.2:
         work = make_cli(rng, True, folder, folder)
         trial.about = f"{work.name} in {seconds} s"
@@ -244,7 +244,7 @@ def in_time(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
             how["checkpoint"] = folder / "run"
         if "executor" in work.takes:
             how["executor"] = random_pool(rng)
-    if "time" not in work.takes:
+    if "time_limit" not in work.takes:
         how = {}
     if observe(trial, work, **how).seconds > seconds + GRACE and how:
         again = observe(trial, work, **how)
@@ -259,7 +259,7 @@ def interrupted(rng: np.random.Generator, trial: Trial, folder: Path) -> None:
     else:
         work, about = _make(rng, MAKERS, is_heavy=True)
     trial.about = f"Ctrl-C in {work.name}, {about}"
-    how: dict[str, Any] = {"time": _LONGEST} if "time" in work.takes else {}
+    how: dict[str, Any] = {"time_limit": _LONGEST} if "time_limit" in work.takes else {}
     if "executor" in work.takes:
         how["executor"] = random_pool(rng)
     with interruption(rng, 2.0):
@@ -303,7 +303,7 @@ def _end_early(
         first = observe(trial, work, executor=pool, **where)
         pool.shutdown(wait=False, cancel_futures=True)
     elif end == "its time":
-        first = observe(trial, work, time=max(delay, 1e-6), **where)
+        first = observe(trial, work, time_limit=max(delay, 1e-6), **where)
     else:
         with interruption(rng, max(delay, 1e-3)):
             first = observe(trial, work, signalled=True, **where)
@@ -329,7 +329,7 @@ def _resume_without_a_seed(rng: np.random.Generator, trial: Trial, work: Work, f
 
 def _reference(trial: Trial, work: Work) -> Outcome | None:
     """The result of a call that nothing is done to; None if it takes too long for a trial."""
-    timed = observe(trial, work, time=_LONGEST)
+    timed = observe(trial, work, time_limit=_LONGEST)
     if timed.seconds > _SHORT or timed.error is not None or not work.is_whole(timed.value):
         trial.notes.append("too long")
         return None
@@ -379,7 +379,7 @@ def in_little_memory(rng: np.random.Generator, trial: Trial, folder: Path) -> No
     work, about = _make(np.random.default_rng(seed), makers, True, case)
     with less_memory(rng) as left:
         trial.about = f"{about}, {left}"
-        observe(trial, work, **({"time": 1.0} if "time" in work.takes else {}))
+        observe(trial, work, **({"time_limit": 1.0} if "time_limit" in work.takes else {}))
 
 
 SCENARIOS = (plain, plain, in_time, interrupted, interrupted, resumed, resumed, on_a_bad_disk, in_little_memory)

@@ -28,7 +28,7 @@ def warm_up(rounds: int = _ROUNDS) -> None:
         for maker in rounds * MAKERS:
             work = maker(rng, random_case(rng), False)
             with contextlib.suppress(Exception):
-                work.run(**({"time": _SECONDS} if "time" in work.takes else {}))
+                work.run(**({"time_limit": _SECONDS} if "time_limit" in work.takes else {}))
         for _ in range(2 * rounds):
             with contextlib.suppress(Exception):
                 make_cli(rng, False, Path(name), Path(name)).run()

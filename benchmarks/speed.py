@@ -90,7 +90,7 @@ def waits_for_signals(model: db.Ising) -> list[Row]:
     calls: dict[str, Callable[[], object]] = {
         "influence, 1000 states": lambda: db.influence(edge),
         "variation, n = 10^6, T = 4x10^6, any order": lambda: db.variation(influence, db.Scan(order)),
-        "optimize, the same": lambda: db.optimize(influence, db.Scan(order)),
+        "optimize, the same": lambda: db.optimize_scan(influence, db.Scan(order)),
         "greedy_scan, n = T = 10^6": lambda: db.greedy_scan(influence, steps=_SIDE**2),
     }
     rows = []
@@ -125,7 +125,7 @@ def optimize_time(model: db.Ising) -> list[Row]:
     influence = db.influence(model)
     scan = db.Scan.systematic(model.n_variables, steps=_STEPS)
     with one_core():
-        step = 1e9 * best_of(lambda: db.optimize(influence, scan)) / _STEPS
+        step = 1e9 * best_of(lambda: db.optimize_scan(influence, scan)) / _STEPS
         update = gibbs_update(model, sweeps=4, runs=5)
     if update is None:
         return [

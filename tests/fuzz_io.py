@@ -42,8 +42,8 @@ EXTENSIONS = {
     "marginals": ".MAR",
 }
 READERS = {
-    "evidence": lambda path: files.read_evidence(path, limit=LIMIT),
-    "marginals": lambda path: files.read_marginals(path, limit=LIMIT),
+    "evidence": lambda path: files.read_evidence(path, memory_limit=LIMIT),
+    "marginals": lambda path: files.read_marginals(path, memory_limit=LIMIT),
 }
 # A file of these formats says how much it holds: with less or more behind it, it must be refused.
 # (Evidence does so too, but with a number less one of its two layouts may be the other one.)
@@ -66,7 +66,7 @@ class TooSlow(BaseException):
 def judge(kind, data, path, must_fail=False):
     """Read a file: "read" or "refused" where all is well, or else a sentence that says what is not."""
     Path(path).write_bytes(data)
-    read = READERS.get(kind, lambda path: files.read(path, limit=LIMIT))
+    read = READERS.get(kind, lambda path: files.read(path, memory_limit=LIMIT))
     start = time.perf_counter()
     try:
         with warnings.catch_warnings(), time_limit(SECONDS):

@@ -207,7 +207,7 @@ def test_a_saved_run_with_little_time_has_the_plan_of_one_without_a_limit(tmp_pa
     for k, time in enumerate((NOW, 0.02, 0.1)):
         file = tmp_path / f"run{k}.npz"
         with contextlib.suppress(db.BudgetError, db.CertificateError):
-            db.estimate(clique, [0], checkpoint=file, time=time, **options)
+            db.estimate(clique, [0], checkpoint=file, time_limit=time, **options)
         again = db.estimate(clique, [0], checkpoint=file, **options)
         assert again.plan.method == plain.plan.method
         np.testing.assert_array_equal(again.lower, plain.lower)
@@ -219,25 +219,25 @@ def test_a_saved_run_with_little_time_has_the_plan_of_one_without_a_limit(tmp_pa
 def test_no_time_at_all_gives_limits_that_hold_for_every_model():
     scan = db.Scan.systematic(3, 300)
     try:
-        answer = db.estimate(SPINS, [0], method="dobrushin", time=NOW)
+        answer = db.estimate(SPINS, [0], method="dobrushin", time_limit=NOW)
     except (db.BudgetError, db.CertificateError) as error:
         answer = error.result
     assert (answer.lower[0], answer.upper[0]) == (0.0, 1.0)
-    assert db.sample(SPINS, scan, chains=10**9, record="counts", time=NOW).chains < 10**9
-    early = db.coalescence(SPINS, scan, runs=10**6, time=NOW)
+    assert db.sample(SPINS, scan, chains=10**9, record="counts", time_limit=NOW).chains < 10**9
+    early = db.coalescence(SPINS, scan, runs=10**6, time_limit=NOW)
     assert early.stopped_early
     assert early.runs < 10**6
-    many = db.estimate_many(SPINS, [([0], None), ([1], None)], method="dobrushin", time=NOW)
+    many = db.estimate_many(SPINS, [([0], None), ([1], None)], method="dobrushin", time_limit=NOW)
     assert len(many.answers) + len(many.errors) == 2
     assert all(isinstance(error, db.BudgetError | db.CertificateError) for error in many.errors.values())
     data = db.sample(SPINS, scan, chains=100, seed=1).states
-    assert len(db.fit(SPINS, data, time=NOW).history) == 0
+    assert len(db.fit(SPINS, data, time_limit=NOW).history) == 0
 
 
 def test_a_model_that_is_never_made_has_limits_too_when_there_is_no_time():
     grid = db.Ising.grid(3, 3, couplings=lambda k: 0.1 + 0.0 * k)
     with pytest.raises((db.BudgetError, db.CertificateError)) as caught:
-        db.estimate(grid, [4], method="coalescence", time=NOW)
+        db.estimate(grid, [4], method="coalescence", time_limit=NOW)
     assert caught.value.result.targets == [4, 4]
     assert (caught.value.result.upper - caught.value.result.lower == 1.0).all()
 
@@ -265,7 +265,7 @@ def test_queries_that_the_time_ended_are_begun_again():
     again = db.estimate_many(SPINS, queries, **options, finished=cut)
     np.testing.assert_array_equal(again[1].lower, whole[1].lower)
     assert again[0] is cut[0]
-    late = db.estimate_many(SPINS, queries, **options, finished=cut, time=NOW)
+    late = db.estimate_many(SPINS, queries, **options, finished=cut, time_limit=NOW)
     assert late[1] is stopped  # there is nothing better
 
 
@@ -273,20 +273,20 @@ def test_queries_that_the_time_ended_are_begun_again():
 def test_a_time_that_is_none_is_refused(time):
     scan = db.Scan.systematic(3, 30)
     calls = (
-        lambda: db.estimate(SPINS, [0], time=time),
-        lambda: db.sample(SPINS, scan, time=time),
-        lambda: db.coalescence(SPINS, scan, time=time),
-        lambda: db.estimate_many(SPINS, [([0], None)], time=time),
-        lambda: db.fit(SPINS, [[1, 1, 1]], time=time),
+        lambda: db.estimate(SPINS, [0], time_limit=time),
+        lambda: db.sample(SPINS, scan, time_limit=time),
+        lambda: db.coalescence(SPINS, scan, time_limit=time),
+        lambda: db.estimate_many(SPINS, [([0], None)], time_limit=time),
+        lambda: db.fit(SPINS, [[1, 1, 1]], time_limit=time),
     )
     for call in calls:
-        with pytest.raises(db.ArgumentError, match=r"'time' argument .* positive number of seconds"):
+        with pytest.raises(db.ArgumentError, match=r"'time_limit' argument .* positive number of seconds"):
             call()
 
 
 def test_with_time_the_scan_fits_what_can_be_reached():
     asked = db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin")
-    answer = db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin", seed=1, time=0.5)
+    answer = db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin", seed=1, time_limit=0.5)
     assert answer.steps < len(asked.scan)
     assert answer.stopped_by == "the time limit"
     assert "1e-07 was not reached" in answer.headline
@@ -296,7 +296,9 @@ def test_with_time_the_scan_fits_what_can_be_reached():
 @pytest.mark.parametrize("make_pool", [lambda: None, lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(1)])
 def test_huge_numbers_of_chains_are_made_as_they_are_taken(make_pool):
     pool = make_pool()
-    run = db.sample(SPINS, db.Scan.systematic(3, 30), chains=10**15, seed=1, record="counts", executor=pool, time=1.0)
+    run = db.sample(
+        SPINS, db.Scan.systematic(3, 30), chains=10**15, seed=1, record="counts", executor=pool, time_limit=1.0
+    )
     assert run.chains < 10**15
     assert run.counts.sum() == 3 * run.chains
     if pool is not None:
@@ -325,14 +327,14 @@ def test_pieces_are_asked_for_one_by_one():
 
 
 def test_work_that_takes_longer_than_anyone_waits_is_refused_with_a_way_out():
-    with pytest.raises(db.BudgetError, match=r"seconds, over the limit.*time=.*budget=") as caught:
+    with pytest.raises(db.BudgetError, match=r"seconds, over the limit.*time_limit=.*budget=") as caught:
         db.estimate(SPINS, [0], tolerance=1e-7, method="dobrushin")
     assert caught.value.plan.seconds > 3600
     assert caught.value.result.says_nothing
     assert db.plan(SPINS, [0], tolerance=1e-7, method="dobrushin").chains == caught.value.plan.chains
     scan = db.Scan.systematic(3, 30)
     for call in (lambda: db.sample(SPINS, scan, chains=10**16), lambda: db.coalescence(SPINS, scan, runs=10**16)):
-        with pytest.raises(db.BudgetError, match="time="):
+        with pytest.raises(db.BudgetError, match="time_limit="):
             call()
 
 

@@ -154,7 +154,7 @@ def test_what_was_reached_has_its_proof_too(strong, tmp_path):
     assert (code, text.splitlines()[0]) == (0, "Verdict: holds")
     proof.unlink()
     code, _, error = call(
-        "estimate", strong, "--target", "0", "--method", "coalescence", "--time", "0.1", "--proof", proof
+        "estimate", strong, "--target", "0", "--method", "coalescence", "--time-limit", "0.1", "--proof", proof
     )
     assert "No proof was written: nothing is known." in error
     assert not proof.exists()
@@ -348,8 +348,12 @@ def test_errors_with_results_name_options_and_no_attributes(grid, strong, monkey
         (["estimate", "{grid}", "--output", "{dir}/no/a.json"], 1, "no"),
         (["estimate", "{grid}", "--method", "dobrushin", "--budget", "10"], 3, "Allow more with --budget"),
         (["estimate", "{strong}", "--target", "0", "--budget", "1e6"], 3, "--method uncertified"),
-        (["estimate", "{grid}", "--method", "exact", "--memory", "100B"], 1, "Allow more with --memory"),
-        (["estimate", "{grid}", "--memory", "much"], 2, "--memory must be a number of bytes, such as 500MB or 2GiB"),
+        (["estimate", "{grid}", "--method", "exact", "--memory-limit", "100B"], 1, "Allow more with --memory-limit"),
+        (
+            ["estimate", "{grid}", "--memory-limit", "much"],
+            2,
+            "--memory-limit must be a number of bytes, such as 500MB or 2GiB",
+        ),
         (["estimate", "{grid}", "--beta", "2"], 2, "--beta must be 1.0 for .npz files"),
         (["inspect", "{dir}/none.uai"], 1, "There is no file"),
         (["inspect", "{dir}/none.xyz"], 1, "There is no file"),
@@ -481,7 +485,16 @@ def test_what_cannot_be_written_is_found_before_the_work(words, grid, tmp_path, 
     np.save(places["data"], np.zeros((5, 16), dtype=int))
     db.write(db.Potts.grid(4, 4, states=3, couplings=0.1), places["potts"])
     before = sorted(tmp_path.rglob("*"))
-    for name in ("estimate", "variation", "influence", "shortest_scan", "optimize", "greedy_scan", "sample", "fit"):
+    for name in (
+        "estimate",
+        "variation",
+        "influence",
+        "shortest_scan",
+        "optimize_scan",
+        "greedy_scan",
+        "sample",
+        "fit",
+    ):
         monkeypatch.setattr(db, name, work)
     monkeypatch.setattr("dobrushin.cli.reproduce.run_experiment", work)
     code, out, error = call(*(word.format(**places) for word in words))
@@ -576,20 +589,20 @@ def test_an_interruption_ends_in_words(tmp_path):
 def test_a_limit_in_time_prints_what_was_reached(grid, tmp_path):
     out = tmp_path / "early.json"
     words = ("--method", "dobrushin", "--tolerance", "1e-7", "--seed", "1")
-    code, text, error = call("estimate", grid, "--target", "0", *words, "--time", "0.5", "--output", out)
+    code, text, error = call("estimate", grid, "--target", "0", *words, "--time-limit", "0.5", "--output", out)
     assert code == 3
     assert "stopped by the time limit" in text
     assert json.loads(out.read_text())["stopped_by"] == "the time limit"
     code, _, error = call("estimate", grid, "--target", "0", *words)
     assert code == 3
-    assert "--time" in error
-    code, text, _ = call("sample", grid, "--chains", 10**13, "--steps", 16, "--time", "0.5")
+    assert "--time-limit" in error
+    code, text, _ = call("sample", grid, "--chains", 10**13, "--steps", 16, "--time-limit", "0.5")
     assert code == 0
-    code, text, _ = call("certify", grid, "--coalescence", "--runs", 10**12, "--steps", 160, "--time", "0.5")
+    code, text, _ = call("certify", grid, "--coalescence", "--runs", 10**12, "--steps", 160, "--time-limit", "0.5")
     assert "stopped early" in " ".join(text.split())
-    code, _, error = call("estimate", grid, "--time", "-1")
+    code, _, error = call("estimate", grid, "--time-limit", "-1")
     assert code == 2
-    assert error.startswith("Error: --time must be a positive number of seconds")
+    assert error.startswith("Error: --time-limit must be a positive number of seconds")
 
 
 def test_interrupted_verbs_print_what_was_reached(grid, tmp_path, monkeypatch):

@@ -410,8 +410,8 @@ def test_guided_scans_settle_where_the_raw_influence_misleads():
     scans = {"systematic": db.Scan.systematic(576, 5760)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", db.VacuousBoundWarning)
-        scans["raw"] = db.optimize(torus, scans["systematic"], [0], guide=None).scan
-        scans["dogs"] = db.optimize(torus, scans["systematic"], [0]).scan
+        scans["raw"] = db.optimize_scan(torus, scans["systematic"], [0], guide=None).scan
+        scans["dogs"] = db.optimize_scan(torus, scans["systematic"], [0]).scan
         scans["greedy"] = db.greedy_scan(torus, [0], steps=5760).scan
         with pytest.raises(db.ToleranceError, match="coalescence") as caught:
             db.shortest_scan(torus, [0], tolerance=1e-6)
@@ -426,7 +426,10 @@ def test_the_certificate_never_uses_the_scaled_matrix():
     torus = db.Ising.grid(12, 12, couplings=0.32, periodic=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", db.VacuousBoundWarning)
-        for result in (db.greedy_scan(torus, [0], steps=1000), db.optimize(torus, db.Scan.systematic(144, 1000), [0])):
+        for result in (
+            db.greedy_scan(torus, [0], steps=1000),
+            db.optimize_scan(torus, db.Scan.systematic(144, 1000), [0]),
+        ):
             assert result.variation.value == db.variation(torus, result.scan, [0]).value
     weak = db.Ising.grid(6, 6, couplings=0.2)
     assert db.greedy_scan(weak, [0], steps=100).scan == db.greedy_scan(weak, [0], steps=100, guide=None).scan

@@ -18,7 +18,7 @@ EQUAL = [[0.0, INF], [INF, 0.0]]
 def test_groups_are_disjoint_small_and_can_be_merged(seed, family, zeros, most):
     rng = np.random.default_rng(seed)
     model = random_model(rng, family, zeros=zeros, strength=3.0)
-    groups = db.suggest_groups(model, most_states=most)
+    groups = db.suggest_groups(model, max_states=most)
     members = [label for group in groups for label in group]
     assert len(members) == len(set(members))
     for group in groups:
@@ -32,9 +32,9 @@ def test_weak_couplings_stay_apart_and_strong_ones_go_together():
     assert db.suggest_groups(db.Ising.grid(5, 5, couplings=0.1)) == []
     chain = db.Ising({("a", "b"): 3.0, ("b", "c"): 0.1, ("c", "d"): -2.0})
     assert db.suggest_groups(chain) == [["a", "b"], ["c", "d"]]
-    assert db.suggest_groups(chain, most_states=2) == []
-    with pytest.raises(db.ArgumentError, match="'most_states'"):
-        db.suggest_groups(chain, most_states=1)
+    assert db.suggest_groups(chain, max_states=2) == []
+    with pytest.raises(db.ArgumentError, match="'max_states'"):
+        db.suggest_groups(chain, max_states=1)
     with pytest.raises(db.ArgumentError, match="'model'"):
         db.suggest_groups([1])
 

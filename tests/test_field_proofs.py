@@ -299,7 +299,7 @@ def test_scans_that_were_found(path):
     for result in (
         db.shortest_scan(field, [4], tolerance=0.05),
         db.greedy_scan(field, weights={0: 1.0, 4: 2.0}, steps=30),
-        db.optimize(field, db.Scan.systematic(9, 60), [0, 8]),
+        db.optimize_scan(field, db.Scan.systematic(9, 60), [0, 8]),
     ):
         result.write_proof(path)
         assert verify_proof(path).holds

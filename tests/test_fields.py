@@ -461,7 +461,7 @@ def test_plans_and_data_frames():
     frame = db.estimate(field, ["a", db.Exceeds("b", 0.5)], tolerance=0.1, seed=1).to_dataframe()
     assert list(frame["target"]) == ["a", "b > 0.5"]
     assert list(frame["state"]) == ["mean", "probability"]
-    early = db.estimate(field, "all", tolerance=0.02, seed=1, time=0.05)
+    early = db.estimate(field, "all", tolerance=0.02, seed=1, time_limit=0.05)
     assert (early.upper > early.lower).all()
     with pytest.raises(db.BudgetError):
         db.estimate(field, "all", tolerance=0.01, seed=1, budget=1000)
@@ -562,7 +562,7 @@ def test_a_field_that_fails_dobrushins_condition_says_which_rows():
 def test_scans_are_chosen_and_files_keep_fields(tmp_path):
     field = db.GaussianField.car(nx.cycle_graph(6), rho=0.8, labels=list("abcdef")).poisson([1, 0, 2, 4, 1, 2], 2.0)
     plain = db.variation(field, db.Scan.systematic(6, 60), weights={"a": 1.0})
-    better = db.optimize(field, db.Scan.systematic(6, 60), weights={"a": 1.0})
+    better = db.optimize_scan(field, db.Scan.systematic(6, 60), weights={"a": 1.0})
     assert better.variation.value <= plain.value
     short = db.shortest_scan(field, ["a"], tolerance=0.01)
     assert short.variation.value <= 0.01
@@ -583,7 +583,7 @@ def test_the_influence_of_a_field_alone_certifies_nothing():
     alone = db.influence(db.GaussianField(TWO))
     for call in (
         lambda: db.variation(alone, db.Scan([0])),
-        lambda: db.optimize(alone, db.Scan([0])),
+        lambda: db.optimize_scan(alone, db.Scan([0])),
         lambda: db.shortest_scan(alone, [0], tolerance=0.1),
         lambda: db.greedy_scan(alone, [0], steps=3),
     ):

@@ -148,8 +148,8 @@ def count_signatures():
         db.Scan.systematic(5, 10).levels(model)
         for method in ("best", "paper"):
             bound = db.influence(model, method=method)
-            db.optimize(bound, db.Scan.systematic(5, 10))
-            db.optimize(bound, db.Scan.uniform(5, 10))
+            db.optimize_scan(bound, db.Scan.systematic(5, 10))
+            db.optimize_scan(bound, db.Scan.uniform(5, 10))
             db.greedy_scan(bound, targets=[0], steps=4)
         db.variation(model, db.Scan([0, 1]) + db.Scan.uniform(5, 1000), targets=[0])
         db.variation(db.Ising.grid(20, 20, couplings=0.1), db.Scan([0, 1, 0]), targets=[0])

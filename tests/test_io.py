@@ -479,7 +479,7 @@ def test_what_cannot_be_read_at_all(folder):
         ({"path": "a\0.uai"}, "'path' .* a path"),
         ({"path": "a.mc", "beta": 0}, "'beta' .* positive"),
         ({"path": "a.uai", "beta": 2.0}, "'beta' .* 1.0 for .uai files"),
-        ({"path": "a.mc", "limit": 0}, "'limit' .* at least 1"),
+        ({"path": "a.mc", "memory_limit": 0}, "'memory_limit' .* positive"),
         ({"path": "a.mc", "format": "pickle"}, "'format' .* one of"),
     ):
         with pytest.raises(ArgumentError, match=words):
@@ -569,7 +569,7 @@ def test_a_promise_allocates_nothing(folder, name):
     tracemalloc.start()
     try:
         with pytest.raises(FormatError):
-            read(path, limit=2**22)
+            read(path, memory_limit=2**22)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
@@ -577,16 +577,16 @@ def test_a_promise_allocates_nothing(folder, name):
 
 def test_the_limit_is_one(folder):
     path = saved(folder, "a.uai", M + "4 1 1 1 1" + " " * 1000)
-    assert read(path, limit=2**11).n_variables == 2
+    assert read(path, memory_limit=2**11).n_variables == 2
     with pytest.raises(FormatError, match="at most 1000 bytes when unpacked"):
-        read(path, limit=1000)
+        read(path, memory_limit=1000)
     saved(folder, "b.uai.gz", gzip.compress(path.read_bytes()))
     with pytest.raises(FormatError, match="at most 1000 bytes when unpacked"):
-        read(folder / "b.uai.gz", limit=1000)
+        read(folder / "b.uai.gz", memory_limit=1000)
     write(db.Ising(np.zeros((10**4, 10**4))), folder / "a.npz")
     assert (folder / "a.npz").stat().st_size < 2000
     with pytest.raises(FormatError, match="arrays of at most 50000 bytes"):
-        read(folder / "a.npz", limit=50_000)
+        read(folder / "a.npz", memory_limit=50_000)
 
 
 def changed_npz(model, **changes):
@@ -751,7 +751,7 @@ def test_the_judge_sees_what_is_wrong(folder, monkeypatch):
     assert "missing" in fuzz_io.judge("uai", good, path, must_fail=True)
 
     def careless(path, limit):
-        model = read(path, limit=limit)
+        model = read(path, memory_limit=limit)
         factors = [model.factor(k) for k in range(model.n_factors - 1)]
         return db.FactorGraph(model.cardinalities, factors, model.labels)
 
@@ -847,4 +847,4 @@ def test_comments_may_hold_any_bytes(folder):
 def test_many_short_numbers_are_charged_before_they_are_read(folder):
     path = saved(folder, "a.uai.gz", gzip.compress(b"MARKOV " + b"1 " * 10**6))
     with pytest.raises(FormatError, match="numbers of at most 10000000 bytes"):
-        read(path, limit=10**7)
+        read(path, memory_limit=10**7)

@@ -132,7 +132,7 @@ def test_draws_of_a_local_model_are_those_of_the_whole(states):
         lambda model: model.to_factor_graph(),
         lambda model: db.influence(model),
         lambda model: db.variation(model, db.Scan([0, 1])),
-        lambda model: db.optimize(model, db.Scan([0, 1])),
+        lambda model: db.optimize_scan(model, db.Scan([0, 1])),
         lambda model: db.exact.marginals(model),
         lambda model: db.diagnose(model),
     ],

@@ -460,7 +460,7 @@ def test_a_plan_that_was_too_hopeful_gives_way_to_its_rival(monkeypatch):
 
 def test_a_time_limit_gives_what_was_reached():
     grid = db.Ising.grid(60, 60, couplings=0.42)
-    answer = db.estimate(grid, [1830], method="local", tolerance=1e-3, time=1e-3)
+    answer = db.estimate(grid, [1830], method="local", tolerance=1e-3, time_limit=1e-3)
     assert answer.stopped_by == "the time limit"
     assert answer.lower[0] <= 0.5 <= answer.upper[0]
 
@@ -582,7 +582,7 @@ def test_the_time_limit_is_no_reason_where_there_is_time_left(time, tolerance, m
     monkeypatch.setattr(local, "_PILOT_CELLS", 2.0**10)
     grid = db.Ising.grid(30, 30, couplings=0.2)
     try:
-        answer = db.estimate(grid, [0], method="local", tolerance=tolerance, time=time)
+        answer = db.estimate(grid, [0], method="local", tolerance=tolerance, time_limit=time)
     except db.CertificateError as error:
         answer = error.result
         assert time is None

@@ -36,7 +36,7 @@ def test_dogs_is_the_literal_algorithm(seed, one_target):
     matrix = random_matrix(rng, n)
     d = np.eye(n)[0] if one_target else rng.random(n) + 0.1
     order = rng.integers(n, size=steps)
-    result = db.optimize(db.Influence(matrix), db.Scan(order), weights=d, guide=None)
+    result = db.optimize_scan(db.Influence(matrix), db.Scan(order), weights=d, guide=None)
     dense = [int(q.argmax()) for q in reference.dogs(matrix, reference.one_hot(order, n), d)]
     # Rows sum to less than 1, so that nothing is clamped. Without gain the given scan is returned.
     if linear(matrix, dense, d) < linear(matrix, order, d) * (1 - 1e-12):
@@ -53,7 +53,7 @@ def test_dogs_is_the_literal_algorithm_on_a_grid(is_mutual):
     matrix = 0.9 * db.influence(db.Ising.grid(side, side, couplings=couplings)).matrix.toarray()
     matrix *= rng.uniform(0.5, 1, matrix.shape) * (is_mutual or rng.random(matrix.shape) < 0.8)
     order, d = np.resize(rng.permutation(n), 3 * n), rng.random(n) + 0.1
-    result = db.optimize(db.Influence(matrix), db.Scan(order), weights=d, guide=None)
+    result = db.optimize_scan(db.Influence(matrix), db.Scan(order), weights=d, guide=None)
     dense = [int(q.argmax()) for q in reference.dogs(matrix, np.eye(n)[order], d)]
     assert 0.05 < np.mean(order != dense) < 0.95
     assert result.scan.order.tolist() == dense
@@ -68,7 +68,7 @@ def test_dogs_from_random_scans_is_the_literal_algorithm(seed):
     if seed % 2:
         scan = db.Scan.uniform(n, steps) + db.Scan(rng.integers(n, size=5)) + scan
     vectors = [scan.step_probabilities(t, n) for t in range(len(scan))]
-    result = db.optimize(db.Influence(matrix), scan, weights=d, guide=None)
+    result = db.optimize_scan(db.Influence(matrix), scan, weights=d, guide=None)
     value = result.variation.value
     before = float(d @ reference.disagreement(matrix, vectors, clamp=False))
     assert value <= before * (1 + 1e-12) + 1e-290
@@ -79,7 +79,7 @@ def test_dogs_from_random_scans_is_the_literal_algorithm(seed):
     assert value == pytest.approx(linear(matrix, result.scan.order, d), rel=1e-9)
     # Early stopping keeps the beginning as it was.
     goal = (before * value) ** 0.5
-    stopped = db.optimize(db.Influence(matrix), scan, weights=d, guide=None, tolerance=goal)
+    stopped = db.optimize_scan(db.Influence(matrix), scan, weights=d, guide=None, tolerance=goal)
     assert stopped.variation.value <= goal
     assert len(stopped.scan) == len(scan)
     after = [stopped.scan.step_probabilities(t, n) for t in range(len(scan))]
@@ -124,7 +124,7 @@ def test_never_worse_than_the_input(family, seed):
     targets = rng.choice(5, size=int(rng.integers(1, 6)), replace=False).tolist()
     before = db.variation(model, scan, targets=targets)
     for rounds in (1, 3, "converged"):
-        after = db.optimize(model, scan, targets=targets, rounds=rounds, guide=None)
+        after = db.optimize_scan(model, scan, targets=targets, iterations=rounds, guide=None)
         assert after.variation.value <= before.value
         assert after.variation.value == db.variation(model, after, targets=targets).value
         assert len(after.scan) == len(scan)
@@ -134,14 +134,14 @@ def test_more_rounds_never_hurt_and_early_stopping_stops_early():
     rng = np.random.default_rng(0)
     influence = db.Influence(random_matrix(rng, 20))
     scan = db.Scan.systematic(20, 200)
-    values = [db.optimize(influence, scan, rounds=k).variation.value for k in (1, 2, 5, "converged")]
+    values = [db.optimize_scan(influence, scan, iterations=k).variation.value for k in (1, 2, 5, "converged")]
     assert sorted(values, reverse=True) == values
     goal = (db.variation(influence, scan).value * values[0]) ** 0.5
-    stopped = db.optimize(influence, scan, tolerance=goal)
+    stopped = db.optimize_scan(influence, scan, tolerance=goal)
     assert values[0] < stopped.variation.value <= goal
     changed = np.flatnonzero(stopped.scan.order != scan.order)
     assert changed[0] > 0
-    assert db.optimize(influence, scan, tolerance=1e9).scan == scan
+    assert db.optimize_scan(influence, scan, tolerance=1e9).scan == scan
 
 
 @pytest.mark.parametrize("criterion", ["sum", "max"])
@@ -194,7 +194,10 @@ class _Counting:
 def test_a_guide_chooses_and_certifies_nothing():
     """Theory page, "Scans chosen with a guide": what is reported is the variation by the influence itself."""
     hot = db.influence(db.Ising.grid(6, 6, couplings=0.35, periodic=True))
-    guided = db.greedy_scan(hot, targets=[0], steps=200), db.optimize(hot, db.Scan.systematic(36, 200), targets=[0])
+    guided = (
+        db.greedy_scan(hot, targets=[0], steps=200),
+        db.optimize_scan(hot, db.Scan.systematic(36, 200), targets=[0]),
+    )
     for result in guided:
         assert result.variation.value == db.variation(hot, result.scan, targets=[0]).value
     weaker = db.Influence(hot.matrix * (0.95 / hot.spectral_radius()))
@@ -224,7 +227,7 @@ def test_loose_tolerances_and_independent_variables():
     assert len(db.greedy_scan(free, targets=[2], steps=10).scan) == 10
     assert len(db.greedy_scan(free, targets=[2], steps=10).scan) == 10
     single = db.Ising([[0.0]], fields=[0.3])
-    assert db.optimize(single, db.Scan([0, 0])).variation.value < 1e-290
+    assert db.optimize_scan(single, db.Scan([0, 0])).variation.value < 1e-290
 
 
 def test_weights_and_targets_agree():
@@ -261,8 +264,8 @@ def test_figures_of_the_paper_that_were_to_be_reached():
 
     torus = db.Ising.grid(40, 40, couplings=0.25, periodic=True)
     systematic = db.Scan.systematic(1600, 16000)
-    assert db.optimize(db.influence(torus, method="paper"), systematic, targets=[0]).variation.value <= 0.1585
-    assert db.optimize(torus, systematic, targets=[0]).variation.value <= 0.0023
+    assert db.optimize_scan(db.influence(torus, method="paper"), systematic, targets=[0]).variation.value <= 0.1585
+    assert db.optimize_scan(torus, systematic, targets=[0]).variation.value <= 0.0023
     assert db.greedy_scan(torus, targets=[0], steps=16000).variation.value <= 0.0020
 
 

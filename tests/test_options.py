@@ -39,7 +39,7 @@ def test_words_are_those_of_the_registries(words, known):
         ("influence", "method", "InfluenceMethod"),
         ("sample", "kernel", "KernelName"),
         ("shortest_scan", "criterion", "Criterion"),
-        ("optimize", "guide", "Guide"),
+        ("optimize_scan", "guide", "Guide"),
         ("fit", "method", "FitMethod"),
         ("read", "format", "FormatName"),
     ],
@@ -69,7 +69,7 @@ def test_words_that_are_checked_are_those_of_the_types():
             call()
 
 
-@pytest.mark.parametrize("argument", ["time", "tolerance", "budget", "memory_limit", "confidence"])
+@pytest.mark.parametrize("argument", ["time_limit", "tolerance", "budget", "memory_limit", "confidence"])
 @pytest.mark.parametrize("number", [10**400, -(10**400)])
 def test_whole_numbers_beyond_floats_are_told_as_arguments(argument, number):
     with pytest.raises(db.ArgumentError, match=f"'{argument}' argument of dobrushin.estimate"):

@@ -56,7 +56,7 @@ def scans(seed):
         fixed, uniform = db.Scan(rng.integers(0, 9, 70)), db.Scan.uniform(9, 17)
         for scan in (fixed, uniform, db.Scan.systematic(9, 100) + uniform + fixed):
             bound = db.variation(model, scan, targets=targets)
-            better = db.optimize(model, scan, targets=targets, rounds=2, tolerance=0.3)
+            better = db.optimize_scan(model, scan, targets=targets, iterations=2, tolerance=0.3)
             parts += [bound.per_variable, bound.curve(every=7)[1], better.variation.value, str(better.scan)]
             parts += [] if better.scan.is_random else [better.scan.order]
         greedy = db.greedy_scan(model, targets=targets, steps=60)
@@ -127,7 +127,7 @@ def test_a_limit_on_planning_acts_between_pieces(monkeypatch):
 _ENDLESS = {
     "variation": "db.variation(grid, db.Scan.systematic(16, 10**12))",
     "influence": "db.influence(wide, method='paper')",
-    "optimize": "db.optimize(grid, db.Scan.uniform(16, 10**8))",
+    "optimize": "db.optimize_scan(grid, db.Scan.uniform(16, 10**8))",
     "greedy_scan": "db.greedy_scan(db.Influence((np.ones((16, 16)) - np.eye(16)) / 15), steps=10**9)",
 }
 _PREPARE = """
@@ -139,7 +139,7 @@ grid = db.Ising.grid(4, 4, couplings=0.2)
 wide = db.PairwiseMRF([np.zeros(3), np.zeros(10**6)], [(0, 1)], [np.random.default_rng(0).normal(size=(3, 10**6))])
 small = db.PairwiseMRF([np.zeros(3)] * 2, [(0, 1)], [np.ones((3, 3))])
 for scan in (db.Scan.systematic(16, 20), db.Scan.uniform(16, 20)):
-    db.optimize(grid, scan)
+    db.optimize_scan(grid, scan)
 db.greedy_scan(grid, steps=10)
 db.influence(small, method="paper")
 """

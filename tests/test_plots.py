@@ -42,7 +42,7 @@ def segments(ax):
 
 def test_bounds_of_every_kind_of_certificate():
     proof = db.coalescence(MODEL, SCAN, targets=[0], runs=500, seed=1)
-    best = db.optimize(MODEL, SCAN, targets=[0])
+    best = db.optimize_scan(MODEL, SCAN, targets=[0])
     ax = db.plots.bounds({"v": BOUND, "c": proof, "s": best}, every=40)
     for line, bound in zip(ax.lines, (BOUND, proof, best.variation), strict=True):
         steps, values = bound.curve(40)
@@ -95,7 +95,7 @@ def test_scan_map_takes_the_targets_of_a_search_and_looks_where_the_scan_is():
     counts[int(top + 0.5) : int(bottom + 0.5), int(left + 0.5) : int(right + 0.5)] = ax.images[0].get_array().filled(0)
     assert (counts.ravel() == found.scan.counts(3000)).all()
     assert np.allclose(segments(ax).mean(axis=(0, 1)), (25, 30))
-    whole = db.optimize(MODEL, SCAN)  # for all variables: none to point out
+    whole = db.optimize_scan(MODEL, SCAN)  # for all variables: none to point out
     assert not len(segments(db.plots.scan_map(whole, shape=(4, 4), segments=1)))
 
 

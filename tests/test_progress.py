@@ -158,7 +158,7 @@ def test_every_long_public_call_is_watched(monkeypatch):
     db.variation(MODEL, scan)
     db.shortest_scan(MODEL, [0], tolerance=0.1)
     db.greedy_scan(MODEL, [0], steps=9)
-    db.optimize(MODEL, scan)
+    db.optimize_scan(MODEL, scan)
     db.diagnose(MODEL)
     db.exact.marginals(MODEL)
     db.exact.log_partition(MODEL)
@@ -299,7 +299,7 @@ def test_a_notebook_shows_the_bar_while_it_moves_and_keeps_it():
     source = (
         "import dobrushin as db\n"
         "model = db.Ising.grid(50, 50, couplings=0.4)\n"
-        "db.sample(model, db.Scan.systematic(2500, 10**8), chains=10**4, record='counts', time=2.5).chains"
+        "db.sample(model, db.Scan.systematic(2500, 10**8), chains=10**4, record='counts', time_limit=2.5).chains"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     Client(notebook, timeout=120, kernel_name="python3").execute()

@@ -134,7 +134,7 @@ def wide_pair():
         lambda: db.influence(wide_pair(), method="paper"),
         lambda: db.influence(db.FactorGraph([2] * 17, [(range(17), np.zeros((2,) * 17))])),
         lambda: db.influence(db.Potts({(0, 1): 0.5}, 2**14, np.zeros((2, 2**14))), method="paper"),
-        lambda: db.optimize(db.Influence(0.1 * sparse.eye_array(70_000, k=1)), db.Scan.uniform(70_000, 1)),
+        lambda: db.optimize_scan(db.Influence(0.1 * sparse.eye_array(70_000, k=1)), db.Scan.uniform(70_000, 1)),
     ],
 )
 def test_what_looks_at_its_allowance_too_rarely_is_not_interpreted(call, monkeypatch):

@@ -36,7 +36,7 @@ CALLS = {
     "variation": lambda model: db.variation(model, SCAN, "wet").value,
     "shortest_scan": lambda model: len(db.shortest_scan(model, "wet", tolerance=0.1).scan),
     "greedy_scan": lambda model: db.greedy_scan(model, "wet", steps=9).variation.value,
-    "optimize": lambda model: db.optimize(model, SCAN, "wet").variation.value,
+    "optimize": lambda model: db.optimize_scan(model, SCAN, "wet").variation.value,
     "sample": lambda model: db.sample(model, SCAN, chains=10, seed=1).states,
     "coalescence": lambda model: db.coalescence(model, SCAN, runs=64, seed=1).value,
     "exact_sample": lambda model: db.exact_sample(model, ["wet"], draws=10, seed=1).states,
@@ -131,7 +131,7 @@ def test_graphs_with_unaries_are_potts_models():
 def test_what_is_no_model_is_refused_in_a_sentence(value, message):
     with pytest.raises(db.ArgumentError, match=message):
         db.estimate(value, "all")
-    with pytest.raises(db.ArgumentError, match="an Influence or a model"):
+    with pytest.raises(db.ArgumentError, match="a model or an Influence"):
         db.variation(3, SCAN)
 
 

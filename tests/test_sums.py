@@ -544,7 +544,7 @@ def test_the_limit_is_sharp_and_says_what_is_missing():
     model = db.PairwiseMRF(np.zeros((12, 3)), [(i, i + 1) for i in range(11)], np.eye(3))
     needed = plan_sums(model._form.tables(), singles(model), 1e9).bytes
     assert len(db.exact.marginals(model, memory_limit=needed)) == 12
-    with pytest.raises(db.BudgetError, match=r"lacks 1 bytes. Raise 'memory_limit' \(--memory") as refusal:
+    with pytest.raises(db.BudgetError, match=r"lacks 1 bytes. Raise 'memory_limit' \(--memory-limit") as refusal:
         db.exact.marginals(model, memory_limit=needed - 1)
     assert refusal.value.required == needed
     assert refusal.value.limit == needed - 1

@@ -352,9 +352,9 @@ def test_with_little_work_auto_stays_on_the_cpu(monkeypatch):
 
 def test_a_limit_in_time_ends_many_on_the_gpu_too():
     asked = queries(4)
-    found = db.estimate_many(GRID, asked, **HOW, backend="cuda", time=60)
+    found = db.estimate_many(GRID, asked, **HOW, backend="cuda", time_limit=60)
     assert all(same(a, b) for a, b in zip(found, db.estimate_many(GRID, asked, **HOW, backend="cpu"), strict=True))
-    ended = db.estimate_many(GRID, asked, **HOW, backend="cuda", time=1e-6)
+    ended = db.estimate_many(GRID, asked, **HOW, backend="cuda", time_limit=1e-6)
     assert sorted({*ended.answers, *ended.errors}) == [0, 1, 2, 3]
 
 

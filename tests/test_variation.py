@@ -237,7 +237,7 @@ def test_proposition_7(kind):
     for sweeps in (1, 20, 100, 400):
         scan = db.Scan.uniform(n, sweeps * n) if kind == "uniform" else db.Scan.systematic(n, sweeps * n)
         if kind == "dogs":
-            values.append(db.optimize(influence, scan).variation.value)
+            values.append(db.optimize_scan(influence, scan).variation.value)
         else:
             values.append(db.variation(influence, scan).value)
     assert all(a > b for a, b in itertools.pairwise(values))

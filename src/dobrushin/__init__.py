@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dobrushin._learning import Fit, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._models.local import LocalModel
-    from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+    from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
     from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
     from dobrushin._variation import Variation, variation
@@ -102,7 +102,7 @@ _HOME = {
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "open_model": "io",
-    "optimize": "_optimize",
+    "optimize_scan": "_optimize",
     "plan": "_estimate",
     "read": "io",
     "read_evidence": "io",
@@ -167,7 +167,7 @@ __all__ = [
     "influence",
     "io",
     "open_model",
-    "optimize",
+    "optimize_scan",
     "plan",
     "plots",
     "read",

@@ -399,7 +399,7 @@ def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
 
 
 @public()
-def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable]]:
+def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]]:
     """Propose groups of strongly coupled variables to be made joint variables with ``model.merge``.
 
     Block updates of such groups forget their start where single updates do not: variables that determine each other
@@ -408,7 +408,7 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
     Parameters
     ----------
     model : Model
-    most_states : int
+    max_states : int
         Largest number of joint states of a group. An update of a group costs as many times an update of a variable.
 
     Returns
@@ -435,7 +435,7 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
     (0.97, 0.19)
     """
     model = as_model(model)
-    most_states = check.count(most_states, "most_states", 2)
+    max_states = check.count(max_states, "max_states", 2)
     matrix = known_influence(model).whole.matrix.tocoo()
     first, second = np.minimum(*matrix.coords), np.maximum(*matrix.coords)
     strong = matrix.data >= _STRONG
@@ -451,7 +451,7 @@ def suggest_groups(model: Model, *, most_states: int = 16) -> list[list[Hashable
 
     for i, j in zip(first[strong][order].tolist(), second[strong][order].tolist(), strict=True):
         a, b = root(i), root(j)
-        if a != b and states[a] * states[b] <= most_states:
+        if a != b and states[a] * states[b] <= max_states:
             parent[max(a, b)] = min(a, b)
             states[min(a, b)] *= states[max(a, b)]
     groups: dict[int, list[Hashable]] = {}

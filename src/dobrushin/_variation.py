@@ -303,7 +303,7 @@ class Variation:
 
 @public(_WHAT)
 def variation(
-    influence: Influence | Model,
+    model: Model | Influence,
     scan: Any,
     targets: Any = None,
     weights: Any = None,
@@ -317,7 +317,7 @@ def variation(
 
     Parameters
     ----------
-    influence : Influence or Model
+    model : Model or Influence
         Of a model only the rows that the scan needs are computed (``method="best"``).
     scan : Scan or ScanResult
     targets : labels, optional
@@ -358,14 +358,12 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
-    return certify_scan(
-        read_source(influence), scan, targets, weights, initial_disagreement, update_error, initial=initial
-    )
+    return certify_scan(read_source(model), scan, targets, weights, initial_disagreement, update_error, initial=initial)
 
 
 @singledispatch
 def certify_scan(
-    influence: Influence | Model,
+    model: Model | Influence,
     scan: Any,
     targets: Any,
     weights: Any,
@@ -377,7 +375,7 @@ def certify_scan(
     """See `variation`; a family with bounds of its own registers another version."""
     if initial is not None:
         raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
-    source = row_source(influence)
+    source = row_source(model)
     scan = as_scan(scan)
     objective = read_objective(source, targets, weights)
     n = source.n_variables

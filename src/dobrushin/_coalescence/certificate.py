@@ -29,7 +29,7 @@ _RUNS = 10_000
 # Variables that a notebook shows.
 _SHOWN = 10
 _POINTS = 50
-_TOO_LONG = "Ask for fewer runs or steps, or allow it with time= (seconds after which what is there is used)."
+_TOO_LONG = "Ask for fewer runs or steps, or allow it with time_limit= (seconds after which what is there is used)."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,7 +192,7 @@ def coalescence(
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    time: float | None = None,
+    time_limit: float | None = None,
 ) -> Coalescence:
     """Certify a scan by simulation: works where Dobrushin's condition fails.
 
@@ -222,7 +222,7 @@ def coalescence(
     checkpoint : path, optional
         Write the state of the runs here every few seconds, and resume from it if it exists. (Very many runs are made
         in parts, each of which has a file of its own.)
-    time : number, optional
+    time_limit : number, optional
         Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
         than an hour are refused; ``math.inf`` allows them.
 
@@ -261,7 +261,7 @@ def coalescence(
         raise ArgumentError("scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "confidence")
     runs = _RUNS if runs is None else check.count(runs, "runs")
-    running, sequence = read_running(executor, backend, checkpoint, seed, time)
+    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "targets")

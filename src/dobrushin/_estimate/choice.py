@@ -51,7 +51,7 @@ def choose_for_call(
 
     `running` says how the method will be run; None if only a plan is needed.
     """
-    with planning_deadline(settings.time, running is not None and running.checkpoint is not None):
+    with planning_deadline(settings.time_limit, running is not None and running.checkpoint is not None):
         seconds = _seconds_to_read(model, targets, evidence, settings.method)
         is_large = seconds >= _MAX_SECONDS_TO_READ
         if model._has_parts and (not model._is_whole or (is_large and model._form.is_indexed)):
@@ -125,20 +125,20 @@ def within_limits(method: Method, needed: int) -> Method:
     if query.budget is not None and needed > query.budget:
         remedy = "Allow more, or ask for less: a larger tolerance, a lower confidence, fewer targets."
         raise BudgetError("This estimate", needed, query.budget, "Gibbs updates", remedy, method.plan)
-    if query.budget is None and query.time is None:
+    if query.budget is None and query.time_limit is None:
         _refuse_long(method, needed)
     log.info("method %s: %s", method.name, method.plan.reason)
     return method
 
 
 def _refuse_long(method: Method, needed: int) -> None:
-    """Refuse work of more than `MOST_SECONDS` where the call sets neither `time` nor `budget`."""
+    """Refuse work of more than `MOST_SECONDS` where the call sets neither `time_limit` nor `budget`."""
     plan = method.plan
     seconds = plan.seconds * (needed / plan.updates if plan.updates else 1.0)
     if seconds > MOST_SECONDS:
         remedy = (
-            "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time= (seconds after "
-            "which the intervals reached so far are returned) or with budget= (Gibbs updates)."
+            "Ask for a larger tolerance, a lower confidence or fewer targets; or allow it with time_limit= (seconds "
+            "after which the intervals reached so far are returned) or with budget= (Gibbs updates)."
         )
         raise BudgetError("This estimate", seconds, MOST_SECONDS, "seconds", remedy, plan)
 

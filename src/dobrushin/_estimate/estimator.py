@@ -53,7 +53,7 @@ def estimate(
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    time: float | None = None,
+    time_limit: float | None = None,
     proof: str | os.PathLike[str] | None = None,
     verify: bool = False,
 ) -> Estimate:
@@ -96,7 +96,7 @@ def estimate(
     checkpoint : path, optional
         File to which the state of the run is written every few seconds, and from which the run resumes if the file
         exists. (Very many chains are run in parts, each with a separate file.)
-    time : number, optional
+    time_limit : number, optional
         Time limit in seconds, after which the partial result is returned: valid intervals, wider than the tolerance
         (see `Estimate.stopped_by`). Without a limit, an estimate expected to take over an hour is refused; ``math.inf``
         allows it.
@@ -140,9 +140,9 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    running, sequence = read_running(executor, backend, checkpoint, seed, time)
+    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
     model = as_model(model)
-    settings = read_settings(model, tolerance, confidence, method, budget, time, memory_limit)
+    settings = read_settings(model, tolerance, confidence, method, budget, time_limit, memory_limit)
     settings = settings._replace(backend=backend, proof=proof is not None or verify)
     if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
@@ -301,7 +301,7 @@ def _reachable(plan: Plan, settings: Settings, running: Running) -> float:
 
     A run with a checkpoint, which can be resumed later, keeps the requested tolerance.
     """
-    if settings.time is None or running.checkpoint is not None or plan.scan is None:
+    if settings.time_limit is None or running.checkpoint is not None or plan.scan is None:
         return settings.tolerance
-    reachable = settings.tolerance * math.sqrt(plan.seconds / (_SHARE * settings.time))
+    reachable = settings.tolerance * math.sqrt(plan.seconds / (_SHARE * settings.time_limit))
     return reachable if settings.tolerance < reachable < _VAGUE else settings.tolerance

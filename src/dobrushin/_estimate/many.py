@@ -38,7 +38,7 @@ from dobrushin._shared.executors import (
     workers_of,
 )
 from dobrushin._shared.options import Backend, EstimateMethod
-from dobrushin._shared.running import BACKENDS, kept_seed, read_time, seed_sequence
+from dobrushin._shared.running import BACKENDS, kept_seed, read_time_limit, seed_sequence
 from dobrushin._shared.state_file import fingerprint
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
@@ -172,7 +172,7 @@ def estimate_many(
     executor: Executor | None = None,
     progress: bool | None = None,
     finished: Estimates | None = None,
-    time: float | None = None,
+    time_limit: float | None = None,
 ) -> Estimates:
     """Answer many queries (targets, evidence) about one model.
 
@@ -194,7 +194,7 @@ def estimate_many(
     finished : Estimates, optional
         Result of an earlier call with the same arguments, to resume from: its answers are kept, and queries that
         failed or were stopped by the time limit are tried again.
-    time : number, optional
+    time_limit : number, optional
         Time limit in seconds for all queries. The query running at the limit has a partial result; queries not yet
         begun have a `BudgetError` in ``errors``.
 
@@ -226,7 +226,7 @@ def estimate_many(
     model = as_model(model)
     asked = _read_queries(queries)
     executor = read_executor(executor)
-    deadline = read_time(time)
+    deadline = read_time_limit(time_limit)
     settings = read_settings(model, tolerance, confidence, method, budget, None)
     name = fingerprint(model, asked, settings)
     settings = settings._replace(backend=check.choice(backend, BACKENDS, "backend"))

@@ -50,14 +50,14 @@ class Settings(NamedTuple):
     confidence: float
     method: str
     budget: float | None
-    time: float | None = None  # seconds for the whole call
+    time_limit: float | None = None  # seconds for the whole call
     memory_limit: float | None = None
     backend: str = "auto"
     proof: bool = False  # whether a proof of the answer is wanted
 
 
 def read_settings(
-    model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, time: Any,
+    model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, time_limit: Any,
     memory_limit: Any = None,
 ) -> Settings:  # fmt: skip
     """Check the settings of a call and return them."""
@@ -69,7 +69,7 @@ def read_settings(
     check.choice(method, ("auto", *space.methods), "method")
     most = None if budget is None else check.positive(budget, "budget")
     memory = None if memory_limit is None else read_memory(memory_limit)
-    return Settings(tolerance, confidence, method, most, None if time is None else float(time), memory)
+    return Settings(tolerance, confidence, method, most, None if time_limit is None else float(time_limit), memory)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Query:
     confidence: float
     method: str
     budget: float | None
-    time: float | None = None
+    time_limit: float | None = None
     memory_limit: float | None = None
     backend: str = "auto"
     proof: bool = False

@@ -47,7 +47,7 @@ class Content(NamedTuple):
         """Return the settings and the run of a query within a number of seconds."""
         time = None if seconds is None else max(_NO_TIME, seconds)
         deadline = NO_DEADLINE if time is None else Deadline(time, "The query")
-        return self.settings._replace(time=time), Running(backend=self.settings.backend, deadline=deadline)
+        return self.settings._replace(time_limit=time), Running(backend=self.settings.backend, deadline=deadline)
 
     @property
     def may_use_device(self) -> bool:

@@ -20,13 +20,13 @@ from dobrushin._fields.terms import UNIT
 from dobrushin._influence.known import bound_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
-from dobrushin._optimize import ScanResult, greedy_scan, optimize, shortest_scan
+from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
 from dobrushin._optimize.dogs import improve_scan
 from dobrushin._optimize.greedy import build_scan
 from dobrushin._optimize.shortest import find_shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.options import Guide, InfluenceMethod, Keep, Rounds
+from dobrushin._shared.options import Guide, InfluenceMethod, Iterations, Keep
 from dobrushin._variation import Objective, certify_scan, read_objective
 from dobrushin.errors import ArgumentError, CertificateError, ToleranceError
 
@@ -58,7 +58,7 @@ def _(model: GaussianField, method: InfluenceMethod, rows: Iterable[Hashable] | 
 
 def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
     del args, options
-    raise ArgumentError("influence", "the field itself, which knows its start", influence)
+    raise ArgumentError("model", "the field itself, which knows its start", influence)
 
 
 for _function in (certify_scan, improve_scan, build_scan, find_shortest_scan):
@@ -88,23 +88,23 @@ class _Search:
 
 @improve_scan.register
 def _(
-    influence: GaussianField, scan: Any, targets: Any, weights: Any, tolerance: float | None, rounds: int | Rounds,
+    model: GaussianField, scan: Any, targets: Any, weights: Any, tolerance: float | None, iterations: int | Iterations,
     guide: Guide | None, *, keep: Keep,
 ) -> ScanResult:  # fmt: skip
-    search = _Search(influence, targets, weights)
-    found = optimize(search.influence, scan, None, search.weights, tolerance, rounds, guide, keep=keep)
+    search = _Search(model, targets, weights)
+    found = optimize_scan(search.influence, scan, None, search.weights, tolerance, iterations, guide, keep=keep)
     return search.certify(found)
 
 
 @build_scan.register
-def _(influence: GaussianField, targets: Any, weights: Any, **options: Any) -> ScanResult:
-    search = _Search(influence, targets, weights)
+def _(model: GaussianField, targets: Any, weights: Any, **options: Any) -> ScanResult:
+    search = _Search(model, targets, weights)
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))
 
 
 @find_shortest_scan.register
-def _(influence: GaussianField, targets: Any, weights: Any, *, tolerance: float, **options: Any) -> ScanResult:
-    search = _Search(influence, targets, weights)
+def _(model: GaussianField, targets: Any, weights: Any, *, tolerance: float, **options: Any) -> ScanResult:
+    search = _Search(model, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     try:
         found = shortest_scan(search.influence, None, search.weights, tolerance=tolerance * (1.0 - _ROOM), **options)

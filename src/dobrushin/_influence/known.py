@@ -132,7 +132,7 @@ def row_source(influence: Any) -> RowSource:
     """Rows of an `Influence`, or of a model's, computed when they are first asked for."""
     if isinstance(influence, RowSource):
         return influence
-    return known_influence(as_model(influence, "influence", "an Influence or a model"))
+    return known_influence(as_model(influence, "model", "a model or an Influence"))
 
 
 @public("bounding the influence")

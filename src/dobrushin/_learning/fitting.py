@@ -21,7 +21,7 @@ from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.options import FitFamily, FitMethod, FitScan, Learn, Step
-from dobrushin._shared.running import read_time, seed_sequence
+from dobrushin._shared.running import read_time_limit, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
 
@@ -53,7 +53,7 @@ def fit(
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
-    time: float | None = None,
+    time_limit: float | None = None,
 ) -> Fit:
     """Fit the parameters of a model to data, by maximum likelihood with Gibbs gradients of bounded bias.
 
@@ -108,7 +108,7 @@ def fit(
         that never stopped. A fit that is done goes on if `iterations` is raised.
     callback : function, optional
         Called after each iteration with its number and the parameters.
-    time : number, optional
+    time_limit : number, optional
         Seconds after which to return the fit as it was after the last iteration that finished.
 
     Returns
@@ -150,7 +150,7 @@ def fit(
     if callback is not None and not callable(callback):
         raise ArgumentError("callback", "a function", callback)
     structure, observed = read_problem(model, data, family, states, learn)
-    deadline = read_time(time)
+    deadline = read_time_limit(time_limit)
     file = read_checkpoint(checkpoint)
     sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed)
     options = Options(method, scan, tolerance, steps, chains, persistent, stop, sequence).check_for(structure)

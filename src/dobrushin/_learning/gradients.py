@@ -233,7 +233,7 @@ class GibbsGradient:
         seed = np.random.SeedSequence(self._sequence.entropy, spawn_key=key)
         initial = self._initial(model)
         seconds = None if (limit := current_deadline()) is NO_DEADLINE else max(limit.left, 1e-9)
-        run = sample(model, self.scan, chains=self._chains, seed=seed, initial=initial, time=seconds)
+        run = sample(model, self.scan, chains=self._chains, seed=seed, initial=initial, time_limit=seconds)
         if run.chains < self._chains:
             raise TimeUp
         assert run.states is not None

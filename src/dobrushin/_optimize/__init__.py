@@ -1,8 +1,8 @@
 """Choosing scans. Whatever is returned was certified by a fresh pass of the trusted code."""
 
-from dobrushin._optimize.dogs import optimize
+from dobrushin._optimize.dogs import optimize_scan
 from dobrushin._optimize.greedy import greedy_scan
 from dobrushin._optimize.scan_result import ScanResult
 from dobrushin._optimize.shortest import shortest_scan
 
-__all__ = ["ScanResult", "greedy_scan", "optimize", "shortest_scan"]
+__all__ = ["ScanResult", "greedy_scan", "optimize_scan", "shortest_scan"]

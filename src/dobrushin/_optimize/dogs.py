@@ -22,24 +22,24 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._shared.options import Guide, Keep, Rounds
+from dobrushin._shared.options import Guide, Iterations, Keep
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
 
-# Rounds of iterated DoGS end when the variation falls by less than this share.
+# Iterations of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6
 _MOST_ROUNDS = 1000
 _WHAT = "choosing a scan"
 
 
 @public(_WHAT)
-def optimize(
-    influence: Influence | Model,
+def optimize_scan(
+    model: Model | Influence,
     scan: Any,
     targets: Any = None,
     weights: Any = None,
     tolerance: float | None = None,
-    rounds: int | Rounds = 1,
+    iterations: int | Iterations = 1,
     guide: Guide | None = "auto",
     *,
     keep: Keep = "best",
@@ -49,7 +49,7 @@ def optimize(
 
     Parameters
     ----------
-    influence : Influence or Model
+    model : Model or Influence
         Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
     scan : Scan or ScanResult
         Any scan, fixed or random; the result has the same length.
@@ -57,7 +57,7 @@ def optimize(
         As for `variation`.
     tolerance : float, optional
         Stop as soon as the variation is at most this; earlier steps stay as they were.
-    rounds : int or "converged"
+    iterations : int or "converged"
         How often to repeat the algorithm on its own output.
     guide : {"auto", None}
         "auto": where the certificate says little because the spectral radius of the influence is 1 or more, *choose*
@@ -83,31 +83,31 @@ def optimize(
     >>> model = db.Ising.grid(10, 10, couplings=0.2)
     >>> systematic = db.Scan.systematic(100, steps=1000)
     >>> before = db.variation(model, systematic, targets=[0])
-    >>> after = db.optimize(model, systematic, targets=[0])
+    >>> after = db.optimize_scan(model, systematic, targets=[0])
     >>> before.value / after.variation.value > 100
     True
     """
-    return improve_scan(read_source(influence), scan, targets, weights, tolerance, rounds, guide, keep=keep)
+    return improve_scan(read_source(model), scan, targets, weights, tolerance, iterations, guide, keep=keep)
 
 
 @singledispatch
 def improve_scan(
-    influence: Influence | Model,
+    model: Model | Influence,
     scan: Any,
     targets: Any,
     weights: Any,
     tolerance: float | None,
-    rounds: int | Rounds,
+    iterations: int | Iterations,
     guide: Guide | None,
     *,
     keep: Keep,
 ) -> ScanResult:
-    """See `optimize`; a family with bounds of its own registers another version."""
-    source = whole(influence)
+    """See `optimize_scan`; a family with bounds of its own registers another version."""
+    source = whole(model)
     current = as_scan(scan)
     objective = read_objective(source, targets, weights)
     goal = -np.inf if tolerance is None else check.positive(tolerance, "tolerance")
-    most = _MOST_ROUNDS if rounds == "converged" else check.count(rounds, "rounds")
+    most = _MOST_ROUNDS if iterations == "converged" else check.count(iterations, "iterations")
     if not check.is_text(keep, "best", "last"):
         raise ArgumentError("keep", "'best' or 'last'", keep)
     d = np.zeros(source.n_variables)

@@ -34,7 +34,7 @@ _AHEAD = 64
 
 @public("choosing a scan")
 def greedy_scan(
-    influence: Influence | Model,
+    model: Model | Influence,
     targets: Any = None,
     weights: Any = None,
     *,
@@ -46,7 +46,7 @@ def greedy_scan(
 
     Parameters
     ----------
-    influence : Influence or Model
+    model : Model or Influence
         Of a model the whole influence is computed (``method="best"``); compute it once for several calls.
     targets, weights
         As for `variation`.
@@ -73,18 +73,16 @@ def greedy_scan(
     >>> import dobrushin as db
     >>> model = db.Ising.grid(10, 10, couplings=0.2)
     >>> greedy = db.greedy_scan(model, targets=[0], steps=1000)
-    >>> greedy.variation.value < db.optimize(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
+    >>> greedy.variation.value < db.optimize_scan(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
     True
     """
-    return build_scan(read_source(influence), targets, weights, steps=steps, guide=guide)
+    return build_scan(read_source(model), targets, weights, steps=steps, guide=guide)
 
 
 @singledispatch
-def build_scan(
-    influence: Influence | Model, targets: Any, weights: Any, *, steps: int, guide: Guide | None
-) -> ScanResult:
+def build_scan(model: Model | Influence, targets: Any, weights: Any, *, steps: int, guide: Guide | None) -> ScanResult:
     """See `greedy_scan`; a family with bounds of its own registers another version."""
-    source = whole(influence)
+    source = whole(model)
     objective = read_objective(source, targets, weights)
     steps = check.count(steps, "steps")
 

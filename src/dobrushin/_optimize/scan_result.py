@@ -44,7 +44,7 @@ class ScanResult:
 def whole(value: Influence | Model) -> Influence:
     """The influence on every variable."""
     if not isinstance(value, Influence):
-        return influence(as_model(value, "influence", "an Influence or a model"))
+        return influence(as_model(value, "model", "a model or an Influence"))
     if value.computed_rows is not None:
-        raise ArgumentError("influence", "a model or an Influence with all rows", value)
+        raise ArgumentError("model", "a model or an Influence with all rows", value)
     return value

@@ -32,7 +32,7 @@ FIRST_LOOK = 1000
 
 @public("choosing a scan")
 def shortest_scan(
-    influence: Influence | Model,
+    model: Model | Influence,
     targets: Any = None,
     weights: Any = None,
     *,
@@ -47,7 +47,7 @@ def shortest_scan(
 
     Parameters
     ----------
-    influence : Influence or Model
+    model : Model or Influence
         Of a model only the rows near the targets are ever computed, so that the time depends on the length of
         the scan and not on the size of the model.
     targets, weights
@@ -91,7 +91,7 @@ def shortest_scan(
     (68, 0.0099)
     """
     return find_shortest_scan(
-        read_source(influence),
+        read_source(model),
         targets,
         weights,
         tolerance=tolerance,
@@ -104,7 +104,7 @@ def shortest_scan(
 
 @singledispatch
 def find_shortest_scan(
-    influence: Influence | Model,
+    model: Model | Influence,
     targets: Any,
     weights: Any,
     *,
@@ -115,14 +115,14 @@ def find_shortest_scan(
     guide: Guide | None,
 ) -> ScanResult:
     """See `shortest_scan`; a family with bounds of its own registers another version."""
-    if not isinstance(influence, RowSource):
-        influence = as_model(influence, "influence", "an Influence or a model")
-    if isinstance(influence, Model) and not influence._is_whole:
+    if not isinstance(model, RowSource):
+        model = as_model(model, "model", "a model or an Influence")
+    if isinstance(model, Model) and not model._is_whole:
         return _shortest_nearby(
-            influence, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
+            model, targets, weights, tolerance=tolerance, criterion=criterion, polish=polish, max_steps=max_steps,
             guide=guide,
         )  # fmt: skip
-    source = row_source(influence)
+    source = row_source(model)
     objective = read_objective(source, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     if guide is not None:
@@ -144,7 +144,7 @@ def find_shortest_scan(
     if result is None:
         if guide is not None and search.steps < limit:
             failed = certify(search.order()).variation
-            if (chooser := guide_of(whole(influence), failed, guide)) is not None:
+            if (chooser := guide_of(whole(model), failed, guide)) is not None:
                 search = BackwardGreedy(chooser, objective)
                 search.extend(tolerance, limit)
                 best = certify(search.order())

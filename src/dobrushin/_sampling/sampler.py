@@ -35,7 +35,9 @@ from dobrushin.errors import ArgumentError
 # Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
 _TOO_LARGE = "Keep fewer variables (record=), only counts (record='counts'), or draw in several calls."
-_TOO_LONG = "Ask for fewer chains or steps, or allow it with time= (seconds after which what is there is returned)."
+_TOO_LONG = (
+    "Ask for fewer chains or steps, or allow it with time_limit= (seconds after which what is there is returned)."
+)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def sample(
     executor: Executor | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    time: float | None = None,
+    time_limit: float | None = None,
 ) -> Samples:
     """Run a scan on a model, in independent chains.
 
@@ -160,7 +162,7 @@ def sample(
         Show progress. None: only in a terminal or notebook; True: always; False: never.
     checkpoint : path, optional
         Write the state of the run here every few seconds, and resume from it if it exists.
-    time : number, optional
+    time_limit : number, optional
         Seconds after which to return what is there: the chains with the first numbers, up to the first one that did
         not finish. Without it, a run that would take longer than an hour is refused; ``math.inf`` allows it.
 
@@ -196,7 +198,7 @@ def sample(
     scan = as_scan(scan)
     scan._check_fits(model.n_variables)
     chains = check.count(chains, "chains")
-    running, sequence = read_running(executor, backend, checkpoint, seed, time)
+    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(

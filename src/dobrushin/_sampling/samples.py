@@ -123,7 +123,7 @@ class Samples:
         """
         return float(np.mean(np.asarray(f(self._need_states()), dtype=np.float64)))
 
-    def variation(self, influence: Influence | Model, targets: Any = None, weights: Any = None) -> Variation:
+    def variation(self, model: Model | Influence, targets: Any = None, weights: Any = None) -> Variation:
         """Return the certificate of the scan as it was drawn: with the errors of the updates.
 
         Examples
@@ -135,8 +135,8 @@ class Samples:
         True
         """
         if self.point is not None:  # the errors of draws are known to the field
-            return variation(influence, self.scan, targets, weights, initial=self.point)
-        return variation(influence, self.scan, targets, weights, update_error=self.update_error)
+            return variation(model, self.scan, targets, weights, initial=self.point)
+        return variation(model, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
         """Return ArviZ data with dimensions (chain, draw, variable): InferenceData, or a DataTree from ArviZ 1 on.

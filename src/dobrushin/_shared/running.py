@@ -46,10 +46,10 @@ PLAIN = Running()
 
 
 def read_running(
-    executor: Any, backend: Any, checkpoint: Any, seed: Any, time: Any
+    executor: Any, backend: Any, checkpoint: Any, seed: Any, time_limit: Any
 ) -> tuple[Running, np.random.SeedSequence]:
     """Check these arguments of a call, whose time begins now; a run that goes on from a file goes on with its seed."""
-    deadline = read_time(time)
+    deadline = read_time_limit(time_limit)
     check.choice(backend, BACKENDS, "backend")
     executor = None if executor is None else read_executor(executor)
     file = None if checkpoint is None else read_checkpoint(checkpoint)
@@ -58,13 +58,13 @@ def read_running(
     return Running(executor, backend, file, deadline), seed_sequence(seed)
 
 
-def read_time(time: Any) -> Deadline:
+def read_time_limit(time_limit: Any) -> Deadline:
     """The limit of a call that begins now; None is one that is never over."""
-    if time is None:
+    if time_limit is None:
         return NO_DEADLINE
-    if not check.is_real(time) or not float(time) > 0.0:
-        raise ArgumentError("time", "a positive number of seconds", time)
-    return Deadline(float(time), "The call")
+    if not check.is_real(time_limit) or not float(time_limit) > 0.0:
+        raise ArgumentError("time_limit", "a positive number of seconds", time_limit)
+    return Deadline(float(time_limit), "The call")
 
 
 def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> None:

@@ -192,9 +192,9 @@ def estimate(
     ] = "auto",
     seed: Seed = None,
     budget: Annotated[float | None, typer.Option(help="Largest number of Gibbs updates to spend.")] = None,
-    time: Time = None,
+    time_limit: Time = None,
     checkpoint: Checkpoint = None,
-    memory: Annotated[
+    memory_limit: Annotated[
         str | None, typer.Option(help="Memory limit for exact sums, as in 2GiB. Default: what is free.")
     ] = None,
     beta: Beta = None,
@@ -211,10 +211,10 @@ def estimate(
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
     query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
-    query["memory_limit"] = memory
+    query["memory_limit"] = memory_limit
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
-    query |= {"seed": seed, "time": time, "checkpoint": checkpoint}
+    query |= {"seed": seed, "time_limit": time_limit, "checkpoint": checkpoint}
     return run(source, target or [], query, (report, output, proof), Output(as_json, quiet))
 
 
@@ -279,7 +279,7 @@ def certify(
     runs: Annotated[int, typer.Option(help="Simulated runs.", min=1)] = 10_000,
     confidence: Confidence = 0.999,
     seed: Seed = None,
-    time: Time = None,
+    time_limit: Time = None,
     checkpoint: Checkpoint = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the bound against the steps.")] = None,
     beta: Beta = None,
@@ -291,7 +291,13 @@ def certify(
 
     simulation: dict[str, Any] | None = None
     if coalescence:
-        simulation = {"confidence": confidence, "runs": runs, "seed": seed, "time": time, "checkpoint": checkpoint}
+        simulation = {
+            "confidence": confidence,
+            "runs": runs,
+            "seed": seed,
+            "time_limit": time_limit,
+            "checkpoint": checkpoint,
+        }
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
     return verbs.certify(source, ScanChoice(scan, steps), target or [], simulation, plot, out)
 
@@ -327,7 +333,7 @@ def sample(
     target: Target = None,
     evidence: Evidence = None,
     seed: Seed = None,
-    time: Time = None,
+    time_limit: Time = None,
     checkpoint: Checkpoint = None,
     output: Annotated[Path | None, typer.Option(help="Write the states to a .npz or .csv file.")] = None,
     beta: Beta = None,
@@ -338,7 +344,7 @@ def sample(
     from dobrushin.cli import verbs
 
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
-    options = {"chains": chains, "seed": seed, "time": time, "checkpoint": checkpoint}
+    options = {"chains": chains, "seed": seed, "time_limit": time_limit, "checkpoint": checkpoint}
     return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, **options)
 
 
@@ -358,7 +364,7 @@ def fit(
     ridge: Annotated[float, typer.Option(help="Strength of the penalty on squares.")] = 0.0,
     box: Annotated[float | None, typer.Option(help="Keep every parameter between -box and box.")] = None,
     seed: Seed = None,
-    time: Time = None,
+    time_limit: Time = None,
     checkpoint: Checkpoint = None,
     output: Annotated[Path | None, typer.Option(help="Write the fitted model.")] = None,
     as_json: Json = False,
@@ -369,7 +375,8 @@ def fit(
 
     return verbs.fit(
         Source(model), data, output, Output(as_json, quiet), method=method, scan=scan, tolerance=tolerance,
-        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, time=time, checkpoint=checkpoint,
+        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, time_limit=time_limit,
+        checkpoint=checkpoint,
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def run(
     try:
         answer = db.estimate(model, targets, evidence=evidence, proof=proof, **query)
     except (db.CertificateError, db.BudgetError, db.Interrupted, db.WorkerError) as error:
-        if error.result is None or (error.result.says_nothing and query["time"] is None):
+        if error.result is None or (error.result.says_nothing and query["time_limit"] is None):
             raise
         answer, failure = error.result, error
     out.print(lambda: answer.to_json(indent=1), lambda: _page(answer))

@@ -24,7 +24,6 @@ _OPTION_OF = {
     ("report.write", "path"): "report",
     "targets": "target",
     "max_steps": "steps",
-    "memory_limit": "memory",
 }
 _UNCERTIFIED_STEP = (
     "Keep the parameters smaller with --box or --ridge, raise --tolerance, or use --scan systematic, which needs no "
@@ -39,7 +38,8 @@ _NO_SCAN = (
     "dobrushin certify --coalescence."
 )
 _TOO_DEAR = (
-    "Allow more with --budget or --time, or ask for less: a larger --tolerance, a lower --confidence, fewer variables."
+    "Allow more with --budget or --time-limit, or ask for less: a larger --tolerance, a lower --confidence, "
+    "fewer variables."
 )
 
 
@@ -76,7 +76,7 @@ def run_verb(run: Callable[[], int], options: Callable[[], Mapping[str, str]]) -
     except (db.CertificateError, db.ToleranceError) as error:
         return _say(_explanation(error), NO_CERTIFICATE)
     except db.BudgetError as error:
-        if error.unit == "bytes" and "memory" in options():
+        if error.unit == "bytes" and "memory_limit" in options():
             return _say(f"{error.message} {_less_memory(error.required)}", FAILED)
         if error.plan is not None or error.result is not None:
             return _say(f"{error.message} {_TOO_DEAR}", NO_CERTIFICATE)
@@ -114,7 +114,7 @@ def _less_memory(required: float) -> str:
     from dobrushin._shared.memory import free_memory
 
     if required <= free_memory():
-        return "Allow more with --memory, fix some variables with --evidence, or try another --method."
+        return "Allow more with --memory-limit, fix some variables with --evidence, or try another --method."
     return "Fix some variables with --evidence, or try another --method."
 
 

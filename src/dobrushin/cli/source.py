@@ -36,7 +36,11 @@ class Source:
         from dobrushin.io.source import LIMIT
 
         limit = max(LIMIT, int(memory_limit(None) / 2))  # who names a file means it
-        return db.read(self.path, limit=limit) if self.beta is None else db.read(self.path, limit=limit, beta=self.beta)
+        return (
+            db.read(self.path, memory_limit=limit)
+            if self.beta is None
+            else db.read(self.path, memory_limit=limit, beta=self.beta)
+        )
 
     def _open(self) -> db.Model:
         """Open the model in a folder."""
@@ -102,7 +106,7 @@ class ScanChoice:
             "systematic": lambda: db.Scan.systematic(n, length),
             "uniform": lambda: db.Scan.uniform(n, length),
             "greedy": lambda: db.greedy_scan(model, targets, steps=length).scan,
-            "dogs": lambda: db.optimize(model, db.Scan.systematic(n, length), targets).scan,
+            "dogs": lambda: db.optimize_scan(model, db.Scan.systematic(n, length), targets).scan,
         }
         if self.name in ways:
             return ways[self.name]()

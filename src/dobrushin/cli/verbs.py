@@ -111,7 +111,7 @@ def sample(
     except db.Interrupted as interruption:
         run, failure = interruption.result, interruption
     if not run.chains:
-        raise failure or db.BudgetError("A chain", options["time"], options["time"], "seconds or more", "")
+        raise failure or db.BudgetError("A chain", options["time_limit"], options["time_limit"], "seconds or more", "")
     rows, what = _shares(run, model) if is_discrete else _moments(run)
     about = {"chains": run.chains, "steps": run.steps, "kernel": run.kernel, "seed": run.seed, "certified": False}
     title = f"{run!r}\n{what}, without any bound on their error: see estimate"
@@ -182,7 +182,7 @@ def warmup(out: Output) -> int:
         for scan in (db.Scan.systematic(n, 30 * n), db.Scan.uniform(n, n)):
             for chains in (1, 100):
                 db.sample(model, scan, chains=chains, seed=1, record="counts")
-        db.optimize(model, db.Scan.systematic(n, 10))
+        db.optimize_scan(model, db.Scan.systematic(n, 10))
         db.greedy_scan(model, [model.labels[0]], steps=4)
         db.shortest_scan(model, [model.labels[0]], tolerance=0.1)
         db.coalescence(model, db.Scan.systematic(n, n), runs=64)
@@ -256,9 +256,9 @@ def _scans(model: db.Model, method: InfluenceMethod, steps: int, targets: Any) -
     return {
         "uniform": db.ScanResult(uniform, db.variation(influence, uniform, targets)),
         "systematic": db.ScanResult(systematic, db.variation(influence, systematic, targets)),
-        "DoGS": db.optimize(influence, systematic, targets),
-        "iterated DoGS": db.optimize(influence, systematic, targets, rounds="converged"),
-        "greedy, polished": db.optimize(influence, greedy, targets),
+        "DoGS": db.optimize_scan(influence, systematic, targets),
+        "iterated DoGS": db.optimize_scan(influence, systematic, targets, iterations="converged"),
+        "greedy, polished": db.optimize_scan(influence, greedy, targets),
     }
 
 

@@ -105,8 +105,8 @@ def _coalesce(theta: float, runs: int, seed: Any) -> Arrays:
         scans = (
             sweeps,
             # By the raw objective, even where the certificate is no better than that of the sweeps.
-            db.optimize(bound, sweeps, [0], guide=None, keep="last").scan,
-            db.optimize(bound, sweeps, [0]).scan,
+            db.optimize_scan(bound, sweeps, [0], guide=None, keep="last").scan,
+            db.optimize_scan(bound, sweeps, [0]).scan,
             db.greedy_scan(bound, [0], steps=STEPS).scan,
         )
     arrays: dict[str, Any] = {"theta": theta, "variation": min(certify(bound, scan, [0]).value for scan in scans)}

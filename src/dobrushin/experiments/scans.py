@@ -52,11 +52,11 @@ def make_scan(method: str, influence: db.Influence, steps: int, targets: Any = N
         if method == "systematic":
             return systematic
         if method == "DoGS":
-            return db.optimize(influence, systematic, targets, guide=None).scan
+            return db.optimize_scan(influence, systematic, targets, guide=None).scan
         if method == "iterated DoGS":
-            return db.optimize(influence, systematic, targets, rounds="converged", guide=None).scan
+            return db.optimize_scan(influence, systematic, targets, iterations="converged", guide=None).scan
         greedy = db.greedy_scan(influence, targets, steps=steps, guide=None)
-        return greedy.scan if method == "greedy" else db.optimize(influence, greedy, targets, guide=None).scan
+        return greedy.scan if method == "greedy" else db.optimize_scan(influence, greedy, targets, guide=None).scan
 
 
 def certify(influence: db.Influence, scan: db.Scan, targets: Any = None) -> db.Variation:
@@ -121,7 +121,7 @@ def doubling_scan(
     with warnings.catch_warnings():
         # Lengths that are too small are tried on purpose.
         warnings.simplefilter("ignore", db.VacuousBoundWarning)
-        while (result := db.optimize(influence, base[:steps], targets, guide=None)).variation.value > tolerance:
+        while (result := db.optimize_scan(influence, base[:steps], targets, guide=None)).variation.value > tolerance:
             if steps == len(base):
                 why = f"These are all {steps} steps of 'base': give a longer one or a larger tolerance."
                 raise db.ToleranceError(tolerance, result.variation.value, why, result=result)

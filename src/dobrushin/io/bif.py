@@ -80,7 +80,7 @@ def _word(name: Any) -> str:
 
 
 @public()
-def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]:
+def state_names(path: Path, *, memory_limit: float | str = LIMIT) -> dict[str, tuple[str, ...]]:
     """Names of the states of each variable of a BIF file.
 
     A model that is read has the same names (`Model.state_names`), but for variables with one state, which are left out.
@@ -89,7 +89,7 @@ def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]
     ----------
     path : str or path
         The file; one whose name ends in ``.gz`` is unpacked.
-    limit : int
+    memory_limit : number or str, optional
         Bytes that the file may unpack to, and that its tables may take.
 
     Returns
@@ -114,7 +114,7 @@ def state_names(path: Path, *, limit: int = LIMIT) -> dict[str, tuple[str, ...]]
     >>> state_names(path)
     {'rain': ('yes', 'no')}
     """
-    parser = _Parser(load(path, limit))
+    parser = _Parser(load(path, memory_limit))
     network = parser.network()
     network.check(parser.k)
     return network.states

@@ -23,7 +23,7 @@ def read(
     path: Path,
     *,
     beta: float = 1.0,
-    limit: int = LIMIT,
+    memory_limit: float | str = LIMIT,
     format: FormatName | None = None,
     progress: bool | None = None,
 ) -> Model:
@@ -35,7 +35,7 @@ def read(
         The file. Its extension tells the format, see Notes; with ``.gz`` after that, the file is unpacked.
     beta : float
         Inverse temperature, for files that hold energies: pi ∝ exp(-beta E).
-    limit : int
+    memory_limit : number or str, optional
         Bytes that the file may unpack to, and that the arrays it promises may take. Larger files are refused before
         memory is allocated. Default 1 GiB.
     format : str, optional
@@ -79,7 +79,7 @@ def read(
         hint = f"{reader} reads it." if reader else other
         raise FormatError(os.fsdecode(path), f"one of the extensions {extensions()}", repr(name), hint=hint)
     beta = _beta(beta, kind)
-    source = load(path, limit)
+    source = load(path, memory_limit)
     content = kind.read(source)
     model: Model = content.model_of_file(source, beta) if kind.energies else content
     return model
@@ -169,12 +169,12 @@ def write(
 
 
 @public()
-def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = None) -> float:
+def read_offset(path: Path, *, memory_limit: float | str = LIMIT, format: FormatName | None = None) -> float:
     """The constant of the energy of a file, over spins -1/+1, which a model does not keep.
 
     Parameters
     ----------
-    path, limit, format
+    path, memory_limit, format
         As for `read`; the file must be one of energies.
 
     Returns
@@ -195,7 +195,7 @@ def read_offset(path: Path, *, limit: int = LIMIT, format: FormatName | None = N
     name, kind = _format(path, format)
     if kind is None or not kind.energies:
         raise ArgumentError("path", f"a file of energies ({extensions(energies=True)})", name)
-    source = load(path, limit)
+    source = load(path, memory_limit)
     energy = kind.read(source)
     energy.model_of_file(source, 1.0)  # fails where the offset is no number
     return float(energy.offset)

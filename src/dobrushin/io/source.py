@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.environment import replace_file
+from dobrushin._shared.environment import memory_limit, replace_file
 from dobrushin.errors import FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.
@@ -24,7 +24,7 @@ LIMIT = 2**30
 # Read in pieces: asking for `limit` bytes at once would allocate them all.
 _PIECE = 2**20
 _PACKED = b"\x1f\x8b"  # how gzip files begin
-_ALLOW_MORE = "Allow more with limit=."
+_ALLOW_MORE = "Allow more with memory_limit=."
 
 Path = str | os.PathLike[str]
 
@@ -55,10 +55,10 @@ class Source:
             raise self.error("UTF-8 text", f"byte 0x{self.data[error.start]:02x}", error.start) from None
 
 
-def load(path: Path, limit: int) -> Source:
+def load(path: Path, limit: float | str) -> Source:
     """Read a regular file for a public function; one whose name ends in .gz is unpacked."""
     name = check.path(path)
-    check.count(limit, "limit")
+    limit = int(memory_limit(limit))
     kind = os.stat(name).st_mode
     # A pipe without a writer would wait for ever.
     if not stat.S_ISREG(kind):

@@ -50,14 +50,14 @@ def read(source: Source) -> FactorGraph:
     return form.off_by(error).to_model(None if random.all() else np.flatnonzero(random).tolist())
 
 
-def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
+def read_sizes(path: Path, *, memory_limit: float | str = LIMIT) -> NDArray[np.int64]:
     """Number of states of each variable of a UAI file, those with one state too, which models leave out.
 
     Parameters
     ----------
     path : str or path
         The file; one whose name ends in ``.gz`` is unpacked.
-    limit : int
+    memory_limit : number or str, optional
         Bytes that the file may unpack to.
 
     Examples
@@ -70,7 +70,7 @@ def read_sizes(path: Path, *, limit: int = LIMIT) -> NDArray[np.int64]:
     >>> read_sizes(path), read(path).labels
     (array([1, 2]), (1,))
     """
-    return _read_sizes(_open(load(path, limit))[1])
+    return _read_sizes(_open(load(path, memory_limit))[1])
 
 
 def write(model: Model) -> bytes:
@@ -217,14 +217,14 @@ _SLACK = 1e-6
 
 
 @public()
-def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
+def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int, int]:
     """Observed values, from a UAI evidence file.
 
     Parameters
     ----------
     path : str or path
         The file; one whose name ends in ``.gz`` is unpacked.
-    limit : int
+    memory_limit : number or str, optional
         Bytes that the file may unpack to.
 
     Returns
@@ -248,7 +248,7 @@ def read_evidence(path: Path, *, limit: int = LIMIT) -> dict[int, int]:
     >>> read_evidence(path)
     {10: 0, 13: 1}
     """
-    source = load(path, limit)
+    source = load(path, memory_limit)
     numbers = Numbers(source, source.data)
     values = numbers.whole(len(numbers), "whole numbers, 0 or more")
     _refuse_samples(numbers)
@@ -280,14 +280,14 @@ def _refuse_samples(numbers: Numbers) -> None:
 
 
 @public()
-def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64]]:
+def read_marginals(path: Path, *, memory_limit: float | str = LIMIT) -> list[NDArray[np.float64]]:
     """Probabilities of the states of each variable, from a UAI result file.
 
     Parameters
     ----------
     path : str or path
         The file; one whose name ends in ``.gz`` is unpacked.
-    limit : int
+    memory_limit : number or str, optional
         Bytes that the file may unpack to.
 
     Returns
@@ -304,7 +304,7 @@ def read_marginals(path: Path, *, limit: int = LIMIT) -> list[NDArray[np.float64
     >>> read_marginals(path)
     [array([0.25, 0.75]), array([0.1, 0.2, 0.7])]
     """
-    source = load(path, limit)
+    source = load(path, memory_limit)
     word = source.data.split(None, 1)[0]
     if word != b"MAR":
         raise source.error("MAR", quote(word), source.data.index(word))

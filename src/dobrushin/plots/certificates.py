@@ -64,7 +64,7 @@ def bounds(
     >>> systematic = db.Scan.systematic(25, steps=300)
     >>> curves = {
     ...     "systematic": db.variation(model, systematic, targets=[0]),
-    ...     "DoGS": db.optimize(model, systematic, targets=[0]).variation,
+    ...     "DoGS": db.optimize_scan(model, systematic, targets=[0]).variation,
     ... }
     >>> db.plots.bounds(curves).get_yscale()
     'log'
@@ -104,14 +104,14 @@ _MAX_BARS, _MAX_POINTS, _MAX_NAMES = 60, 2000, 25
 
 
 @public(name="plots.influence")
-def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
+def influence(model: Model | Influence, *, ax: Any = None) -> Any:
     """Draw an influence bound as a picture, and the sums of its rows.
 
     Where all sums are below 1 (the dashed line), Dobrushin's condition holds.
 
     Parameters
     ----------
-    influence : Influence or Model
+    model : Model or Influence
     ax : two matplotlib Axes, optional
         For the matrix and for the sums; default those of a new figure.
 
@@ -133,8 +133,8 @@ def influence(influence: Influence | Model, *, ax: Any = None) -> Any:
     >>> sums.get_title()
     'row sums: largest 0.79'
     """
-    bound = compute(influence) if isinstance(influence, Model) else influence
-    check.instance(bound, Influence, "influence", "an Influence or a model")
+    bound = compute(model) if isinstance(model, Model) else model
+    check.instance(bound, Influence, "model", "a model or an Influence")
     axes = panels(ax, 2, (8.2, 3.8), width_ratios=[1.15, 1])
     _draw_matrix(axes[0], bound, look(axes[0]))
     _draw_sums(axes[1], bound, look(axes[1]))
