@@ -160,8 +160,8 @@ def _number(entries: float) -> str:
 def _too_large(refusal: BudgetError) -> str:
     more = bytes_text(refusal.required - refusal.limit)
     return (
-        f"sums would take {bytes_text(refusal.required)}, {more} more than they may: raise 'memory_limit' (--memory-limit on "
-        "the command line)."
+        f"sums would take {bytes_text(refusal.required)}, {more} more than they may: raise 'memory_limit' "
+        "(--memory-limit on the command line)."
     )
 
 

@@ -100,8 +100,8 @@ class SumPlan:
         if self.bytes > limit:
             missing = bytes_text(self.bytes - limit)
             remedy = (
-                f"It lacks {missing}. Raise 'memory_limit' (--memory-limit on the command line), fix some variables with "
-                "evidence, or sample."
+                f"It lacks {missing}. Raise 'memory_limit' (--memory-limit on the command line), fix some variables "
+                "with evidence, or sample."
             )
             raise BudgetError("Summing over the states", float(self.bytes), limit, "bytes", remedy)
         return self

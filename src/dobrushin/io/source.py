@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.environment import memory_limit, replace_file
+from dobrushin._shared.environment import replace_file
+from dobrushin._shared.memory import memory_limit
 from dobrushin.errors import FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.
