@@ -32,9 +32,9 @@ LAZY = {("_estimate", "report"), ("_proof", "verify")}
 LAZY |= {(room, "_proof") for room in ("_variation", "_optimize", "_coalescence", "_estimate")}
 # Clients of the library, and what they may import that is not public.
 CLIENTS = {"experiments": set(), "vision": {"_shared"}}
-PUBLIC_MODULES = {"__version__", "adapters", "errors", "exact", "io", "plots", "report", "verify", "vision"}
+PUBLIC_MODULES = {"__version__", "adapters", "errors", "exact", "io", "plots", "report", "typing", "verify", "vision"}
 # Everybody's: they import no stage and no leaf.
-SHARED = {"_shared", "_kernels", "errors"}
+SHARED = {"_shared", "_kernels", "errors", "typing"}
 # The front door: the public names. Only leaves may come in through it.
 FRONT = "__init__"
 # Kernel files share these three, and each is otherwise self-contained: a cached kernel misses changes elsewhere.

@@ -21,7 +21,7 @@ from dobrushin._shared import call as _call
 from dobrushin._shared.environment import VERSION
 
 if TYPE_CHECKING:
-    from dobrushin import exact, plots, report, verify, vision
+    from dobrushin import exact, plots, report, typing, verify, vision
     from dobrushin._coalescence import Coalescence, ExactSamples, coalescence, exact_sample
     from dobrushin._diagnose import Diagnosis, diagnose, suggest_groups
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
@@ -114,7 +114,7 @@ _HOME = {
     "verify_proof": "verify",
     "write": "io",
 }
-_MODULES = ("adapters", "exact", "io", "plots", "report", "verify", "vision")
+_MODULES = ("adapters", "exact", "io", "plots", "report", "typing", "verify", "vision")
 
 __all__ = [
     "ArgumentError",
@@ -177,6 +177,7 @@ __all__ = [
     "self_check",
     "shortest_scan",
     "suggest_groups",
+    "typing",
     "variation",
     "verify",
     "verify_proof",

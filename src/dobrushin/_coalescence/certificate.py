@@ -20,10 +20,10 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.executors import raise_trouble
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.options import Backend
 from dobrushin._shared.running import kept_seed, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import card, percent, rounded_up
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Backend
 
 _RUNS = 10_000
 # Variables that a notebook shows.

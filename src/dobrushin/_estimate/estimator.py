@@ -29,9 +29,9 @@ from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._shared.call import PLANNING_SHARE, public
 from dobrushin._shared.environment import log
-from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import Running, read_running
 from dobrushin.errors import BudgetError, CertificateError
+from dobrushin.typing import Backend, EstimateMethod
 
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25

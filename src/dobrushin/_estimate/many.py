@@ -37,11 +37,11 @@ from dobrushin._shared.executors import (
     shares_memory,
     workers_of,
 )
-from dobrushin._shared.options import Backend, EstimateMethod
 from dobrushin._shared.running import BACKENDS, kept_seed, read_time_limit, seed_sequence
 from dobrushin._shared.state_file import fingerprint
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Backend, EstimateMethod
 
 if TYPE_CHECKING:
     import pandas

@@ -24,10 +24,10 @@ from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import read_evidence
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.options import Backend
 from dobrushin._shared.running import BACKENDS
 from dobrushin._shared.text import card, printable, rounded_up
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Backend
 
 # Variables that a notebook shows.
 _SHOWN = 20

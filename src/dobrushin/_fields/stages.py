@@ -26,9 +26,9 @@ from dobrushin._optimize.greedy import build_scan
 from dobrushin._optimize.shortest import find_shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._shared.options import Guide, InfluenceMethod, Iterations, Keep
 from dobrushin._variation import Objective, certify_scan, read_objective
 from dobrushin.errors import ArgumentError, CertificateError, ToleranceError
+from dobrushin.typing import Guide, InfluenceMethod, Iterations, Keep
 
 # Room for what the search does not know of: the errors of draws.
 _ROOM = 1e-6

@@ -22,8 +22,8 @@ from dobrushin._models.sources import as_model, read_source
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin._shared.call import public
-from dobrushin._shared.options import InfluenceMethod
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import InfluenceMethod
 
 
 class KnownInfluence:

@@ -14,7 +14,7 @@ from dobrushin._models import Model
 from dobrushin._models.forms import Form, widen
 from dobrushin._shared.arrays import frozen, row_entries
 from dobrushin._shared.compile import in_pieces
-from dobrushin._shared.options import InfluenceMethod
+from dobrushin.typing import InfluenceMethod
 
 METHODS = get_args(InfluenceMethod)
 THEOREMS = (

@@ -20,10 +20,10 @@ from dobrushin._models.sources import as_model, read_source
 from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import bar, public
-from dobrushin._shared.options import FitFamily, FitMethod, FitScan, Learn, Step
 from dobrushin._shared.running import read_time_limit, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import FitFamily, FitMethod, FitScan, Learn, Step
 
 _FORMAT = "dobrushin fit 2"
 _MODEL = "an Ising, Potts or PairwiseMRF model, or a list of edges"

@@ -22,9 +22,9 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._shared.options import Guide, Iterations, Keep
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Guide, Iterations, Keep
 
 # Iterations of iterated DoGS end when the variation falls by less than this share.
 _CONVERGED = 1e-6

@@ -25,8 +25,8 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import bar, public
 from dobrushin._shared.compile import code_for, in_pieces
-from dobrushin._shared.options import Guide
 from dobrushin._variation import Objective, evaluate, read_objective, warn_vacuous
+from dobrushin.typing import Guide
 
 # Rows that are asked for together at first, where they take little time.
 _AHEAD = 64

@@ -19,8 +19,8 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
 from dobrushin._shared.call import current_deadline
 from dobrushin._shared.environment import log
-from dobrushin._shared.options import Guide
 from dobrushin._variation import Variation
+from dobrushin.typing import Guide
 
 # The spectral radius to scale to; benchmarks/guides.py compares it with others.
 RADIUS = 0.95

@@ -21,9 +21,9 @@ from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.compile import in_pieces
-from dobrushin._shared.options import Criterion, Guide
 from dobrushin._variation import Objective, Variation, evaluate, read_objective
 from dobrushin.errors import ArgumentError, ToleranceError
+from dobrushin.typing import Criterion, Guide
 
 # Without max_steps the search ends here, or earlier when doubling the length no longer helps.
 MOST_STEPS = 10**8

@@ -28,9 +28,9 @@ from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.environment import log
 from dobrushin._shared.executors import Trouble, raise_trouble
 from dobrushin._shared.memory import require_memory
-from dobrushin._shared.options import Backend, KernelName
 from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long, seed_sequence
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Backend, KernelName
 
 # Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import NO_DEADLINE, Deadline
 from dobrushin._shared.executors import read_executor
-from dobrushin._shared.options import Backend
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, BudgetError
+from dobrushin.typing import Backend
 
 # Work that takes longer is not begun unless the call allows it.
 MOST_SECONDS = 3600.0

@@ -15,9 +15,9 @@ from dobrushin._models import FactorGraph
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
-from dobrushin._shared.options import EstimateMethod
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import graph_of_tables, normalise, sums_to_one
+from dobrushin.typing import EstimateMethod
 
 # Each kind of network under its names in the versions of pgmpy.
 _BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import typer
 
 from dobrushin._shared.call import watch
-from dobrushin._shared.options import EstimateMethod, InfluenceMethod
+from dobrushin.typing import EstimateMethod, InfluenceMethod
 
 # As the registries have them, which would take long to load; a test compares them.
 METHODS = get_args(EstimateMethod)

@@ -14,11 +14,11 @@ from rich.text import Text
 import dobrushin as db
 from dobrushin._shared.call import stage
 from dobrushin._shared.environment import require
-from dobrushin._shared.options import InfluenceMethod
 from dobrushin._shared.text import printable, rounded_up
 from dobrushin.cli.guard import CERTIFIED, FAILED, NO_CERTIFICATE, Usage
 from dobrushin.cli.output import Output, check_file, check_model, check_plot, rehearse_model, table, write_table
 from dobrushin.cli.source import ScanChoice, Source, read_targets
+from dobrushin.typing import InfluenceMethod
 
 # Length of the scans that optimize compares, if none is given.
 _SWEEPS = 20

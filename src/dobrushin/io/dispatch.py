@@ -8,11 +8,11 @@ from dobrushin._models import Model
 from dobrushin._models.sources import as_model
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
-from dobrushin._shared.options import FormatName
 from dobrushin.errors import ArgumentError, FormatError
 from dobrushin.io.folder import write_folder
 from dobrushin.io.formats import FORMATS, Format, extensions, table
 from dobrushin.io.source import LIMIT, Path, load, save
+from dobrushin.typing import FormatName
 
 # Files that hold no model, and what reads them.
 _OTHERS = {".evid": "read_evidence", ".mar": "read_marginals"}

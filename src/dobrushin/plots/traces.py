@@ -13,7 +13,6 @@ from dobrushin._sampling import Samples
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
-from dobrushin._shared.options import Trace
 from dobrushin.errors import ArgumentError
 from dobrushin.plots.style import (
     STYLES,
@@ -28,6 +27,7 @@ from dobrushin.plots.style import (
     panels,
     plain,
 )
+from dobrushin.typing import Trace
 
 _PANELS, _MAX_PANELS = 4, 24
 _MAX_POINTS, _MAX_LINES, _MAX_STRIPS = 1000, 20, 100
