@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dobrushin as db
+from dobrushin._exact import device_sums as on_device
 from dobrushin._exact import engine
-from dobrushin._exact.cuda import sums as on_device
 from dobrushin._exact.engine import plan_sums
 from dobrushin._shared import device
 from dobrushin.errors import BudgetError
@@ -81,7 +81,7 @@ def test_public_functions_take_a_backend(monkeypatch):
     assert abs(here - there) <= here.error + there.error
     answer = db.estimate(model, "all", method="exact", backend="cuda")
     assert "on the GPU" in answer.plan.reason
-    monkeypatch.setattr(engine, "_MANY", 1)
+    monkeypatch.setattr(engine, "_ENTRIES_FOR_DEVICE", 1)
     monkeypatch.setattr(device, "is_available", lambda: True)
     assert "on the GPU" in db.estimate(db.Ising.grid(3, 3, couplings=0.3), "all", method="exact").plan.reason
     with pytest.raises(db.ArgumentError, match="backend"):
@@ -93,7 +93,7 @@ def test_what_does_not_fit_on_the_device_is_said(monkeypatch):
     monkeypatch.setattr(device, "free_memory", lambda: 100)
     with pytest.raises(BudgetError, match="bytes"):
         db.exact.marginals(model, backend="cuda")
-    monkeypatch.setattr(engine, "_MANY", 1)
+    monkeypatch.setattr(engine, "_ENTRIES_FOR_DEVICE", 1)
     monkeypatch.setattr(device, "is_available", lambda: True)
     assert len(db.exact.marginals(model)) == 16  # on the CPU instead
     assert math.isfinite(db.exact.log_partition(model))

@@ -14,9 +14,9 @@ from scipy.special import logsumexp
 import dobrushin as db
 from dobrushin._estimate.method import METHODS
 from dobrushin._exact import arithmetic, engine, order
+from dobrushin._exact.arithmetic import Working
 from dobrushin._exact.engine import plan_sums
 from dobrushin._exact.order import find_order, refuse_dense
-from dobrushin._exact.working import Working
 from dobrushin._kernels import orders as kernels
 from dobrushin._models.memory import Memory
 from dobrushin._shared import memory
@@ -92,15 +92,15 @@ def test_joint_marginals_of_groups(family, zeros):
 
 def test_large_steps_in_pieces_are_the_small_ones(monkeypatch):
     """Pieces and copies change nothing but the order in which a sum is added up."""
-    from dobrushin._exact import working
+    from dobrushin._exact import arithmetic as working
 
     rng = np.random.default_rng(4)
     model = db.Ising.grid(5, 6, rng.normal(size=49), rng.normal(size=(5, 6)))
     plain = db.exact.marginals(model)
     for private in (0, 8, 2**14):
-        monkeypatch.setattr(working, "_LARGE", 8)
-        monkeypatch.setattr(working, "_PIECE", 16)
-        monkeypatch.setattr(working, "_PRIVATE", private)
+        monkeypatch.setattr(working, "_ENTRIES_OF_LARGE_STEP", 8)
+        monkeypatch.setattr(working, "_ENTRIES_PER_PIECE", 16)
+        monkeypatch.setattr(working, "_ENTRIES_OF_PRIVATE_TABLE", private)
         np.testing.assert_allclose(db.exact.marginals(model), plain, rtol=1e-14)
 
 
@@ -645,10 +645,10 @@ def test_free_memory_is_the_least_of_all_limits(tmp_path, monkeypatch):
 
 
 def test_sums_stop_when_the_time_is_over(monkeypatch):
-    from dobrushin._exact import working
+    from dobrushin._exact import arithmetic as working
 
-    monkeypatch.setattr(working, "_LARGE", 64)
-    monkeypatch.setattr(working, "_PIECE", 64)
+    monkeypatch.setattr(working, "_ENTRIES_OF_LARGE_STEP", 64)
+    monkeypatch.setattr(working, "_ENTRIES_PER_PIECE", 64)
     model = db.Ising.grid(6, 6, couplings=0.1)
     tables = model._form.tables()
     plan = plan_sums(tables, singles(model), 1e9)
@@ -661,9 +661,9 @@ def test_sums_stop_when_the_time_is_over(monkeypatch):
 
 
 def test_an_interrupt_ends_the_sums_and_leaves_nothing_behind(monkeypatch):
-    from dobrushin._exact import working
+    from dobrushin._exact import arithmetic as working
 
-    monkeypatch.setattr(working, "_LARGE", 64)
+    monkeypatch.setattr(working, "_ENTRIES_OF_LARGE_STEP", 64)
     model = db.Ising.grid(6, 6, couplings=0.1)
 
     def interrupt(*_):

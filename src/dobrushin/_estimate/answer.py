@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.headline import MOST_ROWS, estimate_card, headline, noun, visible_numbers
 from dobrushin._estimate.origin import Asked
 from dobrushin._estimate.targets import Target, name_of, shown
-from dobrushin._exact.partition import LogPartition
+from dobrushin._exact.sums import LogPartition
 from dobrushin._models import Model
 from dobrushin._models.near import Numbering
 from dobrushin._sampling import Samples

@@ -9,8 +9,8 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.exact import SECONDS_PER_VARIABLE, Exact
 from dobrushin._estimate.method import interrupted
 from dobrushin._estimate.query import Settings, Workspace, workspace
-from dobrushin._exact.partition import LogPartition, plan_partition
-from dobrushin._exact.working import Working
+from dobrushin._exact.arithmetic import Working
+from dobrushin._exact.sums import LogPartition, plan_partition
 from dobrushin._models import Model
 from dobrushin._shared.call import Deadline
 from dobrushin._shared.environment import log

@@ -15,9 +15,8 @@ from dobrushin._estimate.query import PlanSearch, Query, Workspace
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.regions import SECONDS_PER_REGION
 from dobrushin._estimate.shortfall import Shortfall
-from dobrushin._exact.arithmetic import NoAllowedState, Sums
+from dobrushin._exact.arithmetic import NoAllowedState, Sums, Working
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
-from dobrushin._exact.working import Working
 from dobrushin._shared.call import LateError, current_deadline
 from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.running import Running

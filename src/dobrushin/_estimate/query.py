@@ -17,7 +17,7 @@ from dobrushin._estimate.questions import JointMarginal, Marginals, Mean, Questi
 from dobrushin._estimate.targets import Joint, Statistic, Target, TargetReader
 from dobrushin._exact.arithmetic import Sums
 from dobrushin._exact.engine import SumPlan
-from dobrushin._exact.partition import LogPartition
+from dobrushin._exact.sums import LogPartition
 from dobrushin._influence.known import KnownInfluence, known_influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import RowSource

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._estimate.query import Query
-from dobrushin._exact.region import Factors, Law, Order, RegionSum, Surroundings, find_order, surroundings
+from dobrushin._exact.region import Law, LogTables, Order, RegionSum, Surroundings, find_order, surroundings
 from dobrushin._optimize.greedy import MOST_VARIABLES, Ball, Reach
 from dobrushin._scan import Cycle, Scan
 from dobrushin._shared.arrays import frozen
@@ -132,7 +132,7 @@ class Region:
         program: RegionSum | None = None
         laws = []
         for digits in boundaries:
-            factors: Factors = around.fix(digits)
+            factors: LogTables = around.fix(digits)
             if program is None:
                 if self.order is None:
                     return None

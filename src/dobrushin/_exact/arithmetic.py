@@ -1,9 +1,14 @@
-"""Arithmetic of sums: floats with bounded underflow, and wide numbers that cannot underflow. [trusted]"""
+"""Arithmetic of sums: floats with bounded underflow, and wide numbers that cannot underflow. [trusted]
+
+The steps of a sum run in pieces, over threads, so that Ctrl-C, time limits and a progress bar work.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +16,159 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._exact.program import Program
-from dobrushin._exact.working import Working
-from dobrushin._kernels.contraction import LOWEST, account, add_wide_products, normalise, run_steps
+from dobrushin._kernels import contraction
+from dobrushin._kernels.contraction import LENGTH, LOWEST, MADE
 from dobrushin._models.factors import FactorTables
+from dobrushin._shared.call import Deadline, bar, current_deadline
 from dobrushin._shared.compile import code_for
+from dobrushin._shared.executors import cores, own_executor
+from dobrushin._shared.memory import has_room_for_threads
 from dobrushin.errors import ArgumentError
 
+UNIT = 2.0**-53  # unit roundoff
 # Roundings of exp, and of the error bound itself.
 _EXP = 8.0
-UNIT = 2.0**-53
-# Operations of a step by itself, and for each combination of states.
-_STEP, _ENTRY = 600, 12
 # Largest loss of a product of numbers below 1 by underflow, also where small numbers are flushed to 0.
 UNDERFLOW = 2.0**-1022
+# Elementary operations of a step by itself, and for each combination of states.
+_OPERATIONS_PER_STEP, _OPERATIONS_PER_ENTRY = 600, 12
+# Combinations of states that are summed in one call of a kernel: some hundredths of a second.
+_ENTRIES_PER_PIECE = 2**23
+# A step of more combinations is cut into pieces for several threads.
+_ENTRIES_OF_LARGE_STEP = 2**20
+# Tables with at most this number of entries are computed once per piece, and the copies added.
+_ENTRIES_OF_PRIVATE_TABLE = 2**14
+
+
+class Working:
+    """The threads, the time limit and the bar of sums.
+
+    Parameters
+    ----------
+    deadline : Deadline, optional
+        Checked between the pieces; default the current one.
+    """
+
+    def __init__(self, deadline: Deadline | None = None) -> None:
+        self._deadline = current_deadline() if deadline is None else deadline
+        self._workers = cores() if own_executor() is None else 1
+        self._pool: ThreadPoolExecutor | None = None
+        self._report: Callable[[int], None] | None = None
+        self._done = 0
+
+    @contextmanager
+    def on(self, entries: int) -> Iterator[None]:
+        """Use threads and show a bar meanwhile, if the work is long."""
+        if self._pool is not None or entries < _ENTRIES_OF_LARGE_STEP:
+            yield
+            return
+        with self.threads(), bar(entries, "summing", "entries") as self._report:
+            self._done = 0
+            try:
+                yield
+            finally:
+                self._report = None
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Run kernels in other threads meanwhile, so that this one hears Ctrl-C."""
+        if not has_room_for_threads(self._workers):
+            yield
+            return
+        self._pool = ThreadPoolExecutor(self._workers)
+        try:
+            yield
+        finally:
+            # Waiting pieces are dropped after an error; running pieces end soon.
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def report(self, entries: int) -> None:
+        """Report more work as done."""
+        self._done += entries
+        if self._report is not None:
+            self._report(self._done)
+
+    def look(self) -> None:
+        """Raise `LateError` where no time is left."""
+        self._deadline.check("exact sums")
+
+    def wait_for(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a kernel, in another thread if there are threads."""
+        self.look()
+        if self._pool is None:
+            return function(*arguments)
+        return self._pool.submit(function, *arguments).result()
+
+    def batches(self, entries: NDArray[np.int64]) -> Iterator[tuple[int, int, bool]]:
+        """Yield ranges of steps, and whether a range is a single step for several threads."""
+        first, total = 0, 0
+        for t, size in enumerate(entries.tolist()):
+            is_large = size >= _ENTRIES_OF_LARGE_STEP
+            if first < t and (is_large or total + size > _ENTRIES_PER_PIECE):
+                yield first, t, False
+                first, total = t, 0
+            total += size
+            if is_large:
+                yield t, t + 1, self._pool is not None
+                first, total = t + 1, 0
+        if first < len(entries):
+            yield first, len(entries), False
+
+    def map(self, function: Callable[[int, int], Any], total: int, size: int = 0) -> list[Any]:
+        """Call a function for ranges of at most `size`, over the threads; return the results in order."""
+        size = size or _ENTRIES_PER_PIECE
+        self.look()
+        pieces = ((begin, min(begin + size, total)) for begin in range(0, total, size))
+        if self._pool is None or total <= size:
+            return [function(begin, end) for begin, end in pieces]
+        results: list[Any] = []
+        waiting: list[Future[Any]] = []
+        for begin, end in pieces:
+            waiting.append(self._pool.submit(function, begin, end))
+            if len(waiting) > 2 * self._workers:
+                results.append(waiting.pop(0).result())
+                self.look()
+        return results + [future.result() for future in waiting]
+
+    def each_piece(self, entries: int, function: Callable[..., Any], axes: NDArray[np.int64], *arguments: Any) -> None:
+        """Call a kernel for one range of combinations of the axes after the other."""
+        for begin in range(0, entries, _ENTRIES_PER_PIECE):
+            self.wait_for(function, axes, begin, min(begin + _ENTRIES_PER_PIECE, entries), *arguments)
+
+    def add_products(
+        self, axes: NDArray[np.int64], kept: int, store: NDArray[np.float64], start: NDArray[np.int64],
+        table: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        """Make a large table: pieces make different parts of it, or, of a small one, each a copy to be added."""
+        lengths = axes[:-2, LENGTH].tolist()
+        tile = int(axes[-2:, LENGTH].prod())
+        outer, inner = math.prod(lengths[:kept]), math.prod(lengths[kept:])
+        if len(table) > _ENTRIES_OF_PRIVATE_TABLE:
+            self.map(lambda begin, end: table[begin:end].fill(0.0), len(table))
+            size = max(1, min(_ENTRIES_PER_PIECE // (tile * inner), -(-outer // (4 * self._workers))))
+            self.map(
+                lambda a, b: contraction.add_products(axes, a * inner, b * inner, store, start, table), outer, size
+            )
+            return
+
+        def add_copy(begin: int, end: int) -> NDArray[np.float64]:
+            copy = np.zeros(len(table))
+            contraction.add_products(axes, begin, end, store, start, copy)
+            return copy
+
+        size = max(1, min(_ENTRIES_PER_PIECE // tile, -(-outer * inner // (4 * self._workers))))
+        table[:] = 0.0
+        for copy in self.map(add_copy, outer * inner, size):
+            table += copy
+
+
+def layout(program: Program, t: int) -> tuple[NDArray[np.int64], int, float]:
+    """Return the axes of a step, how many outside its tile are kept, and how many terms each sum has."""
+    place = np.full(len(program.sizes), -1, dtype=np.int64)
+    axes, kept = contraction.layout(t, program.sizes, program.scope_start, program.scope, *program.steps, place)
+    terms = math.prod(float(length) for length in axes[axes[:, MADE] == 0, LENGTH])
+    return axes, kept, terms
 
 
 class NoAllowedState(ArgumentError):
@@ -66,7 +211,7 @@ class Shifts:
 
 
 def shifted_tables(tables: FactorTables) -> Shifts:
-    """Refuse tables of which nothing is left, or whose sums are not finite."""
+    """Shift log-tables so that their largest entries are 0; refuse tables that forbid all, or with infinite sums."""
     starts = tables.table_start[:-1]
     if not len(starts):
         return Shifts(np.empty(0), np.empty(0), np.empty(0))
@@ -85,7 +230,7 @@ def shifted_tables(tables: FactorTables) -> Shifts:
 
 
 class _Ledger:
-    """Error bounds of all tables: see `account`."""
+    """Error bounds of all tables: see `contraction.account`."""
 
     def __init__(self, program: Program, shifts: Shifts, longest: float) -> None:
         count = len(program.offset)
@@ -95,6 +240,7 @@ class _Ledger:
         self.least = np.zeros(count)
         # An entry of a log-table less the top is rounded once, which costs exp so many units.
         self.units[: program.n_factors] = _EXP + np.minimum(shifts.spans, longest)
+        self.bounds = (self.exponent, self.units, self.absolute, self.least)
 
 
 def _gamma(units: float) -> float:
@@ -124,7 +270,7 @@ def _finish(program: Program, ledger: _Ledger, shifts: Shifts, number: Callable[
 
 
 class Plain:
-    """The steps with plain numbers: scaled by powers of 2, the error by underflow bounded."""
+    """Sums in plain floats: tables are scaled by powers of 2, and the error by underflow is bounded."""
 
     def __init__(self, program: Program, tables: FactorTables, shifts: Shifts) -> None:
         self.program, self.shifts = program, shifts
@@ -137,65 +283,65 @@ class Plain:
             self.ledger.absolute[: program.n_factors] = np.where(shifts.spans > 700.0, UNDERFLOW, 0.0)
 
     def _fill(self, factors: NDArray[np.float64]) -> None:
-        """Make the store, with the factors and what is 1."""
+        """Make the store, with the factors and the tables of ones."""
         self.store = np.empty(self.program.length)
         self.store[: len(factors)] = factors
         for block in self.program.ones:
             self.program.table(self.store, block)[...] = 1.0
 
     def table(self, block: int) -> NDArray[np.float64]:
-        """A table that was made."""
+        """Return a table that was made."""
         return self.program.table(self.store, block)
 
     def run(self, working: Working) -> Sums | None:
-        """The sums; None where underflow may have taken all there is, or nothing is allowed."""
+        """Return the sums; None where underflow may have left only zeros, or nothing is allowed."""
         return _finish(self.program, self.ledger, self.shifts, self.table) if self._run_steps(working) else None
 
     def _run_steps(self, working: Working) -> bool:
-        """All steps; False where one makes zeros only."""
-        program, ledger = self.program, self.ledger
-        fixed = (program.sizes, program.scope_start, program.scope, program.offset)
-        steps = (program.made, program.operand_start, program.operand)
+        """Run all steps; return False where one makes zeros only."""
+        program = self.program
+        fixed = (program.sizes, program.scope_start, program.scope, program.offset, *program.steps)
         place = np.full(len(program.sizes), -1, dtype=np.int64)
-        kept = (ledger.exponent, ledger.units, ledger.absolute, ledger.least)
-        for first, last in working.batches(program.entries):
-            if last - first == 1 and working.is_large(int(program.entries[first])):
+        for first, last, is_large in working.batches(program.entries):
+            entries = int(program.entries[first:last].sum())
+            if is_large:
                 done = self._run_large(first, working)
             else:
-                call = (first, last, *fixed, *steps, self.store, place, UNDERFLOW, *kept)
-                work = _STEP * (last - first) + _ENTRY * int(program.entries[first:last].sum())
-                done = working.wait_for(code_for(run_steps, work), *call) == last
+                call = (first, last, *fixed, self.store, place, UNDERFLOW, *self.ledger.bounds)
+                work = _OPERATIONS_PER_STEP * (last - first) + _OPERATIONS_PER_ENTRY * entries
+                done = working.wait_for(code_for(contraction.run_steps, work), *call) == last
             if not done:
                 return False
-            working.report(int(program.entries[first:last].sum()))
+            working.report(entries)
         return True
 
     def _run_large(self, t: int, working: Working) -> bool:
-        """One step in pieces, over several threads; False if it makes zeros only."""
-        program, ledger = self.program, self.ledger
-        axes, kept, terms = working.layout(program, t)
+        """Run one step in pieces, over several threads; return False if it makes zeros only."""
+        program = self.program
+        axes, kept, terms = layout(program, t)
         table = program.table(self.store, int(program.made[t])).reshape(-1)
-        start = program.offset[program.operands_of(t)]
-        working.add_products(axes, kept, self.store, start, table)
-        most, least = working.extremes(table)
-        shift = account(
-            t, terms, most, least, UNDERFLOW, program.made, program.operand_start, program.operand,
-            ledger.exponent, ledger.units, ledger.absolute, ledger.least,
-        )  # fmt: skip
-        if shift:
-            working.rescale(table, shift)
+        working.add_products(axes, kept, self.store, program.offset[program.operands_of(t)], table)
+        found = working.map(lambda begin, end: contraction.extremes(table[begin:end]), len(table))
+        most, least = max(most for most, _ in found), min(least for _, least in found)
+        if shift := self._account(t, terms, most, least):
+            working.map(lambda begin, end: contraction.rescale(table[begin:end], shift), len(table))
         return bool(most > 0.0)
+
+    def _account(self, t: int, terms: float, most: float, least: float) -> int:
+        """Write down the error of a table with these extremes; return the power of 2 to divide it by."""
+        bounds = self.ledger.bounds
+        return int(contraction.account(t, terms, most, least, UNDERFLOW, *self.program.steps, *bounds))
 
 
 class Wide:
-    """The steps with numbers that have exponents of their own, and cannot underflow. Slow, and rarely needed."""
+    """Sums in numbers with exponents of their own, which cannot underflow: slow, and rarely needed."""
 
     def __init__(self, program: Program, shifts: Shifts) -> None:
         self.program, self.shifts = program, shifts
         self.store = np.zeros(program.length)
         self.powers = np.zeros(program.length, dtype=np.int64)
         self.ledger = _Ledger(program, shifts, math.inf)
-        # What is still smaller is made so large, and then nothing is known about the error, which spans so large say.
+        # Smaller exponents are raised to LOWEST; spans as large as that make the bound on the error infinite.
         bits = np.maximum(shifts.logs / math.log(2.0), LOWEST)
         whole = np.floor(bits)
         count = len(bits)
@@ -212,26 +358,25 @@ class Wide:
     def _normalise(self, block: int) -> bool:
         numbers = self.program.table(self.store, block).reshape(-1)
         powers = self.program.table(self.powers, block).reshape(-1)
-        top, some = normalise(numbers, powers)
+        top, some = contraction.normalise(numbers, powers)
         self.ledger.exponent[block] += top
         if powers.min(initial=0) <= LOWEST:
             self.ledger.units[block] = math.inf
         return bool(some)
 
     def run(self, working: Working) -> Sums | None:
-        """The sums; None where nothing is allowed."""
+        """Return the sums; None where nothing is allowed."""
         program, ledger = self.program, self.ledger
         for t in range(len(program.made)):
             made = int(program.made[t])
             operands = program.operands_of(t)
-            axes, _, terms = working.layout(program, t)
+            axes, _, terms = layout(program, t)
             numbers = program.table(self.store, made).reshape(-1)
             powers = program.table(self.powers, made).reshape(-1)
             numbers[:], powers[:] = 0.0, 0
             start = program.offset[operands]
-            for begin, end in working.pieces(int(program.entries[t])):
-                call = (axes, begin, end, self.store, self.powers, start, numbers, powers)
-                working.wait_for(add_wide_products, *call)
+            call = (axes, self.store, self.powers, start, numbers, powers)
+            working.each_piece(int(program.entries[t]), contraction.add_wide_products, *call)
             ledger.exponent[made] = ledger.exponent[operands].sum()
             ledger.units[made] = ledger.units[operands].sum() + len(operands) + 3.0 * terms
             if not self._normalise(made):
@@ -239,7 +384,7 @@ class Wide:
         return _finish(program, ledger, self.shifts, self._number)
 
     def _number(self, block: int) -> NDArray[np.float64]:
-        """A table as plain floats: what is smaller than the smallest of them becomes 0."""
+        """Return a table as plain floats; numbers below the smallest of them become 0."""
         powers = np.maximum(self.program.table(self.powers, block), -5000).astype(np.int32)
         numbers = np.ldexp(self.program.table(self.store, block), powers)
         if (powers < -1000).any():

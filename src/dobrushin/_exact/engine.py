@@ -10,14 +10,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dobrushin._exact.arithmetic import Plain, Shifts, Sums, Wide, no_allowed_state, shifted_tables
+from dobrushin._exact.arithmetic import UNIT, Plain, Sums, Wide, Working, layout, no_allowed_state, shifted_tables
 from dobrushin._exact.order import find_order
 from dobrushin._exact.program import Program, Scope, build
-from dobrushin._exact.working import Working
+from dobrushin._kernels.contraction import take_maxima
 from dobrushin._models.factors import FactorTables, adjacency
 from dobrushin._models.memory import Memory, Slot
 from dobrushin._shared import device
@@ -25,13 +26,14 @@ from dobrushin._shared.memory import bytes_text
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin.errors import BudgetError
 
-# Seconds: a step takes about so long by itself, and so long for each combination of states.
+# Time of a step by itself, and for each combination of states.
 _SECONDS_PER_STEP, _SECONDS_PER_ENTRY = 5e-5, 1.2e-9
-# The same on the GPU; and so many entries pay there.
-_SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _MANY = 4e-4, 6e-11, 2**28
-# Largest number of variables in all factors for which programs are cached.
-_SMALL = 2048
-# Sums whose error beyond rounding may be larger are made again with numbers that cannot underflow.
+# The same on the GPU (benchmarks/gpu_sums.py), and the entries from which on it is used.
+_SECONDS_PER_LAUNCH, _SECONDS_PER_PRODUCT, _ENTRIES_FOR_DEVICE = 4e-4, 6e-11, 2**28
+# Programs whose factors have at most this number of variables in all are kept.
+_VARIABLES_OF_KEPT_PROGRAM = 2048
+_PROGRAMS: Slot[Program] = Slot("programs of sums", max_values=64)
+# Sums that underflow may have changed by more are made again with numbers that cannot underflow.
 _NEGLIGIBLE = 2.0**-100
 
 
@@ -63,7 +65,7 @@ class SumPlan:
 
     @property
     def entries(self) -> int:
-        return self.program.total
+        return int(self.program.entries.sum())
 
     @property
     def bytes(self) -> int:
@@ -74,17 +76,19 @@ class SumPlan:
         return len(self.program.made) * _SECONDS_PER_STEP + self.entries * _SECONDS_PER_ENTRY
 
     def seconds_on(self, backend: str) -> float:
-        """About how long it takes where it will be done."""
+        """Estimate the seconds on the backend that will be used."""
         if not self.on_device(backend):
             return self.seconds
         return len(self.program.made) * _SECONDS_PER_LAUNCH + self.entries * _SECONDS_PER_PRODUCT
 
     def on_device(self, backend: str) -> bool:
-        """Whether the sums are made on the GPU: where that is asked for, or, if nothing is, where it pays.
+        """Return whether the sums are made on the GPU: if "cuda" is asked for, or if "auto" finds that it pays.
 
-        `BudgetError` where they are asked for there and do not fit.
+        `BudgetError` if "cuda" is asked for and they do not fit there.
         """
-        if backend == "cpu" or (backend == "auto" and not (self.entries >= _MANY and device.is_available())):
+        if backend == "cpu" or (
+            backend == "auto" and not (self.entries >= _ENTRIES_FOR_DEVICE and device.is_available())
+        ):
             return False
         free = device.free_memory()
         if backend == "cuda":
@@ -92,11 +96,11 @@ class SumPlan:
         return self.bytes <= free
 
     def asking(self, tables: FactorTables, groups: Sequence[Scope]) -> SumPlan:
-        """The same order for other questions, about single variables or groups that some factor holds."""
-        return SumPlan(list(groups), _program(_shape(tables), self.order, groups), self.order)
+        """Plan sums in the same order for other groups: single variables, or groups that some factor holds."""
+        return SumPlan(list(groups), _program(tables, self.order, groups), self.order)
 
     def require(self, limit: float) -> SumPlan:
-        """This plan, if it keeps to a limit in bytes; else `BudgetError`."""
+        """Return this plan if it keeps to a limit in bytes; else raise `BudgetError`."""
         if self.bytes > limit:
             missing = bytes_text(self.bytes - limit)
             remedy = (
@@ -114,16 +118,18 @@ class SumPlan:
         limit: float = math.inf,
         backend: str = "cpu",
     ) -> Sums:
-        """Make the sums; `function` is named in errors. The tables must be those of the plan, or have their scopes.
+        """Make the sums. The tables must be those of the plan, or have their scopes.
 
-        Numbers that could underflow are bounded; where that matters, all is done again with wider ones, if these fit
-        into `limit` bytes. Wide numbers are for the CPU only.
+        Underflow is bounded; where it matters, the sums are made again with wide numbers on the CPU, if these fit into
+        `limit` bytes.
         """
         working = Working() if working is None else working
-        is_there = self.on_device(backend)
+        arithmetic = Plain
+        if self.on_device(backend):
+            from dobrushin._exact.device_sums import OnDevice as arithmetic
         with working.on(self.entries):
             shifts = shifted_tables(tables)
-            plain = self._on_device(tables, shifts) if is_there else Plain(self.program, tables, shifts)
+            plain = arithmetic(self.program, tables, shifts)
             sums = plain.run(working)
             if sums is not None and (sums.absolute <= _NEGLIGIBLE or 2 * self.bytes > limit):
                 return sums
@@ -133,14 +139,9 @@ class SumPlan:
                 raise no_allowed_state(tables)
             return wide
 
-    def _on_device(self, tables: FactorTables, shifts: Shifts) -> Plain:
-        from dobrushin._exact.cuda.sums import OnDevice
-
-        return OnDevice(self.program, tables, shifts)
-
 
 def sum_memory(memory_limit: Any, backend: str) -> float:
-    """Bytes that sums may take: those that were given, or most of the memory that is free, here or on the GPU."""
+    """Return the bytes that sums may take: `memory_limit`, or most of the free memory, here or on the GPU."""
     if memory_limit is None and backend == "cuda":
         return float(device.free_memory())
     here = read_memory(memory_limit)
@@ -149,7 +150,7 @@ def sum_memory(memory_limit: Any, backend: str) -> float:
 
 
 def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, working: Working | None = None) -> SumPlan:
-    """The best plan of many for the joint marginals of some groups of variables.
+    """Plan the joint marginals of some groups of variables: the best order of many.
 
     `BudgetError` where it takes more than `limit` bytes. Groups are tuples of positions; those of several variables
     are summed as if one more factor held them together. Without groups only the partition function is summed.
@@ -162,7 +163,7 @@ def plan_sums(tables: FactorTables, groups: Sequence[Scope], limit: float, worki
         near = adjacency(start, scope, tables.n_variables)
     working = Working() if working is None else working
     order = find_order(near, tables.cardinalities, working)
-    return SumPlan(list(groups), _program(_shape(tables), order.variables, groups), order.variables).require(limit)
+    return SumPlan(list(groups), _program(tables, order.variables, groups), order.variables).require(limit)
 
 
 def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int], memory: Memory) -> SumPlan:
@@ -170,30 +171,53 @@ def plan_in_order(tables: FactorTables, groups: Sequence[Scope], order: list[int
 
     In a lattice the surroundings of many variables look the same, so small programs are kept.
     """
-    shape = _shape(tables)
-    if len(tables.scope) > _SMALL:
-        return SumPlan(list(groups), _program(shape, order, groups), order)
-    program = memory.get(_PROGRAMS, lambda: _program(shape, order, groups), (shape, tuple(order), tuple(groups)))
+    if len(tables.scope) > _VARIABLES_OF_KEPT_PROGRAM:
+        return SumPlan(list(groups), _program(tables, order, groups), order)
+    shape = tuple(part.tobytes() for part in (tables.cardinalities, tables.scope_start, tables.scope))
+    program = memory.get(_PROGRAMS, lambda: _program(tables, order, groups), (shape, tuple(order), tuple(groups)))
     return SumPlan(list(groups), program, order)
 
 
-def _shape(tables: FactorTables) -> _Shape:
-    parts = (tables.cardinalities, tables.scope_start, tables.scope)
-    return _Shape(*(part.astype(np.int64, copy=False).tobytes() for part in parts))
+def _program(tables: FactorTables, order: Sequence[int], groups: Sequence[Scope]) -> Program:
+    start, scope = tables.scope_start.tolist(), tables.scope.tolist()
+    return build(
+        tables.cardinalities.tolist(), [tuple(scope[a:b]) for a, b in itertools.pairwise(start)], order, groups
+    )
 
 
-class _Shape(NamedTuple):
-    """The scopes of factors, as bytes of 64-bit integers: arrays that can be looked up."""
-
-    cardinalities: bytes
-    scope_start: bytes
-    scope: bytes
+# -- the most likely joint state: the steps of the sums, with maxima of logarithms instead -------
 
 
-def _program(shape: _Shape, order: Sequence[int], groups: Sequence[Scope]) -> Program:
-    cardinalities, start, scope = (np.frombuffer(part, dtype=np.int64).tolist() for part in shape)
-    factors = [tuple(scope[a:b]) for a, b in itertools.pairwise(start)]
-    return build(cardinalities, factors, order, groups)
-
-
-_PROGRAMS: Slot[Program] = Slot("programs of sums", max_values=64)
+def maximise(plan: SumPlan, tables: FactorTables, working: Working) -> tuple[NDArray[np.int64], float]:
+    """Return the digits of a most likely joint state, and how far its log-density can be below the largest one."""
+    program = plan.program
+    shifts = shifted_tables(tables)
+    store = np.zeros(program.length)
+    store[: len(shifts.logs)] = shifts.logs
+    with working.on(plan.entries):
+        for t in range(program.n_up):
+            operands = program.operands_of(t)
+            axes, _, _ = layout(program, t)
+            table = program.table(store, int(program.made[t])).reshape(-1)
+            table[:] = -np.inf
+            start = program.offset[operands]
+            working.each_piece(int(program.entries[t]), take_maxima, axes, store, start, table)
+            working.report(int(program.entries[t]))
+            if table.max() == -math.inf:
+                raise no_allowed_state(tables)
+    digits = np.full(tables.n_variables, -1, dtype=np.int64)
+    for t in reversed(range(program.n_up)):
+        operands = program.operands_of(t)
+        free = [v for v in dict.fromkeys(v for b in operands for v in program.scope_of(b).tolist()) if digits[v] < 0]
+        total = np.zeros([int(program.sizes[v]) for v in free])
+        for block in operands.tolist():
+            scope = program.scope_of(block).tolist()
+            part = program.table(store, block)[tuple(slice(None) if v in free else digits[v] for v in scope)]
+            own = [v for v in scope if v in free]
+            part = part.transpose(np.argsort([free.index(v) for v in own]))
+            total += part.reshape([int(program.sizes[v]) if v in own else 1 for v in free])
+        digits[free] = np.unravel_index(int(total.argmax()), total.shape)
+    # Each entry that is added up is off by one rounding, of numbers no larger than all spans together; the computed
+    # maximum and the computed value of the state that was found are both off by at most that.
+    additions = len(tables.table_start) + float(np.diff(program.operand_start[: program.n_up + 1]).sum())
+    return digits, 4.0 * UNIT * additions * float(shifts.spans.sum())

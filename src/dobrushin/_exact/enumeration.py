@@ -1,4 +1,4 @@
-"""Exact answers for small models: what every bound and every sampler of this library is tested against.
+"""Exact answers for small models, against which every bound and every sampler of this library is tested.
 
 Arrays of joint probabilities have one axis per variable, by position; along it come the variable's states in increasing
 order, so that index 0 of a spin is -1 and index 1 is +1.
@@ -29,7 +29,7 @@ _ROWS = 2**16
 
 @public(name="exact.distribution")
 def distribution(model: Model) -> NDArray[np.float64]:
-    """Probability of every joint state, by enumeration.
+    """Compute the probability of every joint state, by enumeration.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def distribution(model: Model) -> NDArray[np.float64]:
 
 @public(name="exact.influence")
 def influence(model: Model) -> NDArray[np.float64]:
-    """How far each variable can move the conditional of each other one: the true Dobrushin influence.
+    """Compute how far each variable can move the conditional of each other one: the true Dobrushin influence.
 
     Every configuration of a variable's neighbours counts, also those to which the model gives no mass, because a
     bound that left them out would not hold for a chain that is still on its way there. Where the neighbours leave a
@@ -127,7 +127,7 @@ def influence(model: Model) -> NDArray[np.float64]:
 
 @public(name="exact.law")
 def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64]:
-    """Exact law of the state of the Gibbs sampler after a scan.
+    """Compute the exact law of the state of the Gibbs sampler after a scan.
 
     Parameters
     ----------
@@ -162,12 +162,18 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
     p = _read_initial(model, initial)
     steps = _read_scan(getattr(scan, "scan", scan), model.n_variables)
     graph = model.to_factor_graph()
+    sizes = graph.cardinalities.tolist()
     kernels: dict[int, tuple[NDArray[np.float64], NDArray[np.bool_]]] = {}
     for q in steps:
         after = np.zeros_like(p)
         for i, probability in q.items():
-            if i not in kernels:
-                kernels[i] = _update_kernel(graph, i)
+            if i not in kernels:  # the local conditional with one axis per variable of the model
+                blanket = _blanket(graph, i)
+                conditional, defined = _local_conditional(graph, i, blanket)
+                shape = [k if v == i or v in blanket else 1 for v, k in enumerate(sizes)]
+                where = [k if v in blanket else 1 for v, k in enumerate(sizes)]
+                axes = np.argsort([*blanket, i])
+                kernels[i] = conditional.transpose(axes).reshape(shape), defined.reshape(where)
             conditional, defined = kernels[i]
             after += probability * np.where(defined, p.sum(axis=i, keepdims=True) * conditional, p)
         p = after
@@ -176,7 +182,7 @@ def law(model: Model, scan: Any, initial: Any = "uniform") -> NDArray[np.float64
 
 @public(name="exact.total_variation")
 def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
-    """Total variation distance of two laws, of all variables or of some.
+    """Compute the total variation distance of two laws, of all variables or of some.
 
     Parameters
     ----------
@@ -211,7 +217,7 @@ def total_variation(p: ArrayLike, q: ArrayLike, targets: Any = None) -> float:
 
 
 def _shape(model: Model) -> tuple[int, ...]:
-    """Shape of the array of all joint states, if they can be enumerated."""
+    """Return the shape of the array of all joint states, if they can be enumerated."""
     shape = tuple(model.cardinalities.tolist())
     states = math.prod(float(size) for size in shape)
     if states > _STATE_LIMIT:
@@ -226,12 +232,12 @@ def _shape(model: Model) -> tuple[int, ...]:
 
 
 def _blanket(graph: FactorGraph, i: int) -> list[int]:
-    """The variables that share a factor with i."""
+    """Return the variables that share a factor with i."""
     return sorted({v for scope, _ in graph._form.factors_of(i) for v in scope} - {i})
 
 
 def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Conditional of i for all configurations of its blanket, and where it is defined (it is 0 where it is not).
+    """Return the conditional of i for all configurations of its blanket, and where it is defined (0 elsewhere).
 
     One axis per variable of the blanket; the last axis of the conditional is for i.
     """
@@ -248,19 +254,8 @@ def _local_conditional(graph: FactorGraph, i: int, blanket: list[int]) -> tuple[
     return conditional, defined[..., 0]
 
 
-def _update_kernel(graph: FactorGraph, i: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The local conditional, and where it is defined, with one axis per variable of the model."""
-    blanket = _blanket(graph, i)
-    axes = [*blanket, i]
-    conditional, defined = _local_conditional(graph, i, blanket)
-    sizes = graph.cardinalities.tolist()
-    shape = [sizes[v] if v in axes else 1 for v in range(len(sizes))]
-    where = [sizes[v] if v in blanket else 1 for v in range(len(sizes))]
-    return conditional.transpose(np.argsort(axes)).reshape(shape), defined.reshape(where)
-
-
 def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
-    """For each step the variables that it may update, with their probabilities."""
+    """Return for each step the variables that it may update, with their probabilities."""
     if getattr(scan, "is_random", False):
         scan._check_fits(n)
         rows = (scan.step_probabilities(t, n) for t in range(len(scan)))
@@ -273,7 +268,7 @@ def _read_scan(scan: Any, n: int) -> Iterator[dict[int, float]]:
 
 
 def _read_initial(model: Model, initial: Any) -> NDArray[np.float64]:
-    """The law of the start as an array of joint probabilities."""
+    """Return the law of the start as an array of joint probabilities."""
     shape = _shape(model)
     if isinstance(initial, str):
         check.choice(initial, ["uniform"], "initial")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from dobrushin._exact.working import Working
+from dobrushin._exact.arithmetic import Working
 from dobrushin._kernels.orders import CLIQUE, FILL, GIVEN, WEIGHTED_FILL, greedy_order
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import checked
@@ -40,10 +40,11 @@ _FEW = 64
 
 
 class Order(NamedTuple):
-    """An order, and the combinations of states of all its cliques together."""
+    """An order of elimination, and the combinations of states of its cliques."""
 
     variables: list[int]
-    entries: float
+    entries: float  # of all cliques together
+    bits: float = math.inf  # of the largest, where it is known
 
 
 def find_order(

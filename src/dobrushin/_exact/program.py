@@ -76,21 +76,21 @@ class Program:
     ones: list[int]
 
     @property
-    def total(self) -> int:
-        """Combinations of states that all steps together run through."""
-        return int(self.entries.sum())
+    def steps(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Tables that the steps make, and those that they multiply, as the kernels take them."""
+        return self.made, self.operand_start, self.operand
 
     def table(self, store: NDArray[Any], block: int) -> NDArray[Any]:
-        """A table as an array with one axis for each of its variables."""
+        """Return a table as an array with one axis for each of its variables."""
         shape = self.sizes[self.scope_of(block)]
         return store[self.offset[block] : self.offset[block] + math.prod(shape.tolist())].reshape(shape)
 
     def operands_of(self, t: int) -> NDArray[np.int64]:
-        """Tables that a step multiplies."""
+        """Return the tables that a step multiplies."""
         return self.operand[self.operand_start[t] : self.operand_start[t + 1]]
 
     def scope_of(self, block: int) -> NDArray[np.int64]:
-        """Variables of a table."""
+        """Return the variables of a table."""
         return self.scope[self.scope_start[block] : self.scope_start[block + 1]]
 
 
@@ -116,7 +116,7 @@ class _Builder:
     length: int = 0
 
     def add_table(self, scope: Scope) -> int:
-        """A table with these variables, without a place yet."""
+        """Add a table with these variables, without a place yet."""
         if len(self.scopes) % _LOOK == 0:
             current_deadline().check(_STAGE)
         self.scopes.append(scope)
@@ -125,7 +125,7 @@ class _Builder:
         return len(self.scopes) - 1
 
     def add_leaves(self, scopes: Sequence[Scope]) -> list[int]:
-        """Tables that are there from the beginning, each in a place of its own."""
+        """Add tables that exist from the beginning, each in a place of its own."""
         first, sizes = len(self.scopes), self.sizes
         spans = [math.prod([sizes[v] for v in scope]) for scope in checked(scopes, _STAGE)]
         for block, scope in enumerate(scopes, first):
@@ -145,7 +145,7 @@ class _Builder:
     # -- the way up ------------------------------------------------------------------------
 
     def eliminate(self, order: Sequence[int]) -> list[int]:
-        """Make the tree; returns the tables without variables, one for each component."""
+        """Make the tree; return the tables without variables, one for each component."""
         roots = [block for block, scope in enumerate(self.scopes) if not scope]
         for v in order:
             if self.homes[v] < 0:
@@ -155,7 +155,7 @@ class _Builder:
         return roots
 
     def _multiply(self, blocks: list[int]) -> int:
-        """Multiply tables, the smallest ones first where that saves work; returns what is made of all."""
+        """Multiply tables, the smallest ones first where that saves work; return the product of all."""
         blocks.sort(key=self._by_size)
         while len(blocks) > _MANY:
             pairs = [blocks[k : k + 2] for k in range(0, len(blocks), 2)]
@@ -182,7 +182,7 @@ class _Builder:
         return self.spans[block], self.scopes[block], block
 
     def _add_node(self, children: list[int], variables: set[int] | None = None, entries: int = 0) -> int:
-        """Multiply these tables, whose variables and entries may be known, and sum out what no other has."""
+        """Multiply tables, whose variables and entries may be known; sum out the variables that no other table has."""
         whole = {v for b in children for v in self.scopes[b]} if variables is None else variables
         live, made, kept = self.live, len(self.scopes), []
         for v in whole:
@@ -206,7 +206,7 @@ class _Builder:
     # -- the way down ----------------------------------------------------------------------
 
     def read(self, groups: Sequence[Scope], roots: list[int]) -> list[int]:
-        """Add the steps of the way down that the groups need; returns the table of each group."""
+        """Add the steps of the way down that the groups need; return the table of each group."""
         parent = {child: made for made, node in self.nodes.items() for child in node.children}
         # Where the first of a group is summed out, all of it is still there: nodes are numbered as they are made.
         homes = [min(self.homes[v] for v in group) for group in groups]
@@ -215,12 +215,18 @@ class _Builder:
             while home not in needed and home in self.nodes:
                 needed.add(home)
                 home = parent.get(home, -1)
-        messages_at = self._messages_by_variable(needed, parent)
+        messages_at: dict[
+            int, list[int]
+        ] = {}  # by variable: messages that are answered on the way down, smallest first
+        for made in sorted((made for made in needed if made in parent), key=self.spans.__getitem__):
+            for v in self.scopes[made]:
+                messages_at.setdefault(v, []).append(made)
         at_node: dict[int, list[int]] = {}
         at_message: dict[int, list[int]] = {}
         for g, (group, home) in enumerate(checked(zip(groups, homes, strict=True), _STAGE)):
-            block = self._smallest_message(group, messages_at)
-            if block < 0:
+            holding = min((messages_at.get(v, []) for v in group), key=len)
+            block = next((b for b in holding if set(group) <= set(self.scopes[b])), None)
+            if block is None:
                 at_node.setdefault(home, []).append(g)
             else:
                 at_message.setdefault(block, []).append(g)
@@ -260,24 +266,8 @@ class _Builder:
         self.length = peak
         return reads
 
-    def _messages_by_variable(self, needed: set[int], parent: dict[int, int]) -> dict[int, list[int]]:
-        """Messages that have a variable and are answered on the way down, smallest first."""
-        messages: dict[int, list[int]] = {}
-        for made in sorted(needed, key=self.spans.__getitem__):
-            if made in parent:
-                for v in self.scopes[made]:
-                    messages.setdefault(v, []).append(made)
-        return messages
-
-    def _smallest_message(self, group: Scope, messages: dict[int, list[int]]) -> int:
-        inside = set(group)
-        for block in min((messages.get(v, []) for v in group), key=len):
-            if inside <= set(self.scopes[block]):
-                return block
-        return -1
-
     def _read_node(self, blocks: list[int], node: _Node, wanted: list[tuple[int, Scope]], reads: list[int]) -> None:
-        """Steps that sum a node, or a message, down to the groups that are read there."""
+        """Add the steps that sum a node, or a message, down to the groups that are read there."""
         while wanted:
             # Together first, as long as that is much smaller than the node.
             union: set[int] = set(wanted[0][1])
@@ -311,7 +301,7 @@ def _no_collection() -> Iterator[None]:
 
 @_no_collection()
 def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], groups: Sequence[Scope]) -> Program:
-    """The program of an order: its way up, and down to the weights of the groups of variables."""
+    """Make the program of an order: its way up, and down to the weights of the groups of variables."""
     rank = [0] * len(sizes)
     for k, v in enumerate(order):
         rank[v] = k
@@ -340,7 +330,7 @@ def build(sizes: Sequence[int], factors: Sequence[Scope], order: Sequence[int], 
 
 
 def _join(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where lists begin when they stand one after the other, and what is in them."""
+    """Return where lists begin when they stand one after the other, and their entries."""
     current_deadline().check(_STAGE)
     start = prefix_sums(np.fromiter(map(len, lists), np.int64, len(lists)))
     return frozen(start), frozen(np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(start[-1])))

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.arithmetic import NoAllowedState
+from dobrushin._exact.arithmetic import NoAllowedState, Working
 from dobrushin._exact.engine import plan_in_order
-from dobrushin._exact.order import graph_arguments, make_order
-from dobrushin._exact.working import Working
+from dobrushin._exact.order import Order, graph_arguments, make_order
 from dobrushin._kernels.contraction import cut_tables
 from dobrushin._kernels.orders import CLIQUE, FILL, two_colour
 from dobrushin._models.factors import FactorTables
@@ -35,7 +34,7 @@ from dobrushin._shared.compile import code_for
 _MOST_SEEDS, _SHARE, _MOST_WORK = 16, 0.05, 2**29
 
 
-class Factors(NamedTuple):
+class LogTables(NamedTuple):
     """Log-tables over variables 0..n-1, in C order over their scopes."""
 
     states: NDArray[np.int64]
@@ -51,14 +50,14 @@ class Surroundings:
 
     numbering: Numbering  # of all these variables in the model
     inside: NDArray[np.bool_]
-    factors: Factors
+    factors: LogTables
 
     @property
     def border(self) -> NDArray[np.int64]:
         """Positions of the variables outside."""
         return self.numbering.positions[~self.inside]
 
-    def fix(self, digits: NDArray[np.int64]) -> Factors:
+    def fix(self, digits: NDArray[np.int64]) -> LogTables:
         """The factors over the region alone, with the variables outside in these states; nothing is rounded."""
         whole, cut = self.factors, self._cut
         state = np.zeros(len(self.inside), dtype=np.int64)
@@ -69,14 +68,14 @@ class Surroundings:
         return cut._replace(table=frozen(whole.table[entries]))
 
     @cached_property
-    def _cut(self) -> Factors:
+    def _cut(self) -> LogTables:
         """The factors over the region, without their entries: what does not depend on the states outside."""
         whole, inside = self.factors, self.inside
         if not len(whole.scope):
             return whole._replace(states=frozen(whole.states[inside]))
         is_free = inside[whole.scope]
         sizes = np.multiply.reduceat(np.where(is_free, whole.states[whole.scope], 1), whole.scope_start[:-1])
-        return Factors(
+        return LogTables(
             frozen(whole.states[inside]),
             frozen(prefix_sums(is_free)[whole.scope_start]),
             frozen((np.cumsum(inside) - 1)[whole.scope[is_free]]),
@@ -104,12 +103,12 @@ class Surroundings:
         return 1 - outside, outside, high[self.inside]
 
 
-def _join(states: NDArray[np.int64], scopes: list[NDArray[Any]], tables: list[NDArray[Any]]) -> Factors:
+def _join(states: NDArray[np.int64], scopes: list[NDArray[Any]], tables: list[NDArray[Any]]) -> LogTables:
     """Blocks of factors of one shape, (F, arity) and (F, size), one after the other."""
     arity = [np.full(len(block), block.shape[1]) for block in scopes]
     size = [np.full(len(block), block.shape[1]) for block in tables]
     none = np.empty(0, dtype=np.int64)
-    return Factors(
+    return LogTables(
         frozen(states),
         frozen(prefix_sums(np.concatenate([none, *arity]))),
         frozen(np.concatenate([none, *(block.ravel() for block in scopes)])),
@@ -226,14 +225,6 @@ _BLOCKS: dict[type[Form], Any] = {
 }
 
 
-class Order(NamedTuple):
-    """An order of elimination for a region, and the combinations of states of its cliques."""
-
-    variables: list[int]
-    entries: float  # of all cliques together
-    bits: float  # of the largest
-
-
 def find_order(
     start: NDArray[np.int64], neighbor: NDArray[np.int64], states: NDArray[np.int64], group: NDArray[np.int64],
     given: NDArray[np.int64], most: float,
@@ -281,7 +272,7 @@ class Law(NamedTuple):
 class RegionSum:
     """A plan that sums factors of one structure; only their entries differ from run to run."""
 
-    def __init__(self, order: Order, factors: Factors, group: NDArray[np.int64], memory: Memory) -> None:
+    def __init__(self, order: Order, factors: LogTables, group: NDArray[np.int64], memory: Memory) -> None:
         self._plan = plan_in_order(FactorTables(*factors), [tuple(group.tolist())], order.variables, memory)
 
     @property
@@ -289,7 +280,7 @@ class RegionSum:
         """Memory that a run takes."""
         return self._plan.bytes
 
-    def run(self, factors: Factors) -> Law | None:
+    def run(self, factors: LogTables) -> Law | None:
         """The law of the group; None if no state is allowed."""
         try:
             sums = self._plan.run(FactorTables(*factors), working=Working(NO_DEADLINE))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.region import Factors, surroundings
+from dobrushin._exact.region import LogTables, surroundings
 from dobrushin._models import Model
 from dobrushin._models.barren import sum_variation
 from dobrushin._proof.archive import Arrays
@@ -158,7 +158,7 @@ def _digit(model: Model, position: int, state: int) -> int:
     return (int(state) - states[0]) // states.step
 
 
-def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], Factors]:
+def _touching(model: Model, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], LogTables]:
     """Positions of all variables that share a factor with some, and these factors."""
     if model._is_whole:
         around: Any = surroundings(model._form, inside)

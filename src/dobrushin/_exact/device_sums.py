@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._exact.arithmetic import UNDERFLOW, Plain
-from dobrushin._exact.working import Working
-from dobrushin._kernels.contraction import LENGTH, MADE, account
+from dobrushin._exact.arithmetic import Plain, Working, layout
+from dobrushin._kernels.contraction import LENGTH, MADE
 from dobrushin._shared.device import Function, cupy, launch
 
 _BLOCK = 256
@@ -42,16 +41,16 @@ class OnDevice(Plain):
         return all(self._run_step(t, working) for t in range(len(self.program.made)))
 
     def _run_step(self, t: int, working: Working) -> bool:
-        program, ledger = self.program, self.ledger
-        axes, _, terms = working.layout(program, t)
+        program = self.program
+        axes, _, terms = layout(program, t)
         table = program.table(self.store, int(program.made[t])).reshape(-1)
         working.look()
         self._add_products(axes, program.offset[program.operands_of(t)], table, working)
-        most, least = _extremes(table)
-        shift = account(
-            t, terms, most, least, UNDERFLOW, program.made, program.operand_start, program.operand,
-            ledger.exponent, ledger.units, ledger.absolute, ledger.least,
-        )  # fmt: skip
+        # The largest entry, and the smallest that is not 0.
+        found = cupy().asarray(np.array([0.0, np.inf]).view(np.uint64))
+        _launch("extremes", min(table.size, 2**16), (table, np.int64(table.size), found))
+        most, least = (float(value) for value in found.get().view(np.float64))
+        shift = self._account(t, terms, most, least)
         if shift:
             half = -shift // 2
             powers = (np.float64(math.ldexp(1.0, half)), np.float64(math.ldexp(1.0, -shift - half)))
@@ -108,15 +107,6 @@ def _add_parts(parts: Any, count: int, table: Any) -> None:
         out = table if left == 1 else cp.empty(left * entries, dtype=np.float64)
         _launch("add_parts", left * entries, (parts, np.int64(left * entries), np.int32(rows), out))
         parts, count = out, left
-
-
-def _extremes(table: Any) -> tuple[float, float]:
-    """The largest entry, and the smallest that is not 0."""
-    found = cupy().asarray(np.array([0.0, np.inf]).view(np.uint64))
-    threads = min(table.size, 2**16)
-    _launch("extremes", threads, (table, np.int64(table.size), found))
-    most, least = found.get().view(np.float64)
-    return float(most), float(least)
 
 
 def _launch(name: str, threads: int, arguments: tuple[Any, ...], rows: int = 1, count: int = 1) -> None:
