@@ -14,6 +14,7 @@ from dobrushin._estimate.dobrushin import Dobrushin
 from dobrushin._estimate.query import Settings, read_query, workspace
 from dobrushin._estimate.runs import ChainRun
 from dobrushin._influence.known import known_influence
+from dobrushin._sampling import start
 from dobrushin._sampling.kernel import choose_kernel
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared.running import Running
@@ -435,16 +436,39 @@ def test_an_allowed_state_is_found_where_there_is_one(seed, family):
     assert model.log_density(state) > -np.inf
 
 
-def test_an_impossible_model_is_recognised():
+def test_an_impossible_model_is_recognised(monkeypatch):
     inf = -np.inf
     different = [[inf, 0], [0, inf]]
     triangle = db.FactorGraph([2] * 3, [((0, 1), different), ((1, 2), different), ((0, 2), different)])
     assert allowed_state(triangle._form) is None
     with pytest.raises(db.ArgumentError, match="allows some joint state"):
         db.estimate(triangle, [0])
-    with pytest.raises(db.BudgetError, match="allowed state"):
-        allowed_state(db.FactorGraph([3] * 4, [((i, j), np.where(np.eye(3), inf, 0.0)) for i in range(4)
-                                               for j in range(i)])._form, 1)  # fmt: skip
+    scopes = [(i, j) for i in range(4) for j in range(i)]
+    impossible = db.FactorGraph([3] * 4, [(scope, np.where(np.eye(3), inf, 0.0)) for scope in scopes])
+    assert allowed_state(impossible._form) is None
+    monkeypatch.setattr(start, "_MAX_LOOKS", 8)
+    monkeypatch.setattr(start, "_MAX_REPAIRS", 100)
+    with pytest.raises(db.BudgetError, match=r"search for an allowed state needs 101 repairs.*Pass .* as 'initial'"):
+        allowed_state(impossible._form)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_violated_tables_are_repaired_where_choices_take_long(seed, monkeypatch):
+    """Random clauses of three variables, 4 for each variable, and colourings with a colour that is ruled out."""
+    monkeypatch.setattr(start, "_MAX_LOOKS", 3000)
+    rng = np.random.default_rng(seed)
+    clauses = []
+    for _ in range(400):
+        table = np.zeros((2, 2, 2))
+        table[tuple(rng.integers(0, 2, 3))] = -np.inf
+        clauses.append((tuple(rng.choice(100, 3, replace=False).tolist()), table))
+    satisfiable = db.FactorGraph([2] * 100, clauses)
+    different = np.where(np.eye(4), -np.inf, 0.0)
+    edges = {tuple(sorted(rng.choice(100, 2, replace=False).tolist())) for _ in range(150)}
+    ruled_out = [((i,), [0.0, 0.0, 0.0, -np.inf]) for i in range(0, 100, 3)]
+    colouring = db.FactorGraph([4] * 100, [*ruled_out, *((edge, different) for edge in edges)])
+    for model in (satisfiable, colouring):
+        assert model.log_density(allowed_state(model._form)) == 0
 
 
 # -- what a sceptic found ------------------------------------------------------------------------------------------

@@ -301,8 +301,9 @@ def test_a_model_that_allows_nothing_is_named(monkeypatch):
     with pytest.raises(db.ArgumentError, match=r"'model' argument of dobrushin\.sample .* allows some joint state"):
         db.sample(never, db.Scan([0, 1]))
     gas = db.PairwiseMRF(np.zeros((3, 2)), [(0, 1), (1, 2)], np.array([[-np.inf, 0.0], [0.0, -np.inf]]))
-    monkeypatch.setattr(start, "allowed_state", lambda form: allowed_state(form, max_choices=0))
-    with pytest.raises(db.ArgumentError, match=r"'initial' .*pass one as initial="):
+    monkeypatch.setattr(start, "_MAX_LOOKS", 0)
+    monkeypatch.setattr(start, "_MAX_REPAIRS", 0)
+    with pytest.raises(db.ArgumentError, match=r"'initial' .*the search for one gave up, so pass one as initial="):
         db.sample(gas, db.Scan([0, 1, 2]), chains=100, seed=1)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import heapq
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import current_deadline
 from dobrushin.errors import ArgumentError, BudgetError
 
-# Choices that are tried before the search for an allowed state gives up, and its name in errors.
-MAX_CHOICES = 100_000
+# The search for an allowed state looks at this many tables by trying and undoing choices (2 s on random 3-SAT), then
+# it changes this many states to repair violated tables (3 s), before it gives up.
+_MAX_LOOKS, _MAX_REPAIRS = 200_000, 500_000
 _SEARCH = "search for an allowed state"
-# Factors that are looked at between two looks at the time limit: some milliseconds.
-_LOOK = 256
+# Looks or repairs between two looks at the time limit: some milliseconds.
+_CHECK_EVERY = 256
 
 Start = Callable[[range], NDArray[np.int64]]
 
@@ -83,6 +85,7 @@ class Guard:
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
     refuge: NDArray[np.int64] | None = None  # an allowed state, where forbidden starts are replaced
+    has_given_up: bool = False  # whether a refuge was searched for, and not found
 
     def admit(self, states: NDArray[Any], first: int) -> NDArray[np.int64] | None:
         """Return the states to start from instead of these, of shape (variables, chains); None if these are allowed.
@@ -112,6 +115,8 @@ class Guard:
         names = [variable, *self.factors.member[first_member:last].tolist()]
         values = [f"{self.labels[int(self.positions[v])]!r} = {states[v]}" for v in names]
         requirement = "an allowed state (pass one as initial=, or a function that makes them)"
+        if self.has_given_up:
+            requirement = "an allowed state: the search for one gave up, so pass one as initial="
         return ArgumentError("initial", requirement, got=f"forbidden: {', '.join(values)}", where=f"chain {chain}")
 
 
@@ -129,7 +134,7 @@ def make_guard(model: Model, form: Form, region: Region, is_uniform: bool) -> Gu
             if (state := allowed_state(form)) is None:
                 raise ArgumentError("model", "one that allows some joint state", model)
             refuge = frozen(state[region.place])
-    return Guard(factors, region.positions, model.labels, refuge)
+    return Guard(factors, region.positions, model.labels, refuge, is_uniform and refuge is None)
 
 
 def _rows_of_states(states: Any) -> NDArray[Any]:
@@ -160,7 +165,7 @@ def _digits(model: Model, region: Region, states: Any, chains: int) -> NDArray[n
     return seen.astype(np.int64)
 
 
-def allowed_state(form: Form, max_choices: int = MAX_CHOICES) -> NDArray[np.int64] | None:
+def allowed_state(form: Form) -> NDArray[np.int64] | None:
     """Return digits 0..k-1 of all variables that no factor forbids; None if no joint state is allowed.
 
     `BudgetError` if the search gives up, `LateError` if the time limit of the call ends it.
@@ -171,7 +176,7 @@ def allowed_state(form: Form, max_choices: int = MAX_CHOICES) -> NDArray[np.int6
     tables = form.tables()
     if tables.log_density(zeros[None])[0] > -np.inf:
         return zeros
-    return _AllowedState(tables, max_choices).run()
+    return _AllowedState(tables).run()
 
 
 def check_feasible(model: Model, form: Form) -> None:
@@ -183,10 +188,12 @@ def check_feasible(model: Model, form: Form) -> None:
 
 
 class _AllowedState:
-    """Depth-first search for an allowed state. Changes of domains are recorded, so that they can be undone."""
+    """Search for an allowed state: depth first, and where that takes long by repairs of violated tables.
 
-    def __init__(self, form: FactorTables, max_choices: int) -> None:
-        self.max_choices = max_choices
+    Changes of domains are recorded, so that they can be undone.
+    """
+
+    def __init__(self, form: FactorTables) -> None:
         self.domains = [np.ones(k, dtype=np.bool_) for k in form.cardinalities.tolist()]
         self.left = form.cardinalities.tolist()  # how many states are left to each variable
         self.scopes: list[tuple[int, ...]] = []
@@ -200,8 +207,8 @@ class _AllowedState:
                 others = tuple(a for a in range(len(scope)) if a != axis)
                 self.around[variable].append(len(self.tables))
                 self.liking[variable] += np.exp(np.minimum(table, 0.0)).sum(axis=others)
-            self.scopes.append(tuple(scope))
-            self.tables.append(table > -np.inf)
+            self.scopes.append(tuple(int(v) for v in scope))
+            self.tables.append(np.ascontiguousarray(table > -np.inf))
         self.trail: list[tuple[int, NDArray[np.bool_]]] = []
         self._looked = 0
         # Variables by the number of states left; entries that are out of date are skipped.
@@ -209,12 +216,12 @@ class _AllowedState:
         heapq.heapify(self.heap)
 
     def run(self) -> NDArray[np.int64] | None:
-        """Return an allowed state, or None."""
+        """Return an allowed state, or None where there is none; `BudgetError` where neither search ends."""
         if not self._propagate(set(range(len(self.tables)))):
             return None
         stack: list[tuple[int, list[int], int]] = []  # variable, states to try, length of the trail before
         descend = True
-        for _ in range(self.max_choices):
+        while self._looked < _MAX_LOOKS:
             if descend:
                 variable = self._next()
                 if variable < 0:
@@ -230,8 +237,12 @@ class _AllowedState:
             self._undo(mark)
             self._set(variable, np.arange(len(self.domains[variable])) == untried.pop())
             descend = self._propagate(set(self.around[variable]))
-        remedy = "Fix some variables with 'condition' to a state that is known to be allowed."
-        raise BudgetError("The search for an allowed state", self.max_choices + 1, self.max_choices, "choices", remedy)
+        self._undo(stack[0][2] if stack else len(self.trail))
+        state = _repaired(self.scopes, self.tables, [np.flatnonzero(domain).tolist() for domain in self.domains])
+        if state is None:
+            remedy = "Pass an allowed state as 'initial' where there is one, or fix some variables with 'condition'."
+            raise BudgetError("The search for an allowed state", _MAX_REPAIRS + 1, _MAX_REPAIRS, "repairs", remedy)
+        return state
 
     def _next(self) -> int:
         """Return the variable with the fewest states left, but more than one; -1 if every variable has one state."""
@@ -259,7 +270,7 @@ class _AllowedState:
         """Drop states for which some factor allows no combination; False if a variable has no state left."""
         while waiting:
             self._looked += 1
-            if self._looked % _LOOK == 0:
+            if self._looked % _CHECK_EVERY == 0:
                 current_deadline().check(_SEARCH)
             k = waiting.pop()
             scope, table = self.scopes[k], self.tables[k]
@@ -279,3 +290,46 @@ class _AllowedState:
                     self._set(variable, left)
                     waiting.update(other for other in self.around[variable] if other != k)
         return True
+
+
+def _repaired(
+    scopes: list[tuple[int, ...]], tables: list[NDArray[np.bool_]], domains: list[list[int]]
+) -> NDArray[np.int64] | None:
+    """Repair violated tables one by one, as WalkSAT does (Selman, Kautz and Cohen 1994); None if some stay violated.
+
+    Of a violated table one variable gets the state that violates the fewest other tables, or any state.
+    """
+    random = Random(0)
+    state = [random.choice(states) for states in domains]
+    entries = [table.ravel().tolist() for table in tables]
+    near: list[list[tuple[int, int]]] = [[] for _ in domains]  # tables of a variable, with its stride in them
+    place = [0] * len(tables)  # of the entry of each table that the state picks
+    for k, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
+        for variable, stride in zip(scope, table.strides, strict=True):
+            near[variable].append((k, stride))
+            place[k] += stride * state[variable]
+    violated = [k for k, (own, at) in enumerate(zip(entries, place, strict=True)) if not own[at]]
+    rank = {k: r for r, k in enumerate(violated)}
+    for repairs in range(_MAX_REPAIRS):
+        if not violated:
+            return np.array(state, dtype=np.int64)
+        if repairs % _CHECK_EVERY == 0:
+            current_deadline().check(_SEARCH)
+        moves = [(v, s - state[v]) for v in scopes[random.choice(violated)] for s in domains[v] if s != state[v]]
+        broken = [
+            sum(not entries[k][place[k] + stride * by] for k, stride in near[v] if k not in rank) for v, by in moves
+        ]
+        least = min(broken)
+        is_any = least > 0 and random.random() < 0.5
+        variable, by = random.choice([move for move, n in zip(moves, broken, strict=True) if is_any or n == least])
+        state[variable] += by
+        for k, stride in near[variable]:
+            place[k] += stride * by
+            if not entries[k][place[k]] and k not in rank:
+                rank[k] = len(violated)
+                violated.append(k)
+            elif entries[k][place[k]] and k in rank:
+                violated[rank[k]] = violated[-1]
+                rank[violated.pop()] = rank[k]
+                del rank[k]
+    return None
