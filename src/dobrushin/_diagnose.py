@@ -305,6 +305,8 @@ def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]
         if kernel.seconds(n * sweeps * _RUNS) > _SECONDS:
             break
         tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
+        if tally.trouble is not None:  # an interrupt
+            raise tally.trouble
         shares[sweeps] = float((tally.open[-1] <= _CLOSE * _RUNS).mean())
         seconds[sweeps] = kernel.seconds(n * sweeps * 1e4)
         if shares[sweeps] == 1:
