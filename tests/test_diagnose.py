@@ -1,11 +1,15 @@
 """The doctor, and the blocks that it proposes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dobrushin as db
+from dobrushin import _diagnose
+from dobrushin._coalescence.sets import tally_sets
 from models import FAMILIES, random_model
 
 INF = -np.inf
@@ -116,3 +120,12 @@ def test_trapped_and_free_constraints_are_told_apart():
     alone = np.full((3, 3), INF)
     alone[[0, 0, 1, 2], [0, 1, 0, 2]] = 0.0
     assert db.diagnose(db.FactorGraph([3, 3], [((0, 1), alone)])).irreducible is False
+
+
+def test_an_interrupt_of_pilot_runs_ends_the_diagnosis(monkeypatch):
+    def interrupted(*arguments):
+        return replace(tally_sets(*arguments), trouble=KeyboardInterrupt())
+
+    monkeypatch.setattr(_diagnose, "tally_sets", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        db.diagnose(db.Ising.grid(4, 4, couplings=0.2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -22,11 +23,11 @@ from dobrushin._sampling.start import check_feasible
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
-from dobrushin._shared.call import bar, public
+from dobrushin._shared.call import Deadline, bar, public
 from dobrushin._shared.environment import require
 from dobrushin._shared.executors import own_threads, run_pieces
 from dobrushin._shared.memory import require_memory
-from dobrushin._shared.running import kept_seed, master_key, seed_sequence
+from dobrushin._shared.running import kept_seed, master_key, read_time_limit, seed_sequence
 from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
@@ -115,6 +116,7 @@ def exact_sample(
     scan: Any = None,
     seed: int | np.random.SeedSequence | None = None,
     max_steps: int = _MAX_STEPS,
+    time_limit: float | None = None,
     progress: bool | None = None,
 ) -> ExactSamples:
     """Draw exactly from the joint marginal of some variables: no burn-in, no bias.
@@ -130,6 +132,8 @@ def exact_sample(
     seed : int, SeedSequence or None
     max_steps : int
         Give up when some draw needs to go further back than this.
+    time_limit : float, optional
+        Give up after this number of seconds.
     progress : bool, optional
         Show progress. None: only in a terminal or notebook; True: always; False: never.
 
@@ -140,7 +144,7 @@ def exact_sample(
     Raises
     ------
     BudgetError
-        When the draws would take more than 16 GiB of memory, or more than there is.
+        When the draws would take more than 16 GiB of memory, or more than there is, or the time limit is over.
     CertificateError
         When potentials are so large that rounding could touch the draws.
     CoalescenceError
@@ -166,27 +170,30 @@ def exact_sample(
     draws = check.count(draws, "draws")
     max_steps = check.count(max_steps, "max_steps")
     sequence = seed_sequence(seed)
-    check_feasible(model, model._form)
-    past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
     master = master_key(sequence)
-    states = _room_for(draws, len(positions))
-    waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
-    steps = min(max_steps, max(2 * len(positions), 64, past.period))
-    longest, error = 0, 0.0
-    while waiting:
-        order = past.order(steps)
-        settled, wrong = _draw_from_past(model, positions, master, order, waiting)
-        error += wrong  # of every round: a wrong draw in an earlier one may have ended it
-        for block, values in zip(waiting, settled, strict=True):
-            states[block.start : block.stop] = values
-        ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
-        left = [block for block, values in zip(waiting, settled, strict=True) if (values < 0).any()]
-        if len(left) < len(waiting):
-            longest = max(longest, len(order))
-        if left and (steps >= max_steps or len(order) < steps):
-            open_draws = sum(map(len, waiting)) - ended
-            raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
-        waiting, steps = left, min(2 * steps, max_steps)
+    remedy = "Ask for fewer draws, or for draws of fewer variables."
+    with Deadline(read_time_limit(time_limit).limit, "Drawing", remedy=remedy) as deadline:
+        check_feasible(model, model._form)
+        past = _GreedyPast(model, positions) if scan is None else _RepeatedPast(model, as_scan(scan), positions)
+        states = _room_for(draws, len(positions))
+        waiting = [range(first, min(first + 64, draws)) for first in range(0, draws, 64)]
+        steps = min(max_steps, max(2 * len(positions), 64, past.period))
+        longest, error = 0, 0.0
+        while waiting:
+            deadline.check()
+            order = past.order(steps)
+            settled, wrong = _draw_from_past(model, positions, master, order, waiting, deadline)
+            error += wrong  # of every round: a wrong draw in an earlier one may have ended it
+            for block, values in zip(waiting, settled, strict=True):
+                states[block.start : block.stop] = values
+            ended = sum(int((values >= 0).all(axis=1).sum()) for values in settled)
+            left = [block for block, values in zip(waiting, settled, strict=True) if (values < 0).any()]
+            if len(left) < len(waiting):
+                longest = max(longest, len(order))
+            if left and (steps >= max_steps or len(order) < steps):
+                open_draws = sum(map(len, waiting)) - ended
+                raise CoalescenceError(draws, open_draws, len(order), len(order) < steps)
+            waiting, steps = left, min(2 * steps, max_steps)
     if model._spins:
         states = 2 * states - 1
     labels = model._labels_at(positions)
@@ -214,6 +221,7 @@ def _draw_from_past(
     master: NDArray[np.uint64],
     order: NDArray[np.int64],
     blocks: list[range],
+    deadline: Deadline,
 ) -> tuple[list[NDArray[np.int64]], float]:
     """Return the coalesced state of each target of each draw, or -1, by block; and the error of a draw."""
     if not np.isin(positions, order).all():  # a target that is never updated never coalesces
@@ -222,9 +230,10 @@ def _draw_from_past(
     kernel = choose_sets(model, scan)
     rows = kernel.region.numbering.own(positions)
     settled: dict[int, NDArray[np.int64]] = {}
+    stop = threading.Event()
 
     def submit(pool: Executor, k: int) -> Future[Any]:
-        return pool.submit(kernel.run_from_past, master, blocks[k], order, rows)
+        return pool.submit(kernel.run_from_past, master, blocks[k], order, rows, stop)
 
     what = f"drawing from {len(order):,} steps back"
     with own_threads(os.cpu_count() or 1) as pool, bar(sum(map(len, blocks)), what, "draws") as report:
@@ -232,8 +241,9 @@ def _draw_from_past(
         def look() -> None:
             if report:
                 report(sum(len(blocks[k]) for k in settled))
+            deadline.check()
 
-        trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=lambda: None)
+        trouble = run_pieces(pool, submit, range(len(blocks)), settled, look=look, stop=stop.set)
     if trouble is not None:
         raise trouble
     return [settled[k] for k in range(len(blocks))], kernel.run_error(scan)

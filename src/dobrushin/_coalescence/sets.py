@@ -5,6 +5,7 @@ Runs hold the set of states that a variable could have, whatever allowed state t
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from dobrushin._kernels.sets import count_settled
 from dobrushin._models import Model
 from dobrushin._models.forms import Form
 from dobrushin._models.near import Region
-from dobrushin._sampling.batches import Job, Outcome, run_batches
+from dobrushin._sampling.batches import LOOK_SECONDS, Job, Outcome, Stopped, run_batches
 from dobrushin._sampling.kernel import Runner, Work, streams_of
 from dobrushin._sampling.sampler import Record, on_backend
 from dobrushin._scan import Scan
@@ -97,12 +98,24 @@ class SetKernel(SetRunner):
         self.go(x, SetSteps(order, place, work.steps, work.step, 1), work.keys(self.lanes))
 
     def run_from_past(
-        self, master: NDArray[np.uint64], chains: range, order: NDArray[np.int64], rows: NDArray[np.int64]
+        self,
+        master: NDArray[np.uint64],
+        chains: range,
+        order: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        stop: threading.Event,
     ) -> NDArray[np.int64]:
-        """Return coalesced states, or -1, of steps whose last one has number 0, the one before it 1, and so on."""
+        """Return coalesced states, or -1, of steps whose last one has number 0, the one before it 1, and so on.
+
+        `Stopped` if `stop` is set meanwhile.
+        """
         x, T = self.begin(len(chains)), len(order)
         local = frozen(self.region.numbering.own(order).astype(np.int32))
-        self.go(x, SetSteps(local, 0, T, T - 1, -1), streams_of(master, chains, self.lanes))
+        keys, chunk = streams_of(master, chains, self.lanes), self.steps_in(LOOK_SECONDS, Scan(order), len(chains))
+        for first in range(0, T, chunk):
+            if stop.is_set():
+                raise Stopped
+            self.go(x, SetSteps(local, first, min(chunk, T - first), T - 1 - first, -1), keys)
         settled: NDArray[np.int64] = self.read(x, rows, len(chains)).T.astype(np.int64)
         return settled
 

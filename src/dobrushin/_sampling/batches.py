@@ -38,7 +38,7 @@ from dobrushin._shared.state_file import StateFile
 CHUNK = 10**7
 SWEEPS = 64
 # Seconds between these looks with slow kernels.
-_LOOK = 0.2
+LOOK_SECONDS = 0.2
 # Batches of a run with a checkpoint must be the same wherever it is resumed: as if for this number of cores.
 _CHECKPOINT_CORES = 4
 _FORMAT = "dobrushin checkpoint 3"
@@ -135,7 +135,7 @@ def _begin(job: Job, chains: range) -> Progress:
 
 def _chunk(job: Job, chains: int) -> int:
     """Return the steps of some chains between looks at whether to stop."""
-    quick = job.runner.steps_in(_LOOK, job.scan, chains)
+    quick = job.runner.steps_in(LOOK_SECONDS, job.scan, chains)
     if job.scan.is_random:
         return min(max(1, CHUNK // 10 // chains), quick)  # their variables are drawn a chunk at a time
     # Long cycles are fastest when many are run at once.
