@@ -8,12 +8,14 @@ import subprocess
 import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import dobrushin as db
+from dobrushin._shared import state_file
 from dobrushin._shared.clock import noted_interrupts
 from dobrushin._shared.executors import TimeUp, run_pieces
 from dobrushin._shared.intervals import (
@@ -482,7 +484,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "run.npz", "run.npz.part", "run.part"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+@pytest.mark.skipif(sys.platform == "win32", reason="other locks there")
 def test_two_runs_do_not_share_a_checkpoint(tmp_path):
     model, scan, file = db.Ising.grid(3, 3, couplings=0.1), db.Scan.systematic(9, 9), tmp_path / "run.npz"
     other = StateFile(file, "kind", "run", np.random.SeedSequence(1), (), "all")
@@ -506,3 +508,29 @@ def test_two_runs_do_not_share_a_checkpoint(tmp_path):
         db.sample(model, scan, chains=64, seed=2, checkpoint=file)
     db.sample(model, scan, chains=64, seed=1, checkpoint=file)
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="these locks play those of Windows")
+def test_windows_locks_a_file_beside_the_checkpoint(tmp_path, monkeypatch):
+    import fcntl
+
+    windows = SimpleNamespace(LK_NBLCK=fcntl.LOCK_EX | fcntl.LOCK_NB, LK_UNLCK=fcntl.LOCK_UN)
+    windows.locking = lambda descriptor, kind, _: fcntl.flock(descriptor, kind)
+    monkeypatch.setattr(state_file, "fcntl", None)
+    monkeypatch.setattr(state_file, "msvcrt", windows, raising=False)
+    path, lock = tmp_path / "run.npz", tmp_path / "run.npz.lock"
+    first, second = (StateFile(path, "kind", "run", np.random.SeedSequence(1), (), "all") for _ in range(2))
+    assert first.read() is None
+    first.begin({"numbers": np.arange(3)})
+    assert lock.exists()
+    with pytest.raises(db.ArgumentError, match="a file that no other run is writing"):
+        second.read()
+    first.save({"numbers": np.arange(4)})
+    first.close()
+    assert not lock.exists()
+    assert second.read()["numbers"].tolist() == [0, 1, 2, 3]
+    second.close()
+    model, scan, file = db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90), tmp_path / "sample.npz"
+    runs = [db.sample(model, scan, chains=100, seed=1, checkpoint=file) for _ in range(2)]
+    assert np.array_equal(runs[0].states, runs[1].states)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.npz", "sample.npz"]

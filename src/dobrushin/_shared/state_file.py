@@ -28,10 +28,14 @@ from dobrushin._shared.clock import noted_interrupts
 from dobrushin._shared.environment import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
 
+fcntl: Any
+msvcrt: Any
 try:
     import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # Windows: there a file beside the checkpoint is locked, for an open file cannot be replaced
+    import msvcrt
+
+    fcntl = None
 
 SECONDS = 5.0
 _ENDING = ".npy"
@@ -137,7 +141,7 @@ class StateFile:
         self._about = {"format": kind, "run": fingerprint(key, parts), "seed": json.dumps(key, default=int)}
         self._written = time.monotonic()
         self._fails = False
-        self._lock: _Lock | None = None
+        self._lock: _Lock | _LockBeside | None = None
 
     def close(self) -> None:
         """Let other runs have the file."""
@@ -147,6 +151,8 @@ class StateFile:
 
     def _take(self) -> bool:
         """Lock the file under the name; return whether there is one. Its owner may replace it meanwhile."""
+        if fcntl is None:
+            self._lock = self._lock or self._take_beside()
         while fcntl is not None:
             try:
                 found = os.open(self.path, os.O_RDONLY)
@@ -164,6 +170,12 @@ class StateFile:
             finally:
                 os.close(found)
         return self.path.exists()
+
+    def _take_beside(self) -> _LockBeside:
+        try:
+            return _LockBeside(self.path)
+        except BlockingIOError:
+            raise self._in_use() from None
 
     def _in_use(self) -> ArgumentError:
         requirement = "a file that no other run is writing"
@@ -249,7 +261,11 @@ class StateFile:
                     np.savez(file, whole=whole, **about, **arrays)  # type: ignore[arg-type]
                     file.flush()
                     os.fsync(file.fileno())
-                    self._replace(temporary, file.fileno())
+                    if fcntl is not None:
+                        self._replace(temporary, file.fileno())
+                if fcntl is None:
+                    self._lock = self._lock or self._take_beside()
+                    os.replace(temporary, self.path)
             except OSError:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
@@ -259,9 +275,6 @@ class StateFile:
 
     def _replace(self, temporary: Path, descriptor: int) -> None:
         """Put an open file under the name, locked before others can see it."""
-        if fcntl is None:
-            os.replace(temporary, self.path)
-            return
         own = _Lock(descriptor)
         try:
             if self._lock is None and not self.path.is_symlink():
@@ -304,6 +317,27 @@ class _Lock:
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
+
+
+class _LockBeside:
+    """The same right as a lock on a file beside it; the system gives it back when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}.lock")
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            os.close(self._descriptor)
+            raise BlockingIOError(f"{self._path} is locked") from None
+
+    def close(self) -> None:
+        """Give the right back; the file stays where another process has just opened it."""
+        with contextlib.suppress(OSError):
+            msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
+        os.close(self._descriptor)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 # -- a name for what a result depends on: the same only for the same ---------------------------
