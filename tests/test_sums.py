@@ -75,6 +75,31 @@ def test_marginals_equal_enumeration_for_every_family_and_every_order(family, ze
                 np.testing.assert_allclose(p, q, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("scale", [0.1, 3.0, 300.0])
+def test_marginals_know_their_error(scale):
+    """Against sums of decimals; the error is a bound, and no wild one."""
+    rng = np.random.default_rng(int(scale))
+    tables = scale * rng.normal(size=(6, 3, 3))
+    model = db.FactorGraph([3] * 6, [((k, (k + 1) % 6), table) for k, table in enumerate(tables)])
+    result = db.exact.marginals(model)
+    assert 0.0 < result.error < 1e-9
+    with decimal.localcontext() as context:
+        context.prec = 60
+        weights = {
+            state: sum(
+                decimal.Decimal(float(table[state[k], state[(k + 1) % 6]])) for k, table in enumerate(tables)
+            ).exp()
+            for state in itertools.product(range(3), repeat=6)
+        }
+        whole = sum(weights.values())
+        for v, a in itertools.product(range(6), range(3)):
+            true = sum(weight for state, weight in weights.items() if state[v] == a) / whole
+            assert abs(decimal.Decimal(float(result[v][a])) - true) <= decimal.Decimal(result.error)
+    again = pickle.loads(pickle.dumps(result))
+    assert again.error == result.error
+    assert np.array_equal(again, result)
+
+
 @pytest.mark.parametrize(("family", "zeros"), CASES)
 def test_joint_marginals_of_groups(family, zeros):
     rng = np.random.default_rng([2, zeros, FAMILIES.index(family)])

@@ -5,10 +5,11 @@ order, so that index 0 of a spin is -1 and index 1 is +1.
 """
 
 from dobrushin._exact.enumeration import distribution, influence, law, total_variation
-from dobrushin._exact.sums import LogPartition, MostLikely, log_partition, marginals, most_likely
+from dobrushin._exact.sums import LogPartition, Marginals, MostLikely, log_partition, marginals, most_likely
 
 __all__ = [
     "LogPartition",
+    "Marginals",
     "MostLikely",
     "distribution",
     "influence",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -103,7 +102,7 @@ class Exact(Method):
             if not question.needs_joint_law:
                 asked = [(i,) for i in question.positions.tolist()]
             probabilities = np.concatenate([sums.marginals[places[group]].ravel() for group in asked])
-            error = _relative_error(sums, self.query.space.rounding)
+            error = sums.relative_error(self.query.space.rounding)
             worst = max(worst, error)
             value, bias = question.exact(probabilities, error)
             least, most = question.bounds
@@ -143,13 +142,6 @@ class Exact(Method):
             f"Numbers in a computer are rounded. A bound on what this can have done, at most {estimate.bias_text}, is "
             "inside the intervals.",
         ]
-
-
-def _relative_error(sums: Sums, rounding: float) -> float:
-    """Bound the relative error of the probabilities in a model whose log-density is off by at most `rounding`."""
-    if not (sums.relative < math.inf and 2.0 * rounding < 0.5):
-        return math.inf
-    return sums.relative + (1.0 + sums.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
 
 
 def _number(entries: float) -> str:

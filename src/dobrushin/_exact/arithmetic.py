@@ -200,6 +200,12 @@ class Sums:
     log_partition: float
     log_partition_error: float
 
+    def relative_error(self, rounding: float) -> float:
+        """Bound the relative error of probabilities of a model whose log-density is off by at most `rounding`."""
+        if not (self.relative < math.inf and 2.0 * rounding < 0.5):
+            return math.inf
+        return self.relative + (1.0 + self.relative) * math.expm1(2.0 * rounding) * (1.0 + 2.0**-50)
+
 
 @dataclass(frozen=True)
 class Shifts:
