@@ -72,9 +72,10 @@ def climb(
 ) -> Run:
     """One fit, watched."""
     errors: list[float] = []
+    method = db.GibbsGradient(scan, TOLERANCE, steps, M)
     fit = db.fit(
-        edges, data, learn="edges", scan=scan, steps=steps, tolerance=TOLERANCE, chains=M, iterations=count,
-        step=1 / (4 * len(edges)), box=BOX, seed=seed,
+        edges, data, learn="edges", method=method, iterations=count,
+        learning_rate=1 / (4 * len(edges)), box=BOX, seed=seed,
         callback=lambda _, theta: errors.append(float(np.linalg.norm(theta - best))),
     )  # fmt: skip
     return Run(np.array(errors), np.cumsum(fit.history.scan_length), fit)
@@ -111,12 +112,12 @@ def _compare(side: int, runs: int, iterations: int) -> Iterator[Row]:
     v = math.ceil(n * math.log(n / 0.01) / (1 - 4 * math.tanh(BOX)))
     data = np.random.default_rng(side).choice([-1, 1], size=(5, n))
     best = optimum(edges, data)
-    for scan, steps in (("uniform", v), ("certified", None)):
+    for scan, steps in (("uniform", v), ("dogs", None)):
         climb(edges, data, best, scan, steps, 0, 1)  # compiles
     began = time.perf_counter()
     uniform = [climb(edges, data, best, "uniform", v, 100 + run, iterations) for run in range(runs)]
     middle = time.perf_counter()
-    ours = [climb(edges, data, best, "certified", None, 200 + run, iterations) for run in range(runs)]
+    ours = [climb(edges, data, best, "dogs", None, 200 + run, iterations) for run in range(runs)]
     ended = time.perf_counter()
 
     about = f"{side}x{side}, {iterations} gradients: "

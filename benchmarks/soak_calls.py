@@ -385,9 +385,10 @@ def make_fit(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         model = db.Ising({(0, 1): 0.2, (1, 2): -0.1}, fields=[0.1, 0.0, 0.3])
         case = Case("a chain to fit", model, model)
     data = case.states[rng.choice(case.joint.size, size=200, p=case.joint.ravel())]
-    method, scan = str(rng.choice(["gibbs", "gibbs", "exact"])), str(rng.choice(["certified", "systematic", "uniform"]))
+    method, scan = str(rng.choice(["gibbs", "gibbs", "exact"])), rng.choice(["dogs", "systematic", "uniform"]).item()
     iterations, seed = (10**6 if is_heavy else int(rng.integers(1, 30))), int(rng.integers(2**31))
-    options = {"method": method, "scan": scan, "chains": int(rng.integers(1, 3000)), "ridge": 0.1}
+    gibbs = db.GibbsGradient(scan, chains=int(rng.integers(1, 3000)))
+    options = {"method": method if method == "exact" else gibbs, "ridge": 0.1}
     options |= {"learn": str(rng.choice(["all", "edges", "unaries"])), "box": 2.0}
 
     def run(**how: Any) -> Any:

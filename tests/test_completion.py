@@ -43,12 +43,12 @@ def test_values_of_options_are_those_that_there_are():
     assert completion.complete_influence("p") == ["paper"]
     assert completion.complete_experiment("") == ["all", *EXPERIMENTS]
     assert completion.complete_gradient("e") == ["exact"]
-    assert completion.complete_gradient_scan("c") == ["certified"]
+    assert completion.complete_gradient_scan("d") == ["dogs"]
     model, data = db.Ising({(0, 1): 0.1}), [[1, 1], [-1, 1], [1, -1]]
     for method in completion.GRADIENTS:
-        db.fit(model, data, method=method, iterations=1, chains=10, seed=1)
+        db.fit(model, data, method=method, iterations=1, seed=1)
     for scan in completion.GRADIENT_SCANS:
-        db.fit(model, data, scan=scan, iterations=1, chains=10, seed=1)
+        db.fit(model, data, method=db.GibbsGradient(scan=scan, chains=10), iterations=1, seed=1)
 
 
 def test_variables_and_states_of_the_file_on_the_line(tmp_path):

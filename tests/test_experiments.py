@@ -147,7 +147,9 @@ def test_the_optimum_is_that_of_the_exact_fit():
 
     data = np.random.default_rng(3).choice(np.array([-1, 1]), size=(5, 4))
     edges = mle._edges(2)
-    exact = db.fit(edges, data, learn="edges", method="exact", box=mle.BOX, initial=0.0, iterations=2000, stop=1e-9)
+    exact = db.fit(
+        edges, data, learn="edges", method="exact", box=mle.BOX, initial=0.0, iterations=2000, gradient_tol=1e-9
+    )
     np.testing.assert_allclose(mle.optimum(edges, data), exact.parameters, atol=1e-5)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dobrushin._estimate import Estimate, Estimates, Joint, Plan, Statistic, estimate, estimate_many, plan
     from dobrushin._fields import Between, Exceeds, GaussianField, Quantile
     from dobrushin._influence import Influence, influence
-    from dobrushin._learning import Fit, fit
+    from dobrushin._learning import Fit, GibbsGradient, fit
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._models.local import LocalModel
     from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
@@ -73,6 +73,7 @@ _HOME = {
     "FormatError": "errors",
     "Interrupted": "errors",
     "GaussianField": "_fields",
+    "GibbsGradient": "_learning",
     "Influence": "_influence",
     "Ising": "_models",
     "Joint": "_estimate",
@@ -134,6 +135,7 @@ __all__ = [
     "Fit",
     "FormatError",
     "GaussianField",
+    "GibbsGradient",
     "Influence",
     "Interrupted",
     "Ising",

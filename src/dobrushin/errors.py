@@ -182,10 +182,11 @@ class UncertifiedStep(CertificateError):
 
     def __init__(self, tolerance: float, reason: str, *, result: Any) -> None:
         iterations = len(result.history)
-        fault = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}, after {iterations} iterations."
+        after = f"{iterations} iteration{'s' if iterations != 1 else ''}"
+        fault = f"no scan bounds the bias of the gradient by {tolerance:g} {reason}, after {after}."
         remedy = (
-            "Keep the parameters smaller with box or ridge, raise the tolerance, or use scan='systematic', which needs "
-            "no certificate and gives none."
+            "Keep the parameters smaller with box or ridge, raise the tolerance, or pass "
+            "method=GibbsGradient(scan='systematic'), which needs no certificate and gives none."
         )
         self.reasons, self.remedy = {"dobrushin": fault}, remedy
         message = f"No certificate is available. dobrushin: {fault}"

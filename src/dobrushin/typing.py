@@ -40,12 +40,12 @@ __all__ = [
     "KernelName",
     "Label",
     "Learn",
+    "LearningRate",
     "MemoryLimit",
     "ModelLike",
     "Path",
     "ScanLike",
     "Seed",
-    "Step",
     "Targets",
     "Trace",
     "Weights",
@@ -81,7 +81,7 @@ Iterations = Literal["converged"]
 Keep = Literal["best", "last"]
 FitMethod = Literal["gibbs", "exact"]
 FitFamily = Literal["ising", "potts", "pairwise"]
-FitScan = Literal["certified", "systematic", "uniform"]
+FitScan = Literal["dogs", "systematic", "uniform"]
 Learn = Literal["all", "edges", "unaries"]
-Step = Literal["auto"]
+LearningRate = Literal["auto"]
 Trace = Literal["means", "states"]

@@ -2,5 +2,6 @@
 
 from dobrushin._learning.fit_result import Fit, History
 from dobrushin._learning.fitting import fit
+from dobrushin._learning.gibbs import GibbsGradient
 
-__all__ = ["Fit", "History", "fit"]
+__all__ = ["Fit", "GibbsGradient", "History", "fit"]

@@ -17,8 +17,8 @@ from dobrushin._shared.text import card, counted, rounded_up
 if TYPE_CHECKING:
     import pandas
 
-# Rows that are shown at the beginning and at the end.
-_SHOWN = 3
+# Iterations that are printed at the beginning and at the end.
+_ROWS_SHOWN = 3
 _COLUMNS = ("iteration", "step", "gradient", "bias bound", "scan", "updates", "seconds")
 
 
@@ -33,7 +33,7 @@ class History:
     gradient_norm : array
         Largest coordinate, in size, of the gradient before the step; coordinates that push out of the box do not count.
     bias_bound : array
-        Bound on the bias of every coordinate of that gradient; inf where there is none.
+        Bound on the bias of every coordinate of that gradient; inf if unknown.
     scan_length : array of int
         Gibbs updates of each chain; 0 for exact gradients.
     updates : array of int
@@ -56,7 +56,7 @@ class History:
         return len(self.step_size)
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """As a pandas DataFrame, a row for each iteration."""
+        """Return a pandas DataFrame, a row for each iteration."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return require("pandas", "formats").DataFrame(columns, index=range(1, len(self) + 1))
 
@@ -71,25 +71,25 @@ class Fit:
     Attributes
     ----------
     model : Model
-        Of the family that was fitted. (Couplings of exactly 0 are no edges of it.)
+        The fitted model, of the family asked for. (Couplings of exactly 0 make no edges.)
     parameters : array
-        What was learned: parameters of the edges first, then those of the variables.
+        Learned parameters: those of the edges first, then those of the variables.
     names : list of tuples
-        What each of them is: ("coupling", i, j), ("field", i), ("unary", i, state), ("table", i, j, state, state).
+        Names of the parameters: ("coupling", i, j), ("field", i), ("unary", i, state), ("table", i, j, state, state).
     history : History
         Arrays with an entry for each iteration.
     bias_bound : float
-        At every iteration each coordinate of the gradient had a bias of at most this, given all that went before.
-        inf if that is not known of some iteration.
+        Bound on the bias of each coordinate of the gradient at every iteration, given the iterations before; inf if the
+        bias of some iteration is unknown.
     converged : bool
-        Whether the last gradient was at most `stop`; without a `stop`, whether it was no larger than its bias and the
-        noise of the chains explain (Hoeffding, 99 %).
+        Whether the last gradient was at most `gradient_tol`; without one, whether its bias and the noise of the chains
+        explain the gradient (Hoeffding, 99 %).
     method : str
-        "certified", "systematic" or "uniform" scans, or "exact".
+        "dogs", "systematic" or "uniform" scans, or "exact".
     persistent : bool
-        Whether chains went on from step to step.
+        Whether each iteration continued the chains of the previous one.
     seed : int, SeedSequence or None
-        With it the fit can be repeated.
+        Seed that repeats the fit.
     """
 
     model: Model
@@ -111,31 +111,31 @@ class Fit:
     def headline(self) -> str:
         """The model and the bound on its gradients, in one line."""
         count = len(self.history)
-        about = "exact gradients" if self.method == "exact" else f"{self.method} scans"
+        about = {"exact": "exact gradients", "dogs": "DoGS scans"}.get(self.method, f"{self.method} scans")
         if self.is_certified:
             words = f"every gradient biased by at most {rounded_up(self.bias_bound)}"
         elif count:
             words = "NOT CERTIFIED: the bias of the gradients is unknown"
         else:
-            words = "no iteration was finished"
+            words = "no iteration finished"
         return f"Fit ({self.model!r}, {counted(len(self.parameters), 'parameter')}, {about}): {words}"
 
     @property
     def footer(self) -> str:
         """How the fit ended, in one line."""
         end = "converged" if self.converged else "not converged"
-        return f"{end} after {counted(len(self.history), 'iteration')}" + (
-            "" if self.seed is None else f", seed {self.seed}"
-        )
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{end} after {counted(len(self.history), 'iteration')}{seed}"
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """Return rows for the first and the last iterations."""
+        """Return rows for the first and the last iterations, with a row of dots for those between."""
         count, h = len(self.history), self.history
-        visible = list(range(count))
-        if count > 2 * _SHOWN:
-            visible = visible[:_SHOWN] + visible[-_SHOWN:]
         rows: list[tuple[str, ...]] = []
-        for k in visible:
+        for k in range(count):
+            if _ROWS_SHOWN <= k < count - _ROWS_SHOWN:
+                if k == _ROWS_SHOWN:
+                    rows.append(("...", *[""] * (len(_COLUMNS) - 1)))
+                continue
             bias = rounded_up(h.bias_bound[k]) if math.isfinite(h.bias_bound[k]) else "unknown"
             numbers = (f"{h.step_size[k]:.3g}", f"{h.gradient_norm[k]:.3g}", bias)
             rows.append((str(k + 1), *numbers, str(h.scan_length[k]), str(h.updates[k]), f"{h.seconds[k]:.2f}"))
@@ -143,17 +143,12 @@ class Fit:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        rows = self._rows()
-        if len(rows) < len(self.history):
-            rows.insert(_SHOWN, ("...",) * len(_COLUMNS))
-        return card(self.headline, (), _COLUMNS, rows, self.footer)
+        return card(self.headline, (), _COLUMNS, self._rows(), self.footer)
 
     def __str__(self) -> str:
         cells = [_COLUMNS, *self._rows()]
-        widths = [max(len(row[c]) for row in cells) for c in range(len(cells[0]))]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         table = ["  " + "  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in cells]
-        if len(cells) <= len(self.history):
-            table.insert(1 + _SHOWN, "  " + "...".rjust(widths[0]))
-        return "\n".join([self.headline, *table, f"  {self.footer}"])
+        return "\n".join([self.headline, *(line.rstrip() for line in table), f"  {self.footer}"])
 
     __repr__ = __str__

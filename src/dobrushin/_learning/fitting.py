@@ -10,9 +10,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._learning.ascent import ExactAscent, GibbsAscent, Settings
+from dobrushin._learning.ascent import Ascent, AscentOptions, ExactAscent
 from dobrushin._learning.fit_result import Fit
-from dobrushin._learning.gradients import Options
+from dobrushin._learning.gibbs import GibbsAscent, GibbsGradient
 from dobrushin._learning.structure import FAMILIES, Structure, structure_of
 from dobrushin._models import Model
 from dobrushin._models.couplings import name_variables
@@ -23,36 +23,31 @@ from dobrushin._shared.call import bar, public
 from dobrushin._shared.running import read_time_limit, seed_sequence
 from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import FitFamily, FitMethod, FitScan, Learn, Step
+from dobrushin.typing import FitFamily, FitMethod, Learn, LearningRate, ModelLike, Seed
 
-_FORMAT = "dobrushin fit 2"
+_FORMAT = "dobrushin fit 3"
 _MODEL = "an Ising, Potts or PairwiseMRF model, or a list of edges"
 
 
 @public("reading the data")
 def fit(
-    model: Any,
+    model: ModelLike | Sequence[tuple[Hashable, Hashable]],
     data: Any,
     *,
     family: FitFamily | None = None,
     states: int | None = None,
     learn: Learn = "all",
-    method: FitMethod = "gibbs",
-    scan: FitScan = "certified",
-    tolerance: float = 0.02,
-    steps: int | None = None,
-    chains: int = 1000,
-    persistent: bool = False,
-    iterations: int = 100,
-    step: float | Step | Callable[[int], float] = "auto",
     ridge: float = 0.0,
     box: Any = None,
     initial: Any = None,
-    stop: float | None = None,
-    seed: int | np.random.SeedSequence | None = None,
+    method: FitMethod | GibbsGradient = "gibbs",
+    iterations: int = 100,
+    learning_rate: float | LearningRate | Callable[[int], float] = "auto",
+    gradient_tol: float | None = None,
+    callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
+    seed: Seed = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
     time_limit: float | None = None,
 ) -> Fit:
     """Fit the parameters of a model to data, by maximum likelihood with Gibbs gradients of bounded bias.
@@ -60,54 +55,42 @@ def fit(
     Parameters
     ----------
     model : Ising, Potts, PairwiseMRF, what stands for one (see `estimate`), or list of edges
-        Which variables are joined by edges, and where to start: at the model's parameters, or at 0 on a list of edges
-        (pairs of column numbers or names).
+        The graph, and where to start: at the model's parameters, or at 0 on a list of edges (pairs of column numbers or
+        names).
     data : array of shape (observations, variables), or pandas DataFrame
         States, columns in the order of the model's labels; the columns of a data frame are found by their names.
     family : {"ising", "potts", "pairwise"}, optional
-        Of a list of edges; default "ising".
+        Family of a list of edges; default "ising".
     states : int, optional
-        Of the variables of a list of edges; default one more than the largest value in the data.
+        Number of states of the variables of a list of edges; default one more than the largest value in the data.
     learn : {"all", "edges", "unaries"}
-        Parameters of the edges (couplings, tables), of the variables (fields, unaries) or both. What is not learned,
-        and what is forbidden (-inf), stays as it is.
-    method : {"gibbs", "exact"}
-        "exact": the gradient from a clique tree, for narrow models (`BudgetError` for others); no chains.
-    scan : {"certified", "systematic", "uniform"}
-        "certified": the shortest scan that can be found with a bias within the tolerance. It is certified anew at every
-        iteration, with the parameters reached, and another one is chosen when it no longer holds. "systematic",
-        "uniform": sweeps in order, or variables drawn at random; their bound is computed and may be vacuous.
-    tolerance : float
-        Largest bias of every coordinate of the gradient, for scan="certified".
-    steps : int, optional
-        Gibbs updates of each chain for a gradient. Default 10 for each variable; for scan="certified" this is a limit,
-        by default 1000 for each variable.
-    chains : int
-    persistent : bool
-        Go on with the chains of the iteration before, instead of starting from new uniform states.
-    iterations : int
-    step : number, "auto" or function
-        Size of the steps; a function is given the number of the iteration, from 0 on. "auto": to the top of the
-        parabola that the log-likelihood is about, by the variance of the chains, less where that would lead to
-        parameters without a certified scan, and falling once the gradient is within its noise; by trial for exact
-        gradients.
+        Learn the parameters of the edges (couplings, tables), of the variables (fields, unaries) or both. The others,
+        and forbidden states (-inf), stay as they are.
     ridge : float
         The objective is the mean log-likelihood less ridge / 2 times the sum of squares of the parameters.
     box : number or pair, optional
         Bounds on the parameters: a number c for -c to c, or (lower, upper), numbers or arrays over the parameters.
     initial : number or array, optional
         Parameters to start from instead.
-    stop : float, optional
+    method : {"gibbs", "exact"} or GibbsGradient
+        How the gradient is computed. "gibbs": from chains, with the default options of `GibbsGradient`. "exact": from a
+        clique tree, for models of small treewidth (`BudgetError` for others).
+    iterations : int
+    learning_rate : number, "auto" or function
+        Step size; a function is given the number of the iteration, from 0 on. "auto": to the top of the parabola that
+        approximates the log-likelihood, by the variance of the chains, less where no scan is certified for the
+        parameters there, and falling once the gradient is within its noise; by trial for exact gradients.
+    gradient_tol : float, optional
         Stop when no coordinate of the gradient is larger. The noise of a coordinate is about 1 / sqrt(chains). Default:
-        no such stop; 1e-6 for exact gradients.
-    seed : int, SeedSequence or None
-    progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
-    checkpoint : path, optional
-        Write the state of the fit here every few seconds, and go on from it if it exists. The result is that of a fit
-        that never stopped. A fit that is done goes on if `iterations` is raised.
+        run all iterations; 1e-6 for exact gradients.
     callback : function, optional
         Called after each iteration with its number and the parameters.
+    seed : int, SeedSequence or None
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    checkpoint : path, optional
+        Save the state of the fit here every few seconds, and resume from the file if it exists. The result is that of
+        an uninterrupted fit. A finished fit resumes if `iterations` is raised.
     time_limit : number, optional
         Seconds after which to return the fit as it was after the last iteration that finished.
 
@@ -118,19 +101,16 @@ def fit(
     Raises
     ------
     CertificateError
-        With scan="certified", when no scan reaches the tolerance; ``error.result`` is the fit so far.
+        With scans of "dogs", when no scan reaches the tolerance; ``error.result`` is the fit so far.
     Interrupted
         On Ctrl-C; ``error.result`` is the fit after the iterations that finished.
 
     Notes
     -----
-    theta goes to project( theta + step (mean of t over the data - mean of t over the chains - ridge theta) ), where t
+    theta goes to project( theta + step (mean of t over the data - mean of t under the model - ridge theta) ), where t
     are the statistics: x_i x_j and x_i of spins, 1{x_i = x_j} of Potts models, 1{x_i = a, x_j = b} of tables, and
-    1{x_i = a}. Given all that went before, the mean of t_k over the chains has a bias of at most
-    min( s, s (b_i + b_j) ), with i and j the variables of t_k, s = 2 for spins and 1 for indicators, and b the
-    disagreement after the scan from b_0 = 1, errors of the updates included (paper, "Dobrushin variation controls
-    weighted TV" and "Accelerated MCMC maximum likelihood estimation"). That is right for chains from any start. Of
-    persistent chains it says nothing more than of the part that was run since the parameters last moved.
+    1{x_i = a}. `GibbsGradient` has the bound on the bias of the mean under the model. For persistent chains the bound
+    counts only the updates since the parameters last moved.
 
     Examples
     --------
@@ -139,13 +119,12 @@ def fit(
     >>> data = db.sample(truth, db.Scan.systematic(16, 1600), chains=5000, seed=1).states
     >>> found = db.fit(db.Ising.grid(4, 4, couplings=1.0), data, initial=0, learn="edges", iterations=20, seed=1)
     >>> found
-    Fit (Ising(n_variables=16, edges=24), 24 parameters, certified scans): every gradient biased by at most 0.0...
+    Fit (Ising(n_variables=16, edges=24), 24 parameters, DoGS scans): every gradient biased by at most 0.0...
     >>> bool(found.bias_bound <= 0.02), float(found.parameters.mean().round(1))
     (True, 0.1...)
     """
-    check.choice(method, get_args(FitMethod), "method")
-    check.choice(scan, get_args(FitScan), "scan")
-    chains = check.count(chains, "chains")
+    if not isinstance(method, GibbsGradient):
+        check.choice(method, get_args(FitMethod), "method")
     iterations = check.count(iterations, "iterations")
     if callback is not None and not callable(callback):
         raise ArgumentError("callback", "a function", callback)
@@ -153,15 +132,33 @@ def fit(
     deadline = read_time_limit(time_limit)
     file = read_checkpoint(checkpoint)
     sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed)
-    options = Options(method, scan, tolerance, steps, chains, persistent, stop, sequence).check_for(structure)
-    settings = read_settings(len(structure.free), step, ridge, box)
-    theta = read_start(structure, initial, settings)
-    ascent = (ExactAscent if options.is_exact else GibbsAscent)(structure, observed, options, settings, theta)
+    if gradient_tol is not None:
+        gradient_tol = check.positive(gradient_tol, "gradient_tol")
+    elif method == "exact":
+        gradient_tol = 1e-6
+    count = len(structure.free)
+    rate = None if isinstance(learning_rate, str) else learning_rate
+    if rate is None:
+        check.choice(learning_rate, get_args(LearningRate), "learning_rate")
+    elif not callable(rate):
+        rate = check.positive(rate, "learning_rate")
+    options = AscentOptions(rate, gradient_tol, check.non_negative(ridge, "ridge"), *_read_box(box, count))
+    theta = structure.start[structure.free]
+    if initial is not None:
+        theta = check.finite(_vector(initial, count, "initial"), "initial")
+    theta = np.clip(theta, options.low, options.high)
+    gibbs = method if isinstance(method, GibbsGradient) else GibbsGradient()
+    ascent: Ascent
+    if method == "exact":
+        ascent = ExactAscent(structure, observed, options, theta)
+    else:
+        ascent = GibbsAscent(structure, observed, options, theta, gibbs, sequence)
     saved = None
     if file is not None:
-        climb = (*(settings.step_size(k) for k in range(16)), settings.ridge, settings.low, settings.high, theta)
+        sizes = [options.step_size(k) for k in range(16)]
         what = (structure.family.__name__, structure.sizes, structure.edges, structure.start, structure.free, observed)
-        parts = (what, climb, options.about(), options.steps)
+        climb = (sizes, options.gradient_tol is None, options.ridge, options.low, options.high, theta)
+        parts = (what, climb, ascent.method, ascent.seed, vars(gibbs))
         saved = StateFile(file, _FORMAT, "fit", sequence, parts, "model, data, seed and options")
     with closing(saved) if saved else nullcontext(), bar(iterations, "fitting", "steps", deadline) as report:
         return ascent.run(iterations, saved, report, callback, deadline)
@@ -174,7 +171,10 @@ def read_problem(
     check.choice(learn, get_args(Learn), "learn")
     source = as_model(source) if isinstance(source, str | os.PathLike) else read_source(source)
     names = list(data.columns) if hasattr(data, "columns") else None
-    array = check.real_array(_number_states(data, source), "data")
+    if names is not None and isinstance(source, Model) and source._state_names is not None:
+        array = check.real_array(_number_states(data, source), "data")
+    else:
+        array = check.real_array(data, "data")
     if array.ndim != 2 or not len(array):
         requirement = "an array with a row for each observation, at least one, and a column for each variable"
         raise ArgumentError("data", requirement, got=f"shape {array.shape}")
@@ -193,10 +193,8 @@ def read_problem(
     return structure, array.astype(np.int64)
 
 
-def _number_states(data: Any, source: Any) -> Any:
+def _number_states(data: Any, source: Model) -> Any:
     """Replace names of states in the columns of a data frame by numbers."""
-    if not hasattr(data, "columns") or not isinstance(source, Model) or source._state_names is None:
-        return data
     columns = []
     for k, label in enumerate(data.columns):
         position, values = check.label_position(label, source.labels, source._lookup), data.iloc[:, k].tolist()
@@ -215,7 +213,7 @@ def _from_model(model: Model, family: str | None, states: int | None, learn: str
         if value is not None:
             raise ArgumentError(name, "None when a model is given", value)
     if not len(structure.edges) and learn != "unaries":
-        requirement = "one with edges (couplings of 0 are none: pass a list of edges, or couplings of 1 and initial=0)"
+        requirement = "one with edges (couplings of 0 make none: pass a list of edges, or couplings of 1 and initial=0)"
         raise ArgumentError("model", requirement, model)
     return structure
 
@@ -233,11 +231,11 @@ def _from_edges(
         labels = check.read_labels(names, len(names))
         lookup = check.lookup_table(labels)
     else:
-        count, own, lookup = name_variables(keys, "model", None)
+        used, own, lookup = name_variables(keys, "model", None)
         labels = columns if own is None else own
-        if own is None and count > len(columns):
+        if own is None and used > len(columns):
             requirement = f"a list of edges between the {len(columns)} columns of the data"
-            raise ArgumentError("model", requirement, count - 1)
+            raise ArgumentError("model", requirement, used - 1)
     pairs = np.empty((len(keys), 2), dtype=np.int64)
     for k, ends in enumerate(keys):
         for side, label in enumerate(ends):
@@ -250,7 +248,15 @@ def _from_edges(
     if len(unique) < len(pairs):
         k = int(np.setdiff1d(np.arange(len(pairs)), index)[0])
         raise ArgumentError("model", "a list of edges without repetition", keys[k], f"edge {k}")
-    return FAMILIES[family].on(pairs, labels, _number_of_states(family, states, data), learn)
+    count = 2
+    if family == "ising":
+        if states is not None:
+            raise ArgumentError("states", "None for spins -1/+1", states)
+    elif states is not None:
+        count = check.count(states, "states", 2)
+    elif 0 <= (largest := float(data.max(initial=0.0))) < 2**15:
+        count = max(2, int(largest) + 1)
+    return FAMILIES[family](np.full(len(labels), count, dtype=np.int64), pairs, labels, None, learn)
 
 
 def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
@@ -265,17 +271,6 @@ def _read_edges(source: Any) -> list[tuple[Hashable, ...]]:
             raise ArgumentError("model", "a list of pairs of distinct labels", edge, f"edge {k}")
         edges.append(ends)
     return edges
-
-
-def _number_of_states(family: str, states: Any, data: NDArray[np.float64]) -> int:
-    if family == "ising":
-        if states is not None:
-            raise ArgumentError("states", "None for spins -1/+1", states)
-        return 2
-    if states is not None:
-        return check.count(states, "states", 2)
-    largest = float(data.max(initial=0.0))
-    return max(2, int(largest) + 1) if 0 <= largest < 2**15 else 2
 
 
 def _columns(names: list[Hashable], labels: Sequence[Hashable]) -> list[int]:
@@ -305,35 +300,19 @@ def _check_states(data: NDArray[np.float64], structure: Structure) -> None:
             raise ArgumentError("data", "allowed by the model", data[row].astype(np.int64), f"row {row}")
 
 
-def read_settings(count: int, step: Any, ridge: Any, box: Any) -> Settings:
-    """Check the options of the ascent."""
-    if isinstance(step, str):
-        check.choice(step, get_args(Step), "step")
-        size = None
-    elif callable(step):
-        size = step
-    else:
-        size = check.positive(step, "step")
-    ridge = check.non_negative(ridge, "ridge")
-    low, high = np.full(count, -np.inf), np.full(count, np.inf)
-    if box is not None:
-        ends = box if isinstance(box, tuple | list) else (-np.asarray(box), box)
-        if len(ends) != 2:
-            raise ArgumentError("box", "a number, or a pair of a lower and an upper bound", box)
-        low, high = (_vector(end, count, "box") for end in ends)
-        if not (fine := low <= high).all():
-            k = int(np.argmin(fine))
-            requirement = "a lower bound that is not above the upper one (a single number is the upper one)"
-            raise ArgumentError("box", requirement, (float(low[k]), float(high[k])), f"index {k}")
-    return Settings(size, ridge, low, high)
-
-
-def read_start(structure: Structure, initial: Any, settings: Settings) -> NDArray[np.float64]:
-    """Return the free parameters to start from, inside the box."""
-    theta = structure.start[structure.free]
-    if initial is not None:
-        theta = check.finite(_vector(initial, len(theta), "initial"), "initial")
-    return settings.project(theta)
+def _read_box(box: Any, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lower and the upper bound of each parameter."""
+    if box is None:
+        return np.full(count, -np.inf), np.full(count, np.inf)
+    ends = box if isinstance(box, tuple | list) else (-np.asarray(box), box)
+    if len(ends) != 2:
+        raise ArgumentError("box", "a number, or a pair of a lower and an upper bound", box)
+    low, high = (_vector(end, count, "box") for end in ends)
+    if not (fine := low <= high).all():
+        k = int(np.argmin(fine))
+        requirement = "a lower bound that is not above the upper one (a single number is the upper one)"
+        raise ArgumentError("box", requirement, (float(low[k]), float(high[k])), f"index {k}")
+    return low, high
 
 
 def _vector(value: Any, count: int, argument: str) -> NDArray[np.float64]:

@@ -353,11 +353,11 @@ def fit(
     model: Model,
     data: Annotated[Path, typer.Argument(help="Observations: .csv with a line of names, or a .npy array.")],
     method: Annotated[
-        str, typer.Option(help="gibbs, or exact for narrow models.", autocompletion=completion.complete_gradient)
+        str, typer.Option(help="gibbs, or exact (small treewidth).", autocompletion=completion.complete_gradient)
     ] = "gibbs",
     scan: Annotated[
-        str, typer.Option(help="certified, systematic or uniform.", autocompletion=completion.complete_gradient_scan)
-    ] = "certified",
+        str, typer.Option(help="dogs, systematic or uniform.", autocompletion=completion.complete_gradient_scan)
+    ] = "dogs",
     tolerance: Annotated[float, typer.Option(help="Largest allowed bias of each coordinate of the gradient.")] = 0.02,
     iterations: Annotated[int, typer.Option(help="Gradient steps.", min=1)] = 100,
     chains: Annotated[int, typer.Option(help="Chains for each gradient.", min=1)] = 1000,
@@ -374,9 +374,9 @@ def fit(
     from dobrushin.cli import verbs
 
     return verbs.fit(
-        Source(model), data, output, Output(as_json, quiet), method=method, scan=scan, tolerance=tolerance,
-        iterations=iterations, chains=chains, ridge=ridge, box=box, seed=seed, time_limit=time_limit,
-        checkpoint=checkpoint,
+        Source(model), data, output, Output(as_json, quiet), method,
+        {"scan": scan, "tolerance": tolerance, "chains": chains},
+        iterations=iterations, ridge=ridge, box=box, seed=seed, time_limit=time_limit, checkpoint=checkpoint,
     )  # fmt: skip
 
 

@@ -12,14 +12,13 @@ from typing import Any, get_args
 import typer
 
 from dobrushin._shared.call import watch
-from dobrushin.typing import EstimateMethod, InfluenceMethod
+from dobrushin.typing import EstimateMethod, FitMethod, FitScan, InfluenceMethod
 
 # As the registries have them, which would take long to load; a test compares them.
 METHODS = get_args(EstimateMethod)
 INFLUENCES = get_args(InfluenceMethod)
 SCANS = ("systematic", "uniform", "greedy", "dogs")
-GRADIENTS = ("gibbs", "exact")
-GRADIENT_SCANS = ("certified", "systematic", "uniform")
+GRADIENTS, GRADIENT_SCANS = get_args(FitMethod), get_args(FitScan)
 # Names that are offered at once, at most.
 _MAX_NAMES = 200
 

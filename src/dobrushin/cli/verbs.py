@@ -282,8 +282,12 @@ def _bound_text(result: db.ScanResult) -> str:
     return rounded_up(bound.value) + (" (vacuous)" if bound.is_vacuous else "")
 
 
-def fit(source: Source, data: Path, output: Path | None, out: Output, **options: Any) -> int:
+def fit(
+    source: Source, data: Path, output: Path | None, out: Output, method: Any, gibbs: dict[str, Any], **options: Any
+) -> int:
     """Fit, print, and write the fitted model."""
+    gradient = db.GibbsGradient(**gibbs)
+    options["method"] = gradient if method == "gibbs" else method
     check_model("--output", output)
     model = source.read()
     rehearse_model(output, model)

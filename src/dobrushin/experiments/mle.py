@@ -116,10 +116,14 @@ def _follow(
     if method == "DoGS":
         return _follow_dogs(edges, data, gradients, seed)
     path: list[NDArray[np.float64]] = []
+    is_uniform = method == "uniform"
+    gibbs = db.GibbsGradient(
+        "uniform" if is_uniform else "dogs", tolerance=BIAS, chains=CHAINS,
+        gibbs_steps=uniform_steps(data.shape[1]) if is_uniform else None,
+    )  # fmt: skip
     done = db.fit(
-        edges, data, learn="edges", scan="uniform" if method == "uniform" else "certified", tolerance=BIAS,
-        steps=uniform_steps(data.shape[1]) if method == "uniform" else None, chains=CHAINS, iterations=gradients,
-        step="auto" if method == METHODS[3] else 1 / (4 * len(edges)), box=BOX, initial=0.0, seed=seed,
+        edges, data, learn="edges", method=gibbs, iterations=gradients, box=BOX, initial=0.0, seed=seed,
+        learning_rate="auto" if method == METHODS[3] else 1 / (4 * len(edges)),
         callback=lambda _, theta: path.append(np.array(theta)),
     )  # fmt: skip
     return np.array(path), np.cumsum(done.history.scan_length), done.history.seconds, done.bias_bound
