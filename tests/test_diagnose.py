@@ -52,6 +52,22 @@ def test_a_method_for_some_variables_is_not_advised_where_all_are_summed():
     assert not any("for some targets" in words for words in seen.advice)
 
 
+def test_blocks_are_suggested_only_where_they_lower_the_spectral_radius():
+    grid = db.Ising.grid(3, 8, couplings=0.6)
+    groups = db.suggest_groups(grid)
+    assert groups
+    merged = db.influence(grid.merge(groups)).spectral_radius()
+    seen = db.diagnose(grid)
+    assert merged > seen.spectral_radius > 1
+    assert not any("merge" in words for words in seen.advice)
+    ladder = db.Ising({(0, 1): 1.0, (2, 3): 1.0, (1, 2): 0.4, (0, 3): 0.4})
+    seen = db.diagnose(ladder)
+    merged = db.influence(ladder.merge(db.suggest_groups(ladder))).spectral_radius()
+    words = next(words for words in seen.advice if "merge" in words)
+    assert merged < 1 < seen.spectral_radius
+    assert f"spectral radius {merged:.3g} instead of {seen.spectral_radius:.3g}" in words
+
+
 def test_blocks_let_variables_move_that_cannot_move_alone():
     model = db.FactorGraph([2] * 4, [((0, 1), EQUAL), ((2, 3), EQUAL), ((1, 2), 0.3 * np.eye(2))])
     seen = db.diagnose(model)

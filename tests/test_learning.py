@@ -32,10 +32,15 @@ def mixed_model(rng, strength=0.3):
     return db.PairwiseMRF([rng.normal(0, strength, k) for k in sizes], RING, tables)
 
 
+def ring_structure(family, learn):
+    """All parameters 0; two states of spins, three of others."""
+    return STRUCTURES[family](np.full(4, 2 if family == "ising" else 3), np.array(RING), range(4), None, learn)
+
+
 def some_structure(family, rng, strength=0.3, learn="all"):
     if family == "mixed":
         return structure_of(mixed_model(rng, strength), learn)
-    found = STRUCTURES[family].on(np.array(RING), range(4), 2 if family == "ising" else 3, learn)
+    found = ring_structure(family, learn)
     full = rng.normal(0, strength, len(found.start))
     return type(found)(found.sizes, found.edges, found.labels, full, learn)
 
@@ -135,7 +140,7 @@ def test_exact_gradients_lead_to_the_projected_optimum(family, ridge, box):
     assert found.is_certified
     assert found.seed is None
     assert found.history.updates[-1] == 0
-    structure = STRUCTURES[family].on(np.array(RING), range(4), states or 2, "all")
+    structure = ring_structure(family, "all")
     best = optimum(structure, data, ridge, box)
     if ridge:
         np.testing.assert_allclose(found.parameters, best, atol=1e-4)
@@ -149,7 +154,7 @@ def test_exact_gradients_lead_to_the_projected_optimum(family, ridge, box):
 
 def test_a_fixed_step_is_the_formula():
     found = db.fit(RING, SPINS, method="exact", learning_rate=0.1, iterations=3, ridge=0.2, box=0.05)
-    structure = STRUCTURES["ising"].on(np.array(RING), range(4), 2, "all")
+    structure = ring_structure("ising", "all")
     target = statistics(structure, SPINS).mean(axis=0)
     theta = np.zeros(9)
     for _ in range(3):
@@ -210,7 +215,7 @@ def slow_path(structure, rng):
 def test_no_bias_is_larger_than_its_bound(family, kind, learn):
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        structure = STRUCTURES[family].on(np.array(RING), range(4), 2 if family == "ising" else 3, learn)
+        structure = ring_structure(family, learn)
         data = all_states(structure)
         engine = ascent_of(structure, data, kind, gibbs_steps=None if kind == "dogs" else 8)
         assert worst_bias_and_claims(engine, structure, slow_path(structure, rng)) <= 1e-12
@@ -239,7 +244,7 @@ def test_forbidden_states_stay_forbidden_and_bounded():
 
 def test_a_bound_that_is_dropped_is_caught(monkeypatch):
     """Negative control: the check above fails when a scan is reused on the strength of its first certificate."""
-    structure = STRUCTURES["ising"].on(np.array(RING), range(4), 2, "all")
+    structure = ring_structure("ising", "all")
     path = slow_path(structure, np.random.default_rng(0))
     fresh, first = GibbsAscent.bound, []
 

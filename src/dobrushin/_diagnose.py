@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import singledispatch
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from dobrushin._coalescence.sets import choose_sets, tally_sets
 from dobrushin._estimate.estimator import quick_plan
 from dobrushin._estimate.exact import known_plan
-from dobrushin._estimate.query import Workspace, workspace
+from dobrushin._estimate.query import workspace
 from dobrushin._influence import influence
 from dobrushin._influence.known import known_influence
 from dobrushin._models import FactorGraph, Model
@@ -21,62 +22,60 @@ from dobrushin._models.sources import as_model, read_source
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public, stage
-from dobrushin._shared.memory import memory_limit
+from dobrushin._shared.memory import bytes_text, memory_limit
 from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective, evaluate
 from dobrushin.errors import BudgetError
 
 # Larger models are not searched for a clique tree, or enumerated.
-_MAX_FOR_TREE, _MAX_STATES = 20_000, 2**16
+_MAX_VARIABLES_FOR_TREE, _MAX_STATES = 20_000, 2**16
+# Entries of the tables of blocks whose influence is computed, at most.
+_MAX_BLOCK_ENTRIES = 10**5
 _SWEEPS = (10, 100, 1000)
 _RUNS = 64
-# Seconds of all pilot runs, and of planning.
-_SECONDS = 2.0
-_PLANNING = 2.0
+# Of all pilot runs, and of planning each of two estimates.
+_SECONDS_OF_PILOTS, _SECONDS_OF_PLANNING = 2.0, 2.0
 # A variable counts as bounded, or as coalesced, from this bound or share of open runs down.
 _CLOSE = 0.05
-# Entries of the tables of blocks whose influence is computed.
-_MAX_ENTRIES = 10**5
 _SEED = np.random.SeedSequence(0, spawn_key=(1988,))
-
 # Neighbours with less influence than this on each other gain nothing from a common update.
 _STRONG = 0.25
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """What `diagnose` found.
+    """Findings of `diagnose`.
 
     Attributes
     ----------
     model : str
-        What was looked at.
+        The model as it is printed.
     n_variables, largest_degree, largest_cardinality : int
     row_norm, column_norm, spectral_radius : float
-        Of the influence; below 1 Dobrushin's condition holds.
+        Norms of the influence; below 1 Dobrushin's condition holds.
     strongest : list of (label, float)
-        The variables on which the others have the most influence, and how much.
+        The variables with the largest influence of the others on them, and this influence.
     hard_zeros : bool
         Whether some states are forbidden.
     irreducible : bool or None
-        Whether single updates can go from every allowed state to every other; None where that is not known.
+        Whether single updates lead from every allowed state to every other; None if unknown.
     determined : list of labels
         Variables that some factor fixes when its other variables are given: they cannot move alone.
     width : int or None
-        Of the clique tree; None where it does not fit.
+        Width of the clique tree; None where the tree does not fit in memory.
     exact_memory : int or None
         Bytes of its tables.
     dobrushin : dict from sweeps to share
-        After so many systematic sweeps, the share of the variables with a bound of at most 0.05.
+        Share of the variables with a bound of at most 0.05 after this number of systematic sweeps.
     coalescence : dict from sweeps to share
-        After so many sweeps, the share of the variables that coalesce in at least 95% of a few pilot runs.
+        Share of the variables that coalesce within this number of sweeps in at least 95% of a few pilot runs.
     seconds : dict from sweeps to float
-        About how long 10 000 runs of coalescence would take.
+        Estimated time of 10 000 runs of coalescence.
     advice : list of str
-        What to try.
+        Arguments to set, and what they would buy.
     plans : list of (what, method, seconds)
-        What `estimate` would do about all variables, and about the one that is moved the most, at a tolerance of 0.01;
-        those for which a few seconds of planning have found no way to a guarantee are left out.
+        Plans of `estimate` for all variables, and for the most influenced one, at a tolerance of 0.01; without those
+        for which a few seconds of planning found no guarantee.
     """
 
     model: str
@@ -104,17 +103,17 @@ class Diagnosis:
         return self.spectral_radius < 1
 
     def lines(self) -> list[tuple[str, str]]:
-        """The findings as people read them: a name and a text each."""
+        """Return the findings as pairs of a name and a text."""
         holds = "holds" if self.satisfies_dobrushin else "fails"
         strongest = ", ".join(f"{label!r} ({value:.3g})" for label, value in self.strongest)
         zeros = "none: every state can be reached"
         if self.hard_zeros:
-            reach = {True: "can reach everything allowed", False: "are trapped in parts of what is allowed",
-                     None: "may be trapped: not known"}[self.irreducible]  # fmt: skip
+            reach = {True: "reach every allowed state", False: "are trapped in a part of the allowed states",
+                     None: "may be trapped in a part of the allowed states"}[self.irreducible]  # fmt: skip
             zeros = f"some; single moves {reach}; {counted(len(self.determined), 'variable')} cannot move alone"
         exact = "no clique tree fits"
         if self.width is not None:
-            exact = f"clique tree of width {self.width}, {(self.exact_memory or 0) / 2**20:.3g} MiB"
+            exact = f"clique tree of width {self.width}, {bytes_text(self.exact_memory or 0)}"
         shares = "; ".join(f"{sweeps} sweeps {_percent(share)}" for sweeps, share in self.dobrushin.items())
         coalesced = "; ".join(
             f"{sweeps} sweeps {_percent(share)} ({_seconds(self.seconds[sweeps])})"
@@ -139,7 +138,7 @@ class Diagnosis:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The findings for JSON: lists of objects in the place of pairs and of numbers that are keys."""
+        """Return the findings for JSON: objects in place of pairs and of numbers that are keys."""
         about = {field.name: getattr(self, field.name) for field in fields(self)}
         about["satisfies_dobrushin"] = self.satisfies_dobrushin
         about["strongest"] = [{"variable": label, "row_sum": value} for label, value in self.strongest]
@@ -164,18 +163,18 @@ class Diagnosis:
 
 @public("looking at the model")
 def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
-    """Say in ten lines what can be certified about a model, at what cost, and what to try.
+    """Summarise in ten lines what can be certified about a model, at what cost, and what to try.
 
     Parameters
     ----------
     model : Model
     progress : bool, optional
-        Show what is done: None in a terminal or a notebook, True also in a log, False nowhere.
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
 
     Returns
     -------
     Diagnosis
-        Its shares come from systematic sweeps and few pilot runs: they are hints and certify nothing.
+        The shares come from systematic sweeps and few pilot runs: hints, not certificates.
 
     Examples
     --------
@@ -190,64 +189,63 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       dobrushin    variables bounded by 0.05 after 10 sweeps 0%; 100 sweeps 0%
       coalescence  variables coalesce in 95% of 64 pilot runs within 10 sweeps 23% (...); 100 sweeps 100% (...)
       estimate     all variables within 0.01 by exact, ...; variable 21 within 0.01 by local, at once
-      try          method "exact": the clique tree fits in memory
-      try          method "coalescence": all variables coalesce within 100 sweeps
-      try          method "auto": variable 21 within 0.01 by local, at once
+      try          method="exact": nothing is left to chance, for a clique tree of 593 MiB
+      try          method="coalescence": all variables coalesce within 100 sweeps
+      try          method="auto": variable 21 within 0.01 by local, at once
     """
     return diagnose_model(read_source(model))
 
 
 @singledispatch
 def diagnose_model(model: Model) -> Diagnosis:
-    """See `diagnose`; a family with bounds of its own registers another version."""
+    """Diagnose a model; a family with bounds of its own registers another version."""
     model = as_model(model)
     space = workspace(model)
-    bound = space.influence
+    bound, n = space.influence, model.n_variables
     sums = np.asarray(bound.matrix.sum(axis=1)).ravel()
     strongest = [(model.labels[i], float(sums[i])) for i in np.argsort(-sums, kind="stable")[:3].tolist()]
     zeros = model._form.has_zeros
-    determined = _determined_variables(model) if zeros else []
-    with stage("looking for a clique tree"):
-        width, memory = _tree(space)
-    dobrushin = _bounded_shares(space)
+    width = memory = None
+    if n <= _MAX_VARIABLES_FOR_TREE:
+        with stage("looking for a clique tree"), suppress(BudgetError):
+            tree = known_plan(space, memory_limit(None))
+            width, memory = tree.width, tree.bytes
+    everything = Objective(np.arange(n), np.ones(n), True)
+    bounded = {}
+    for sweeps in _SWEEPS[:2]:
+        bounds = evaluate(bound, Scan.systematic(n, n * sweeps), everything).per_variable
+        bounded[sweeps] = float((bounds <= _CLOSE).mean())
     coalesced, seconds = _coalesced_shares(model)
-    irreducible = _irreducible(model) if zeros else True
-    diagnosis = Diagnosis(
-        repr(model),
-        model.n_variables,
-        int(np.diff(model._form.adjacency[0]).max(initial=0)),
-        int(model.cardinalities.max()),
-        bound.norm(np.inf),
-        bound.norm(1),
-        bound.spectral_radius(),
-        strongest,
-        zeros,
-        irreducible,
-        determined,
-        width,
-        memory,
-        dobrushin,
-        coalesced,
-        seconds,
-        [],
-    )
+    plans = []
     with stage("planning"):
-        diagnosis = replace(diagnosis, plans=_plans(model, strongest[0][0]))
+        for what, targets in (("all variables", "all"), (f"variable {strongest[0][0]!r}", [strongest[0][0]])):
+            if (plan := quick_plan(model, targets, _SECONDS_OF_PLANNING)) is not None:
+                plans.append((what, plan.method, plan.seconds))
+    diagnosis = Diagnosis(
+        model=repr(model),
+        n_variables=n,
+        largest_degree=int(np.diff(model._form.adjacency[0]).max(initial=0)),
+        largest_cardinality=int(model.cardinalities.max()),
+        row_norm=bound.norm(np.inf),
+        column_norm=bound.norm(1),
+        spectral_radius=bound.spectral_radius(),
+        strongest=strongest,
+        hard_zeros=zeros,
+        irreducible=_irreducible(model) if zeros else True,
+        determined=_determined_variables(model) if zeros else [],
+        width=width,
+        exact_memory=memory,
+        dobrushin=bounded,
+        coalescence=coalesced,
+        seconds=seconds,
+        advice=[],
+        plans=plans,
+    )
     return replace(diagnosis, advice=_advice(diagnosis, model))
 
 
-def _plans(model: Model, strongest: Hashable) -> list[tuple[str, str, float]]:
-    """Plan estimates of all variables, and of the most strongly influenced one."""
-    plans = {}
-    for what, targets in (("all variables", "all"), (f"variable {strongest!r}", [strongest])):
-        plan = quick_plan(model, targets, _PLANNING)
-        if plan is not None:
-            plans[what] = plan
-    return [(what, plan.method, plan.seconds) for what, plan in plans.items()]
-
-
 def _percent(share: float) -> str:
-    """Write a share in whole percent; 100% and 0% are said of all and of none only.
+    """Write a share in whole percent, 100% and 0% only for exactly 1 and 0.
 
     Examples
     --------
@@ -275,34 +273,13 @@ def _plan_words(plan: tuple[str, str, float]) -> str:
     return f"{what} within 0.01 by {method}, {f'about {seconds:.1g} s' if seconds >= 0.1 else 'at once'}"
 
 
-def _tree(space: Workspace) -> tuple[int | None, int | None]:
-    if space.model.n_variables > _MAX_FOR_TREE:
-        return None, None
-    try:
-        plan = known_plan(space, memory_limit(None))
-    except BudgetError:
-        return None, None
-    return plan.width, plan.bytes
-
-
-def _bounded_shares(space: Workspace) -> dict[int, float]:
-    """Return the share of the variables that systematic sweeps bound, by the number of sweeps."""
-    n = space.model.n_variables
-    everything = Objective(np.arange(n), np.ones(n), True)
-    shares = {}
-    for sweeps in _SWEEPS[:2]:
-        bounds = evaluate(space.influence, Scan.systematic(n, n * sweeps), everything).per_variable
-        shares[sweeps] = float((bounds <= _CLOSE).mean())
-    return shares
-
-
 def _coalesced_shares(model: Model) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the share of the variables that coalesce in pilot runs, as long as these are quick, and their seconds."""
+    """Return shares of variables that coalesce in pilot runs, as long as these are quick, and times of many runs."""
     n = model.n_variables
     shares, seconds = {}, {}
     kernel = choose_sets(model, Scan.systematic(n, n))
     for sweeps in _SWEEPS:
-        if kernel.seconds(n * sweeps * _RUNS) > _SECONDS:
+        if kernel.seconds(n * sweeps * _RUNS) > _SECONDS_OF_PILOTS:
             break
         tally = tally_sets(model, kernel, Scan.systematic(n, n * sweeps), list(model.labels), _RUNS, _SEED)
         if tally.trouble is not None:  # an interrupt
@@ -355,57 +332,46 @@ def _irreducible(model: Model) -> bool | None:
     return len(np.unique(part[allowed])) <= 1
 
 
-def _radius_of_blocks(model: Model, groups: list[list[Hashable]]) -> float | None:
-    """Return the spectral radius of the influence between blocks; None where that would take too long."""
-    blocks = model.merge(groups)
-    return influence(blocks).spectral_radius() if blocks._form.table.size < _MAX_ENTRIES else None
-
-
-def _all_by_sums(diagnosis: Diagnosis) -> bool:
-    """Return whether `estimate` sums all variables: a method for some of them then helps nobody."""
-    return any(what == "all variables" and method == "exact" for what, method, _ in diagnosis.plans)
-
-
 def _advice(diagnosis: Diagnosis, model: Model) -> list[str]:
     advice = []
-    if diagnosis.exact_memory is not None and diagnosis.exact_memory < 2**28:
-        advice.append('method "exact": the clique tree is cheap')
-    elif diagnosis.exact_memory is not None:
-        advice.append('method "exact": the clique tree fits in memory')
+    if diagnosis.exact_memory is not None:
+        size = bytes_text(diagnosis.exact_memory)
+        advice.append(f'method="exact": nothing is left to chance, for a clique tree of {size}')
     if diagnosis.satisfies_dobrushin:
-        advice.append('method "dobrushin": the bias can be bounded before sampling')
-    whole = [sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1]
-    if whole:
-        advice.append(f'method "coalescence": all variables coalesce within {whole[0]} sweeps')
-    elif diagnosis.coalescence and max(diagnosis.coalescence.values()) > 0 and not _all_by_sums(diagnosis):
-        best = max(diagnosis.coalescence.values())
-        advice.append(f'method "coalescence" for some targets: {_percent(best)} of the variables coalesce')
+        advice.append('method="dobrushin": the bias is bounded before sampling')
+    best = max(diagnosis.coalescence.values(), default=0.0)
+    are_all_summed = any(what == "all variables" and method == "exact" for what, method, _ in diagnosis.plans)
+    if best == 1:
+        sweeps = next(sweeps for sweeps, share in diagnosis.coalescence.items() if share == 1)
+        advice.append(f'method="coalescence": all variables coalesce within {sweeps} sweeps')
+    elif best > 0 and not are_all_summed:
+        advice.append(f'method="coalescence" for some targets: {_percent(best)} of the variables coalesce')
     missing = [plan for plan in diagnosis.plans if not any(f'"{plan[1]}"' in words for words in advice)]
-    advice += [f'method "auto": {_plan_words(plan)}' for plan in missing[:1]]
-    groups = suggest_groups(model)
-    if groups and (diagnosis.determined or not diagnosis.satisfies_dobrushin):
-        radius = _radius_of_blocks(model, groups)
+    advice += [f'method="auto": {_plan_words(plan)}' for plan in missing[:1]]
+    groups = suggest_groups(model) if diagnosis.determined or not diagnosis.satisfies_dobrushin else []
+    blocks = model.merge(groups) if groups else None
+    if blocks is not None and blocks._form.table.size < _MAX_BLOCK_ENTRIES:
+        radius = influence(blocks).spectral_radius()
         size = f"{counted(len(groups), 'block')} of {sum(map(len, groups))} variables"
-        blocks = f"joint variables (suggest_groups, merge): {size}"
-        is_larger = radius is not None and radius > diagnosis.spectral_radius
-        if diagnosis.determined and not is_larger:
-            advice.append(f"{blocks}, so that variables that determine each other move together")
-        elif radius is not None and radius < 1:
-            advice.append(f"{blocks} bring the spectral radius down to {radius:.3g}")
+        merged = f"model.merge(suggest_groups(model)), {size}: spectral radius {radius:.3g}"
+        together = ", and variables that determine each other move together" if diagnosis.determined else ""
+        if radius <= diagnosis.spectral_radius and (radius < 1 or together):
+            advice.append(f"{merged} instead of {diagnosis.spectral_radius:.3g}{together}")
     if not diagnosis.plans:
         advice.append(
-            "evidence on strongly coupled variables, or a larger tolerance; for an estimate without any guarantee, "
-            "the method 'uncertified'"
+            'evidence= on strongly coupled variables, or a larger tolerance=, for a guarantee; method="uncertified" '
+            "for an estimate without any"
         )
     return advice
 
 
 @public()
 def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]]:
-    """Propose groups of strongly coupled variables to be made joint variables with ``model.merge``.
+    """Suggest groups of strongly coupled variables, to be merged into joint variables with ``model.merge``.
 
     Block updates of such groups forget their start where single updates do not: variables that determine each other
-    cannot move alone at all.
+    cannot move alone at all. The influence between groups can also be larger than that between variables: compare
+    ``influence(model.merge(groups)).spectral_radius()`` with that of the model, as `diagnose` does.
 
     Parameters
     ----------
@@ -416,7 +382,7 @@ def suggest_groups(model: Model, *, max_states: int = 16) -> list[list[Hashable]
     Returns
     -------
     list of lists of labels
-        Disjoint groups of two or more variables; empty where no coupling is strong.
+        Disjoint groups of two or more variables; an empty list where all couplings are weak.
 
     Notes
     -----

@@ -107,10 +107,8 @@ class GibbsAscent(Ascent):
         self.seed, self._sequence, self._observed = kept_seed(sequence), sequence, observed
         self._tolerance, steps = float(gibbs.tolerance), gibbs.gibbs_steps
         if self._tolerance >= structure.difference:
-            requirement = (
-                f"GibbsGradient with a tolerance below {in_full(structure.difference)}, the range of statistics"
-            )
-            raise ArgumentError("method", requirement, gibbs)
+            requirement = f"below {in_full(structure.difference)}, the range of the statistics"
+            raise ArgumentError("tolerance", requirement, gibbs.tolerance, function="GibbsGradient")
         if gibbs.scan == "systematic" and steps is not None and steps < structure.n:
             requirement = f"at least {structure.n}, a sweep over all variables"
             raise ArgumentError("gibbs_steps", requirement, steps, function="GibbsGradient")
