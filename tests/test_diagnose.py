@@ -60,9 +60,9 @@ def test_blocks_are_suggested_only_where_they_lower_the_spectral_radius():
     seen = db.diagnose(grid)
     assert merged > seen.spectral_radius > 1
     assert not any("merge" in words for words in seen.advice)
-    ladder = db.Ising({(0, 1): 1.0, (2, 3): 1.0, (1, 2): 0.4, (0, 3): 0.4})
-    seen = db.diagnose(ladder)
-    merged = db.influence(ladder.merge(db.suggest_groups(ladder))).spectral_radius()
+    ring = db.Ising({(k, (k + 1) % 8): 2.0 if k % 2 else 0.4 for k in range(8)} | {(0, 4): 0.4})
+    seen = db.diagnose(ring)
+    merged = db.influence(ring.merge(db.suggest_groups(ring))).spectral_radius()
     words = next(words for words in seen.advice if "merge" in words)
     assert merged < 1 < seen.spectral_radius
     assert f"spectral radius {merged:.3g} instead of {seen.spectral_radius:.3g}" in words
