@@ -38,7 +38,7 @@ assert db.read(folder / "model.npz") == model
 drawn.write_proof(folder / "answer.proof")
 assert db.verify_proof(folder / "answer.proof").verdict == "holds"
 try:
-    db.adapters.pymc.read(None)
+    db.from_pymc(None)
     raise SystemExit("PyMC should be missing here")
 except ImportError as error:
     assert str(error).endswith("pip install 'dobrushin[pymc]'"), error

@@ -20,18 +20,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dobrushin as db
-from dobrushin import adapters
+from dobrushin import adapters, from_dimod, from_pgmpy, to_dimod, to_pgmpy, to_sampleset
 from dobrushin._models.ising import SpinPairs
-from dobrushin.adapters import (
-    CertifiedInference,
-    DobrushinSampler,
-    from_dimod,
-    from_pgmpy,
-    to_dimod,
-    to_pgmpy,
-    to_sampleset,
-)
-from dobrushin.adapters import dimod as dimod_adapter
+from dobrushin.adapters import CertifiedInference, DobrushinSampler
+from dobrushin.adapters import dimod_sampler as sampler_module
 from dobrushin.errors import ArgumentError
 from models import all_states, random_model
 from transcripts import run_docstrings, run_section
@@ -150,7 +142,7 @@ PAIR = dimod.BinaryQuadraticModel({"a": 1.0}, {("a", "b"): 1.0}, "SPIN")
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: from_dimod(3), "'bqm' argument of dobrushin.adapters.from_dimod must be a dimod.Bin.* Got 3."),
+        (lambda: from_dimod(3), "'bqm' argument of dobrushin.from_dimod must be a dimod.Bin.* Got 3."),
         (lambda: from_dimod(dimod.QM()), "must be a dimod.BinaryQuadraticModel"),
         (lambda: from_dimod(dimod.BQM("SPIN")), "must be a model of at least one variable"),
         (lambda: from_dimod(PAIR, beta=0), "'beta' .* must be a positive finite number. Got 0."),
@@ -225,7 +217,7 @@ def test_the_bound_is_the_variation_of_the_scan_and_only_where_it_is_cheap(monke
     }  # fmt: skip
     # A bound that says nothing is no warning here: nobody asked for it.
     assert DobrushinSampler().sample(bqm, num_sweeps=5, beta=50.0).info["total_variation_bound"] == 1.0
-    monkeypatch.setattr(dimod_adapter, "_CHEAP", 1.0)
+    monkeypatch.setattr(sampler_module, "_CHEAP_STEPS", 1.0)
     info = DobrushinSampler().sample(bqm, num_sweeps=5).info
     assert info["total_variation_bound"] is info["marginal_bound"] is None
 
@@ -341,11 +333,15 @@ def test_libraries_are_imported_when_they_are_used():
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dimod", None)
-    monkeypatch.delitem(sys.modules, "dobrushin.adapters.dimod")
-    for name in ("from_dimod", "to_dimod", "DobrushinSampler"):
-        monkeypatch.delattr(adapters, name)
+    monkeypatch.delitem(sys.modules, "dobrushin.adapters.dimod_sampler")
+    monkeypatch.delattr(adapters, "DobrushinSampler")
+    for call in (
+        lambda: adapters.DobrushinSampler,
+        lambda: from_dimod(None),
+        lambda: to_dimod(db.Ising({(0, 1): 1.0})),
+    ):
         with pytest.raises(ImportError, match=r"^This needs dimod, which .*: pip install 'dobrushin\[dimod\]'$"):
-            getattr(adapters, name)
+            call()
     for module in ("pgmpy", "pgmpy.models", "pgmpy.factors", "pgmpy.factors.discrete"):
         monkeypatch.setitem(sys.modules, module, None)
     for call in (from_pgmpy, CertifiedInference):
@@ -661,7 +657,7 @@ def test_real_networks_are_those_of_our_reader(name):
 @needs_pgmpy
 def test_examples_run_where_pgmpy_is():
     """Those of the docstrings, which are skipped elsewhere, and those of the page."""
-    from dobrushin.adapters import pgmpy as module
+    from dobrushin.adapters import networks as module
 
-    assert run_docstrings(module) >= 15
+    assert run_docstrings(module, "pgmpy") >= 15
     assert run_section("pgmpy") >= 2

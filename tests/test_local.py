@@ -493,7 +493,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dobrushin.io.folder._Growing.append", full)
+    monkeypatch.setattr("dobrushin.io.folder._Folder.append", full)
     for call in (
         lambda: db.write(db.Ising.grid(5, 5, 0.1), tmp_path / "model"),
         lambda: db.io.build_folder(tmp_path / "model", 3, [([0], [1], [0.1])]),

@@ -50,7 +50,7 @@ def joint_by_pymc(pymc_model, model):
 
 def assert_same(pymc_model, model=None):
     """All joint probabilities, and exactly the same forbidden states."""
-    model = db.adapters.pymc.read(pymc_model) if model is None else model
+    model = db.from_pymc(pymc_model) if model is None else model
     theirs = joint_by_pymc(pymc_model, model)
     states = np.indices(theirs.shape).reshape(theirs.ndim, -1).T
     ours = model.log_density(states).reshape(theirs.shape)
@@ -211,7 +211,7 @@ def test_sums_that_wrap_around_and_small_interactions_next_to_large_ones_are_rea
         x = pm.Bernoulli("x", 0.5, shape=8)
         pm.Potential("half", -1e7 * pt.sqr(pt.sum(x) - 4))
         pm.Potential("score", pt.softplus(pt.sum(weights * x)))
-    model = db.adapters.pymc.read(penalty)
+    model = db.from_pymc(penalty)
     theirs = joint_by_pymc(penalty, model).ravel()
     ours = model.log_density(np.indices((2,) * 8).reshape(8, -1).T)
     assert np.ptp(ours - theirs) < 1e-6
@@ -265,18 +265,18 @@ def test_what_cannot_be_read_is_told_in_one_sentence():
     ]
     for build, sentence in cases:
         with pytest.raises(ArgumentError, match=sentence) as caught:
-            db.adapters.pymc.read(made(build))
+            db.from_pymc(made(build))
         assert "\n" not in str(caught.value)
     with pytest.raises(
-        ArgumentError, match=r"'model' argument of dobrushin.adapters.pymc.read must be a pymc.Model. Got 3"
+        ArgumentError, match=r"'model' argument of dobrushin.from_pymc must be a pymc.Model. Got 3"
     ):
-        db.adapters.pymc.read(3)
+        db.from_pymc(3)
 
 
 @needs_pymc
 def test_certified_answers_agree_with_enumeration_and_come_back_as_arviz():
     pymc_model = everything()
-    model = db.adapters.pymc.read(pymc_model)
+    model = db.from_pymc(pymc_model)
     exact = dict(zip(model.labels, db.exact.marginals(model), strict=True))
     answer = db.estimate(pymc_model, ["x[0]", "x[2]", "u"], seed=1, evidence={"w": 1})
     truth = db.estimate(model, ["x[0]"], evidence={"w": 1}, method="exact")
@@ -316,7 +316,7 @@ def test_scans_order_the_steps_of_pymc():
     assert order(pymc_model, db.Scan([4, 1, 0, 4, 0])) == [2, 3, 1, 4, 0]
     assert order(pymc_model, db.Scan.systematic(5, 50)) == [0, 1, 2, 3, 4]
     assert order(pymc_model, db.Scan([3, 4, 1, 0]), vars=[c, x]) == [3, 4, 0, 2, 1]
-    result = db.shortest_scan(db.adapters.pymc.read(pymc_model), ["x[0]"], tolerance=0.05)
+    result = db.shortest_scan(db.from_pymc(pymc_model), ["x[0]"], tolerance=0.05)
     with pymc_model:  # PyMC takes them
         binary = pm.BinaryGibbsMetropolis(
             [x], order=order(pymc_model, result, [x]), compile_kwargs={"mode": "FAST_COMPILE"}
@@ -340,7 +340,7 @@ def test_certificates_do_not_hold_for_the_steps_of_pymc():
     with pm.Model() as pymc_model:
         x = pm.Bernoulli("x", 0.5, shape=2)
         step = pm.CategoricalGibbsMetropolis([x], order=[0, 1], compile_kwargs={"mode": "FAST_COMPILE"})
-    assert db.variation(db.adapters.pymc.read(pymc_model), db.Scan([0, 1])).value < 1e-12
+    assert db.variation(db.from_pymc(pymc_model), db.Scan([0, 1])).value < 1e-12
     point, seen = {"x": np.array([0, 0])}, set()
     for _ in range(20):
         point, _ = step.step(point)
@@ -368,7 +368,7 @@ def test_tables_come_apart_where_they_are_sums():
 def test_missing_pymc_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymc", None)
     with pytest.raises(ImportError, match=r"^This needs pymc, which .*: pip install 'dobrushin\[pymc\]'$"):
-        db.adapters.pymc.read(None)
+        db.from_pymc(None)
 
 
 @needs_pymc
@@ -401,4 +401,4 @@ def test_parameters_that_are_not_valid_everywhere():
         x = pm.Bernoulli("x", 0.5)
         pm.Potential("p", -pm.logp(pm.Bernoulli.dist(0.2 + 1.3 * x), 1))
     with pytest.raises(ArgumentError, match=r"numbers or -inf|evaluated everywhere"):
-        db.adapters.pymc.read(model)
+        db.from_pymc(model)

@@ -111,7 +111,7 @@ def wrong_networks(tmp_path, kind):
     for scale, _ in itertools.product(SCALES, range(MODELS)):
         prior, rows = network(rng, scale)
         if kind == "pgmpy":
-            model = db.adapters.from_pgmpy(pgmpy_network(prior, rows))
+            model = db.from_pgmpy(pgmpy_network(prior, rows))
             prior, rows = [Decimal(float(p)) for p in prior], [[Decimal(float(p)) for p in row] for row in rows]
         else:
             (tmp_path / f"net{kind}").write_text(NETWORKS[kind](prior, rows))
@@ -200,7 +200,7 @@ def wrong_energies(tmp_path, kind, bits):
             else:
                 biases = (dict(enumerate(map(float, linear))), {pair: float(x) for pair, x in pairs.items()})
                 bqm = dimod.BinaryQuadraticModel(*biases, "BINARY" if bits else "SPIN")
-                model = db.adapters.from_dimod(bqm, beta=beta)
+                model = db.from_dimod(bqm, beta=beta)
         answer = db.estimate(model, 0, evidence={1: 1}, method="exact", tolerance=0.9)
         wrong += violations(answer, energy_law(linear, pairs, beta, bits))
     return wrong
@@ -246,7 +246,7 @@ def test_weights_of_max_cut_and_of_graphs(tmp_path):
                 assert violations(answer, [1 / (1 + odds), odds / (1 + odds)]) == 0
     graph = nx.path_graph(3)
     nx.set_edge_attributes(graph, {(0, 1): 0.1, (1, 2): 1e12 / 3}, "weight")
-    assert db.adapters.from_networkx(graph)._form.error == 0.0  # floats are meant as they are
+    assert db.from_networkx(graph)._form.error == 0.0  # floats are meant as they are
 
 
 def test_whole_numbers_are_exact(tmp_path):

@@ -63,7 +63,7 @@ CALLS = {
 def test_what_takes_a_model_takes_a_path_and_other_libraries(name, tmp_path):
     db.write(MODEL, tmp_path / "model.npz")
     expected = CALLS[name](MODEL)
-    for value in (tmp_path / "model.npz", str(tmp_path / "model.npz"), db.adapters.to_dimod(MODEL), path_graph()):
+    for value in (tmp_path / "model.npz", str(tmp_path / "model.npz"), db.to_dimod(MODEL), path_graph()):
         answer = CALLS[name](value)
         if isinstance(expected, np.ndarray):
             np.testing.assert_array_equal(answer, expected)
@@ -179,22 +179,22 @@ for source in (network, pyagrum.MarkovRandomField.fromBN(network)):
     for name in ("b", "c", "d"):
         np.testing.assert_allclose(answer[name].mean, inference.posterior(name).toarray(), atol=1e-9)
         assert answer[name].states == list(network.variable(name).labels())
-        tensor = db.adapters.to_pyagrum(answer, network, name)
+        tensor = db.to_pyagrum(answer, network, name)
         assert abs((tensor - inference.posterior(name)).toarray()).max() < 1e-9
 inference.addJointTarget({"b", "c"})
 inference.makeInference()
 joint = db.estimate(network, db.Joint("c", "b"), evidence={"a": "no"})
-tensor, theirs = db.adapters.to_pyagrum(joint, network), inference.jointPosterior({"b", "c"})
+tensor, theirs = db.to_pyagrum(joint, network), inference.jointPosterior({"b", "c"})
 assert tensor.names == ("c", "b"), tensor.names
 for b in "xyz":
     for c in "01":
         assert abs(tensor[{"b": b, "c": c}] - theirs[{"b": b, "c": c}]) < 1e-9
 for call, sentence in [
-    (lambda: db.adapters.to_pyagrum(answer, network), "given, where there are several"),
-    (lambda: db.adapters.to_pyagrum(joint, 3), "a BayesNet or a MarkovRandomField"),
-    (lambda: db.adapters.to_pyagrum(3, network), "an Estimate"),
-    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("x->y")), "with the variable 'c'"),
-    (lambda: db.adapters.to_pyagrum(joint, pyagrum.fastBN("c[2]->b{u|v|w}")), "with the states ['x', 'y', 'z'] of 'b'"),
+    (lambda: db.to_pyagrum(answer, network), "given, where there are several"),
+    (lambda: db.to_pyagrum(joint, 3), "a BayesNet or a MarkovRandomField"),
+    (lambda: db.to_pyagrum(3, network), "an Estimate"),
+    (lambda: db.to_pyagrum(joint, pyagrum.fastBN("x->y")), "with the variable 'c'"),
+    (lambda: db.to_pyagrum(joint, pyagrum.fastBN("c[2]->b{u|v|w}")), "with the states ['x', 'y', 'z'] of 'b'"),
 ]:
     try:
         call()
@@ -204,8 +204,8 @@ for call, sentence in [
 import sys
 sys.path.insert(0, "TESTS")
 from transcripts import run_docstrings, run_section
-from dobrushin.adapters import pyagrum as module
-assert run_docstrings(module) >= 8
+from dobrushin.adapters import networks as module
+assert run_docstrings(module, "pyagrum") >= 8
 assert run_section("pyAgrum") == 1
 """
 

@@ -280,13 +280,13 @@ def test_networks_bring_their_names(network, path):
 def test_bits_are_called_0_and_1():
     dimod = pytest.importorskip("dimod")
     bqm = dimod.BinaryQuadraticModel({"a": 1.0, "b": 0.0}, {("a", "b"): -2.0}, 0.0, "BINARY")
-    model = db.adapters.from_dimod(bqm)
+    model = db.from_dimod(bqm)
     answer = db.estimate(model, "all", evidence={"a": 0})
     assert answer.states == [0, 1]
     assert db.estimate(model, "a").mean[1] == pytest.approx((np.exp(-1) + np.exp(1)) / (2 + np.exp(-1) + np.exp(1)))
     with pytest.raises(db.ArgumentError, match="one of the states 0, 1"):
         db.estimate(model, "b", evidence={"a": -1})
-    assert db.adapters.from_dimod(bqm.spin).state_names == {}
+    assert db.from_dimod(bqm.spin).state_names == {}
 
 
 def test_bits_of_files_are_called_0_and_1(tmp_path):

@@ -176,7 +176,7 @@ CASES = {
 @pytest.mark.parametrize("seed", [0, 1])
 def test_models_have_the_distribution_and_the_conditionals_of_thrml(name, seed):
     case = CASES[name](np.random.default_rng(seed))
-    model = db.adapters.thrml.read(case.program, case.clamped or None)
+    model = db.from_thrml(case.program, case.clamped or None)
     assert db.adapters.thrml.nodes(case.program) == case.free
     assert model.cardinalities.tolist() == case.cards
     law = case.law()
@@ -190,7 +190,7 @@ def test_models_have_the_distribution_and_the_conditionals_of_thrml(name, seed):
             assert model.conditional(place, spins) == pytest.approx(found[:, k], abs=2e-6)
             place += 1
     if not case.clamped:
-        whole = db.adapters.thrml.read(case.ebm)
+        whole = db.from_thrml(case.ebm)
         order = [db.adapters.thrml.nodes(case.ebm).index(node) for node in case.free]
         wanted = np.transpose(db.exact.distribution(whole), order).ravel()
         assert wanted == pytest.approx(law, abs=2e-6)
@@ -281,7 +281,7 @@ def test_draws_of_thrml_are_as_near_as_certified():
     order = [db.adapters.thrml.nodes(sampled).index(node) for node in row]
 
     def distance(other):
-        return np.abs(share - np.stack(db.exact.marginals(db.adapters.thrml.read(other)))[:, 1])
+        return np.abs(share - np.stack(db.exact.marginals(db.from_thrml(other)))[:, 1])
 
     assert (distance(ebm) <= allowed[order]).all()
     assert (distance(program(1.2)[0]) > allowed[order]).all()
@@ -315,16 +315,16 @@ def test_smallest_schedule_for_a_tolerance():
 def test_small_odd_models():
     node = SpinNode()
     alone = IsingEBM([node], [], jnp.array([0.3]), jnp.zeros(0), jnp.array(2.0))
-    assert db.adapters.thrml.read(alone).fields == pytest.approx([0.6])
+    assert db.from_thrml(alone).fields == pytest.approx([0.6])
     assert db.estimate(alone, [0])[0].mean[1] == pytest.approx(1 / (1 + np.exp(-1.2)))
     pair = IsingEBM([node, other := SpinNode()], [(node, other), (other, node)], jnp.zeros(2), jnp.array([0.1, 0.2]),
                     jnp.array(1.0))  # fmt: skip
-    assert float(db.adapters.thrml.read(pair).couplings[0, 1]) == pytest.approx(0.3, abs=1e-7)
+    assert float(db.from_thrml(pair).couplings[0, 1]) == pytest.approx(0.3, abs=1e-7)
     # A category of one state is no variable.
     one, three = CategoricalNode(), CategoricalNode()
     table = jnp.array([[[0.1, 0.5, 0.9]]])
     ebm = FactorizedEBM([CategoricalEBMFactor([Block([one]), Block([three])], table)])
-    model = db.adapters.thrml.read(ebm)
+    model = db.from_thrml(ebm)
     assert model.n_variables == 1
     assert db.exact.marginals(model)[0] == pytest.approx(np.exp([0.1, 0.5, 0.9]) / np.exp([0.1, 0.5, 0.9]).sum())
     assert db.adapters.thrml.nodes(ebm) == [three]
@@ -358,7 +358,7 @@ def test_what_cannot_be_certified_is_refused_in_one_sentence():
     ebm = IsingEBM([a, b, c], [(a, b), (b, c)], jnp.zeros(3), jnp.array([0.1, 0.2]), jnp.array(1.0))
     good = IsingSamplingProgram(ebm, [Block([a, c]), Block([b])], [])
     schedule = SamplingSchedule(1, 1, 1)
-    certify, read = db.adapters.thrml.certify, db.adapters.thrml.read
+    certify, read = db.adapters.thrml.certify, db.from_thrml
     spec, samplers = good.gibbs_spec, [SpinGibbsConditional(), SpinGibbsConditional()]
     weights = jnp.array([0.5])
     one_way = thrml.InteractionGroup(
@@ -410,7 +410,7 @@ def test_what_cannot_be_certified_is_refused_in_one_sentence():
 
 def test_missing_thrml_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "thrml", None)
-    for call in (db.adapters.thrml.read, db.adapters.thrml.nodes):
+    for call in (db.from_thrml, db.adapters.thrml.nodes):
         with pytest.raises(ImportError, match=r"^This needs thrml, which .*: pip install 'dobrushin\[thrml\]'$"):
             call(None)
     with pytest.raises(ImportError, match="thrml"):

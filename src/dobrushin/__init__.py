@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
     from dobrushin._variation import Variation, variation
+    from dobrushin.adapters.dimod import from_dimod, to_dimod, to_sampleset
+    from dobrushin.adapters.networks import from_networkx, from_pgmpy, from_pyagrum, to_pgmpy, to_pyagrum
+    from dobrushin.adapters.pymc import from_pymc
+    from dobrushin.adapters.thrml import from_thrml
     from dobrushin.errors import (
         ArgumentError,
         BudgetError,
@@ -100,6 +104,12 @@ _HOME = {
     "estimate_many": "_estimate",
     "exact_sample": "_coalescence",
     "fit": "_learning",
+    "from_dimod": "adapters.dimod",
+    "from_networkx": "adapters.networks",
+    "from_pgmpy": "adapters.networks",
+    "from_pyagrum": "adapters.networks",
+    "from_pymc": "adapters.pymc",
+    "from_thrml": "adapters.thrml",
     "greedy_scan": "_optimize",
     "influence": "_influence",
     "open_model": "io",
@@ -111,6 +121,10 @@ _HOME = {
     "self_check": "_sampling",
     "shortest_scan": "_optimize",
     "suggest_groups": "_diagnose",
+    "to_dimod": "adapters.dimod",
+    "to_pgmpy": "adapters.networks",
+    "to_pyagrum": "adapters.networks",
+    "to_sampleset": "adapters.dimod",
     "variation": "_variation",
     "verify_proof": "verify",
     "write": "io",
@@ -165,6 +179,12 @@ __all__ = [
     "exact",
     "exact_sample",
     "fit",
+    "from_dimod",
+    "from_networkx",
+    "from_pgmpy",
+    "from_pyagrum",
+    "from_pymc",
+    "from_thrml",
     "greedy_scan",
     "influence",
     "io",
@@ -179,6 +199,10 @@ __all__ = [
     "self_check",
     "shortest_scan",
     "suggest_groups",
+    "to_dimod",
+    "to_pgmpy",
+    "to_pyagrum",
+    "to_sampleset",
     "typing",
     "variation",
     "verify",

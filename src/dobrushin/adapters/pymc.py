@@ -35,7 +35,7 @@ from dobrushin.adapters.pytensor import (
 )
 from dobrushin.errors import ArgumentError
 
-__all__ = ["order", "read", "to_arviz"]
+__all__ = ["order", "to_arviz"]
 
 _STATISTICS = ("mean", "lower", "upper", "bias_bound")
 # The least and the greatest value of a variable by its distribution, from the parameters of the distribution.
@@ -54,8 +54,8 @@ _MOST_CALLS = 10**6
 _COMPARED = 16
 
 
-@public("reading", name="adapters.pymc.read")
-def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
+@public("reading")
+def from_pymc(model: Any, *, progress: bool | None = None) -> FactorGraph:
     """Return the factor graph of a PyMC model of discrete variables.
 
     Parameters
@@ -92,7 +92,7 @@ def read(model: Any, *, progress: bool | None = None) -> FactorGraph:
     >>> with pm.Model() as model:  # doctest: +SKIP
     ...     ill = pm.Bernoulli("ill", 0.01)
     ...     test = pm.Bernoulli("test", pm.math.switch(ill, 0.9, 0.05), observed=1)
-    >>> db.adapters.pymc.read(model)  # doctest: +SKIP
+    >>> db.from_pymc(model)  # doctest: +SKIP
     FactorGraph(n_variables=1, factors=1)
     >>> db.estimate(model, "ill").headline  # doctest: +SKIP
     'P(ill = 1) = 0.153846153846, exact to 1e-12'
@@ -200,7 +200,7 @@ def order(model: Any, scan: Any, vars: Iterable[Any] | None = None) -> list[int]
     >>> with pm.Model() as model:  # doctest: +SKIP
     ...     x = pm.Bernoulli("x", 0.5, shape=3)
     ...     link = pm.Potential("link", 0.4 * (x[1:] * x[:-1]).sum())
-    >>> result = db.shortest_scan(db.adapters.pymc.read(model), ["x[0]"], tolerance=0.01)  # doctest: +SKIP
+    >>> result = db.shortest_scan(db.from_pymc(model), ["x[0]"], tolerance=0.01)  # doctest: +SKIP
     >>> db.adapters.pymc.order(model, result)  # doctest: +SKIP
     [2, 1, 0]
     """

@@ -20,7 +20,7 @@ from dobrushin._variation import inflation, touched_by
 from dobrushin.adapters.thrml_terms import Program, Terms, read_program, terms_of_ebm
 from dobrushin.errors import ArgumentError, CertificateError
 
-__all__ = ["ScheduleCertificate", "certify", "nodes", "read"]
+__all__ = ["ScheduleCertificate", "certify", "nodes"]
 
 # Sweeps that are looked at for a tolerance.
 _MOST_SWEEPS = 100_000
@@ -32,8 +32,8 @@ _ASSUMPTIONS = (
 )
 
 
-@public("reading", name="adapters.thrml.read")
-def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
+@public("reading")
+def from_thrml(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | None = None) -> Model:
     """The model of an energy-based model or of a sampling program of thrml.
 
     Parameters
@@ -63,7 +63,7 @@ def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | 
     >>> from thrml.models import IsingEBM  # doctest: +SKIP
     >>> a, b = SpinNode(), SpinNode()  # doctest: +SKIP
     >>> ebm = IsingEBM([a, b], [(a, b)], jnp.array([1.0, 0.0]), jnp.array([0.25]), jnp.array(2.0))  # doctest: +SKIP
-    >>> model = db.adapters.thrml.read(ebm)  # doctest: +SKIP
+    >>> model = db.from_thrml(ebm)  # doctest: +SKIP
     >>> model.fields, float(model.couplings[0, 1])  # doctest: +SKIP
     (array([2., 0.]), 0.5)
     """
@@ -76,7 +76,7 @@ def read(source: Any, clamped: Sequence[Any] | None = None, *, progress: bool | 
 
 @public(name="adapters.thrml.nodes")
 def nodes(source: Any) -> list[Any]:
-    """The nodes of a model or program of thrml in the order of the variables of ``read(source)``.
+    """The nodes of a model or program of thrml in the order of the variables of ``from_thrml(source)``.
 
     The order is that of the nodes of an IsingEBM, of the factors of other energies, of the free blocks of a program.
 
@@ -315,7 +315,7 @@ def _smallest_warmup(after_sweeps: Iterator[NDArray[np.float64]], tolerance: flo
         if sweeps >= _MOST_SWEEPS:
             break
     reason = f"the bound on the bias comes down to {reached:.3g} only, where {tolerance:g} was asked for."
-    remedy = "Ask for fewer targets, or use db.estimate(db.adapters.thrml.read(ebm), ...), which knows other ways."
+    remedy = "Ask for fewer targets, or use db.estimate(db.from_thrml(ebm), ...), which knows other ways."
     raise CertificateError({"dobrushin": reason}, remedy)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import product
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,13 @@ from dobrushin._models import FactorGraph, Model
 from dobrushin._models.barren import find_parents
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
-from dobrushin.io.networks import Network, Tokens, is_probability, read_probabilities
-from dobrushin.io.source import LIMIT, Path, Source, inverse, load, quote
+from dobrushin.io.networks import Network, Tokens
+from dobrushin.io.source import LIMIT, Path, Source, inverse, load, quote, read_weights
 
 # Blanks and comments are matched too, but without a group, so that nothing is skipped unseen. A comment without an end
 # goes to the end of the file: to try again behind each start would take for ever.
 _TOKEN = re.compile(r'\s+|//[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|("[^"]*"|[{}()\[\];,|"]|[^\s{}()\[\];,|"]+)')
-_MARKS = frozenset('{}()[];,|"')
+_MARKS = '{}()[];,|"'
 # Names that need no quotes, and those that would be read as something else.
 _PLAIN = re.compile(r"[\w.+<>=-]+")
 _WORDS = frozenset({"table", "default", "property", "type", "network", "variable", "probability"})
@@ -33,8 +33,7 @@ _WORDS = frozenset({"table", "default", "property", "type", "network", "variable
 
 def read(source: Source) -> FactorGraph:
     """Read a factor graph of the tables; variables with one state are left out."""
-    parser = _Parser(source)
-    return parser.network().to_model(parser.k)
+    return _Bif(source).network().to_model()
 
 
 def write(model: Model) -> bytes:
@@ -52,27 +51,23 @@ def write(model: Model) -> bytes:
     for label, own in zip(labels, states, strict=True):
         lines.append(f"variable {label} {{ type discrete [ {len(own)} ] {{ {', '.join(own)} }}; }}")
     for i, k in sorted(pairs, key=lambda pair: pair[1]):
-        lines += _probabilities(graph, i, k, labels, states)
+        scope, table = graph.factor(k)
+        parents = [v for v in scope if v != i]
+        logs = np.moveaxis(table, scope.index(i), -1).reshape(-1, len(states[i]))
+        with np.errstate(divide="ignore", under="ignore"):
+            rows = inverse(np.log, logs.ravel(), np.exp(logs.ravel())).reshape(logs.shape)
+        numbers = [", ".join(map(repr, row.tolist())) for row in rows]
+        if parents:
+            given = [f"  ({', '.join(names)})" for names in product(*(states[v] for v in parents))]
+            head = f"probability ( {labels[i]} | {', '.join(labels[v] for v in parents)} ) {{"
+        else:
+            given, head = ["  table"], f"probability ( {labels[i]} ) {{"
+        lines += [head, *(f"{names} {row};" for names, row in zip(given, numbers, strict=True)), "}"]
     return "\n".join([*lines, ""]).encode()
 
 
-def _probabilities(graph: FactorGraph, i: int, k: int, labels: list[str], states: list[list[str]]) -> list[str]:
-    """The block of factor `k`, which has the probabilities of variable `i`."""
-    scope, table = graph.factor(k)
-    parents = [v for v in scope if v != i]
-    logs = np.moveaxis(table, scope.index(i), -1).reshape(-1, len(states[i]))
-    with np.errstate(divide="ignore", under="ignore"):
-        rows = inverse(np.log, logs.ravel(), np.exp(logs.ravel())).reshape(logs.shape)
-    numbers = [", ".join(map(repr, row.tolist())) for row in rows]
-    if not parents:
-        return [f"probability ( {labels[i]} ) {{", f"  table {numbers[0]};", "}"]
-    given = [", ".join(names) for names in product(*(states[v] for v in parents))]
-    head = f"probability ( {labels[i]} | {', '.join(labels[v] for v in parents)} ) {{"
-    return [head, *(f"  ({names}) {row};" for names, row in zip(given, numbers, strict=True)), "}"]
-
-
 def _word(name: Any) -> str:
-    """A name as the format can hold it: in quotes, where it has blanks or marks."""
+    """Return a name as the format can hold it: in quotes, where it has blanks or marks."""
     text = str(name)
     if not text or '"' in text or any(ord(character) < 32 for character in text):
         raise ArgumentError("model", "of names that are not empty and have no quotes, for a .bif file", name)
@@ -81,7 +76,7 @@ def _word(name: Any) -> str:
 
 @public()
 def state_names(path: Path, *, memory_limit: float | str = LIMIT) -> dict[str, tuple[str, ...]]:
-    """Names of the states of each variable of a BIF file.
+    """Return the names of the states of each variable of a BIF file.
 
     A model that is read has the same names (`Model.state_names`), but for variables with one state, which are left out.
 
@@ -114,21 +109,27 @@ def state_names(path: Path, *, memory_limit: float | str = LIMIT) -> dict[str, t
     >>> state_names(path)
     {'rain': ('yes', 'no')}
     """
-    parser = _Parser(load(path, memory_limit))
-    network = parser.network()
-    network.check(parser.k)
-    return network.states
+    return _Bif(load(path, memory_limit)).network().states
 
 
-class _Parser(Tokens):
-    """Reads blocks from left to right."""
+class _Bif(Tokens):
+    """The blocks of a file."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, _TOKEN, _MARKS)
-        self._refuse_strays()
+        # Comments and quotes without an end, and comments that are part of a word.
+        if "/*" in self.text or "//" in self.text or '"' in self.text:
+            for k, token in enumerate(self.tokens):
+                if token == '"' or (token[0] != '"' and ("/*" in token or "//" in token)):
+                    self.fail("quotes and comments that are closed, with space around them", k)
+            for match in _TOKEN.finditer(self.text):
+                word = match.group()
+                if word.startswith("/*") and (len(word) < 4 or not word.endswith("*/")):
+                    offset = len(self.text[: match.start()].encode())
+                    raise source.error("comments that end", "one that does not", offset)
 
     def network(self) -> Network:
-        """Read all blocks."""
+        """Read all blocks into a network that is complete."""
         network = Network(self.source, self.place)
         while self.k < len(self.tokens):
             kind = self.take("network, variable or probability")
@@ -143,7 +144,7 @@ class _Parser(Tokens):
                 self._probability(network)
             else:
                 self.fail("network, variable or probability", self.k - 1)
-        return network
+        return network.check(self.k)
 
     def _variable(self, network: Network) -> None:
         start = self.k
@@ -158,13 +159,11 @@ class _Parser(Tokens):
                 continue
             if word != "type" or states is not None:
                 self.fail("one type, properties and then }", self.k - 1)
-            self.expect("discrete")
-            self.expect("[")
+            self.expect("discrete", "[")
             count = self.take("the number of states")
             if not (count.isascii() and count.isdigit()):
                 self.fail("the number of states", self.k - 1)
-            self.expect("]")
-            self.expect("{")
+            self.expect("]", "{")
             states = self._names("}", "names of states")
             self.expect(";")
             if str(len(states)) != count.lstrip("0") or not states:
@@ -195,7 +194,14 @@ class _Parser(Tokens):
                     self.fail("one default", at)
                 default = self._numbers(states)
             elif word == "(" and parents:
-                row = self._row(codes, shape)
+                names = self._names(")", "states of the parents")
+                if len(names) != len(codes):
+                    self.fail(f"the states of {len(codes)} parents", at, f"{len(names)}")
+                row = 0
+                for code, name, size in zip(codes, names, shape, strict=True):
+                    if name not in code:
+                        self.fail("a state of the parent", at, quote(name))
+                    row = row * size + code[name]
                 if not np.isnan(rows[row, 0]):
                     self.fail("each row once", at)
                 rows[row] = self._numbers(states)
@@ -205,27 +211,11 @@ class _Parser(Tokens):
         if default is not None:
             rows[missing] = default
         elif missing.any():
-            row, digits = int(np.argmax(missing)), []
-            for name, size in zip(reversed(parents), reversed(shape), strict=True):
-                row, digit = divmod(row, size)
-                digits.append(network.states[name][digit])
-            names = ", ".join(reversed(digits))
+            digits = np.unravel_index(int(np.argmax(missing)), shape) if parents else ()
+            names = [network.states[name][int(digit)] for name, digit in zip(parents, digits, strict=True)]
             expected = "a row for each state of the parents" if parents else "a table"
-            self.fail(expected, self.k - 1, f"none for {quote(names)}" if parents else "none")
+            self.fail(expected, self.k - 1, f"none for {quote(', '.join(names))}" if parents else "none")
         network.set_table(child, rows)
-
-    def _row(self, codes: list[dict[str, int]], shape: list[int]) -> int:
-        """Read the states of the parents, and return the number of their row."""
-        start = self.k - 1
-        names = self._names(")", "states of the parents")
-        if len(names) != len(codes):
-            self.fail(f"the states of {len(codes)} parents", start, f"{len(names)}")
-        row = 0
-        for code, name, size in zip(codes, names, shape, strict=True):
-            if name not in code:
-                self.fail("a state of the parent", start, quote(name))
-            row = row * size + code[name]
-        return row
 
     def _property(self) -> None:
         """Skip a property: anything up to a semicolon."""
@@ -248,7 +238,7 @@ class _Parser(Tokens):
         else:
             items = self._split(taken, start, expected)
         if any(item in _MARKS for item in items):
-            self.fail(expected, start + next(k for k, item in enumerate(taken) if item in _MARKS - {","}))
+            self.fail(expected, start + next(k for k, item in enumerate(taken) if item != "," and item in _MARKS))
         return [item.strip('"') for item in items]
 
     def _numbers(self, count: int) -> NDArray[np.float64]:
@@ -256,12 +246,11 @@ class _Parser(Tokens):
         start = self.k
         taken = self.upto(";", "probabilities")
         words = self._split(taken, start, "probabilities")
-        values = read_probabilities(words)
-        if values is None:
-            for k, word in enumerate(taken):
-                if word != "," and not is_probability(word):
-                    self.fail("a probability, 0 or more", start + k)
-            values = np.fromiter(map(float, words), np.float64, len(words))
+
+        def refuse(word: int) -> NoReturn:
+            self.fail("a probability, 0 or more", start + word * (2 if "," in taken else 1))
+
+        values = read_weights(words, refuse)
         if len(words) != count:
             self.fail(f"{count} probabilities", start, f"{len(words)}")
         return values
@@ -274,14 +263,3 @@ class _Parser(Tokens):
             if (item == ",") != (k % 2 == 1) or (item == "," and k == len(taken) - 1):
                 self.fail(f"{expected} with a comma between each two, or without commas", start + k)
         return taken[::2]
-
-    def _refuse_strays(self) -> None:
-        """Fail at comments and quotes without an end, and at comments that are part of a word."""
-        if "/*" in self.text or "//" in self.text or '"' in self.text:
-            for k, token in enumerate(self.tokens):
-                if token == '"' or (token[0] != '"' and ("/*" in token or "//" in token)):
-                    self.fail("quotes and comments that are closed, with space around them", k)
-            for match in _TOKEN.finditer(self.text):
-                word = match.group()
-                if word.startswith("/*") and (len(word) < 4 or not word.endswith("*/")):
-                    raise self.source.error("comments that end", "one that does not", self.byte(match.start()))

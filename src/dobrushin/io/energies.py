@@ -21,7 +21,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,7 @@ from dobrushin._models.ising import SpinPairs
 from dobrushin._models.state_names import StateNames
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError
-from dobrushin.io import labels as names
-from dobrushin.io.source import Numbers, Source, inverse, is_number, quote
+from dobrushin.io.source import Numbers, Source, from_json, inverse, is_number, quote, read_labels, shown, to_json
 
 # Bytes of memory for a variable before it has a coupling: its label and a few numbers.
 _VARIABLE_BYTES = 128
@@ -55,29 +54,18 @@ class Energy:
     error: float = 0.0  # bounds the rounding of the energies, without the offset: of decimals and of sums
     bits: bool = False  # whether people call the states 0 and 1
 
-    @classmethod
-    def of_bits(
-        cls,
-        i: NDArray[Any],
-        j: NDArray[Any],
-        Q: NDArray[np.float64],
-        a: NDArray[np.float64],
-        offset: float,
-        labels: Sequence[Hashable] | None,
-        error: float = 0.0,
-    ) -> Energy:
-        """Convert E(x) = sum Q_ij x_i x_j + sum a_i x_i + offset over bits 0/1: x = (1 + s) / 2."""
-        quarter, half, n = Q / 4, a / 2, len(a)
+    def of_bits(self) -> Energy:
+        """Read the numbers as E(x) = sum J_ij x_i x_j + sum h_i x_i + offset over bits 0/1: x = (1 + s) / 2."""
+        quarter, half, n = self.J / 4, self.h / 2, len(self.h)
         with np.errstate(over="ignore", invalid="ignore"):
-            h = half + np.bincount(i, quarter, minlength=n) + np.bincount(j, quarter, minlength=n)
-            sizes = np.abs(half)
-            for ends in (i, j):
-                sizes += np.bincount(ends, np.abs(quarter), minlength=n)
-            terms = np.bincount(np.concatenate([i, j]), minlength=n)
-            error += rounding_of(terms.astype(np.float64) * sizes, 1.0) + rounding_of(
-                np.concatenate([quarter, half]), 0.0
-            )
-            return cls(i, j, quarter, h, float(offset + half.sum() + quarter.sum()), labels, error, True)
+            h, sizes = half, np.abs(half)
+            for ends in (self.i, self.j):
+                h = h + np.bincount(ends, quarter, minlength=n)
+                sizes = sizes + np.bincount(ends, np.abs(quarter), minlength=n)
+            terms = np.bincount(np.concatenate([self.i, self.j]), minlength=n).astype(np.float64)
+            error = rounding_of(terms * sizes, 1.0) + rounding_of(np.concatenate([quarter, half]), 0.0)
+            offset = float(self.offset + half.sum() + quarter.sum())
+            return replace(self, J=quarter, h=h, offset=offset, error=self.error + error, bits=True)
 
     @classmethod
     def of_model(cls, model: Model, beta: float, offset: float, extension: str) -> Energy:
@@ -86,7 +74,10 @@ class Energy:
         if not isinstance(ordinary, Ising):
             raise ArgumentError("model", f"an Ising model, for a {extension} file", got=type(model).__name__)
         upper = sparse.coo_array(sparse.triu(ordinary.couplings, k=1))
-        J, h = (_per_beta(values, beta) for values in (upper.data, ordinary.fields))
+        J, h = (
+            inverse(lambda energy: -beta * energy, theta, -theta / beta) + 0.0
+            for theta in (upper.data, ordinary.fields)
+        )
         i, j = upper.coords
         return cls(i, j, J, h, offset, None if isinstance(model.labels, range) else model.labels)
 
@@ -121,11 +112,6 @@ def _decimals(numbers: Numbers, which: NDArray[Any]) -> float:
     return 0.0 if numbers.are_whole(which).all() else rounding_of(numbers.values[which], 1.0)
 
 
-def _per_beta(theta: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
-    """Return the energies that are theta when they are multiplied by -beta."""
-    return inverse(lambda energy: -beta * energy, theta, -theta / beta) + 0.0
-
-
 # -- dimod, binary ----------------------------------------------------------------------------------
 
 _MAGIC = b"DIMODBQM"
@@ -153,16 +139,14 @@ def read_bqm(source: Source) -> Energy:
         if not np.isfinite(values).all():
             raise source.error("finite biases", "inf or nan")
     i, j, Q = _read_pairs(source, variables["start"], others, n)
-    a = variables["bias"].astype(np.float64)
-    make = Energy if header["vartype"] == "SPIN" else Energy.of_bits
-    return make(i, j, Q, a, offset, given)
+    energy = Energy(i, j, Q, variables["bias"].astype(np.float64), offset, given)
+    return energy if header["vartype"] == "SPIN" else energy.of_bits()
 
 
 def write_bqm(model: Model, beta: float, offset: float) -> bytes:
     """Return an Ising model as a file of spins, version 2.0."""
     energy = Energy.of_model(model, beta, offset, ".bqm")
     n, m = len(energy.h), len(energy.J)
-    labelled = energy.labels is not None
     index = "int32" if max(n, 2 * m) < 2**31 else "int64"
     header = {
         "shape": [n, m],
@@ -171,7 +155,7 @@ def write_bqm(model: Model, beta: float, offset: float) -> bytes:
         "ntype": index,
         "vartype": "SPIN",
         "type": "BinaryQuadraticModel",
-        "variables": labelled,
+        "variables": energy.labels is not None,
     }
     text = json.dumps(header, sort_keys=True).encode() + b"\n"
     text += b" " * (-(len(_MAGIC) + 6 + len(text)) % 64)
@@ -186,7 +170,7 @@ def write_bqm(model: Model, beta: float, offset: float) -> bytes:
     parts = [_MAGIC, bytes([2, 0]), struct.pack("<I", len(text)), text, struct.pack("<d", offset)]
     parts += [variables.tobytes(), others.tobytes()]
     if energy.labels is not None:
-        given = names.encode(energy.labels)
+        given = to_json(list(energy.labels))
         given += b" " * (-(8 + len(given)) % 64)
         parts += [b"VARS", struct.pack("<I", len(given)), given]
     return b"".join(parts)
@@ -204,21 +188,17 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any], int]:
     length = struct.unpack("<I", data[10:14])[0]
     if length > len(data) - 14:
         raise source.error(f"a header of {length} bytes", f"{len(data) - 14} bytes to the end of the file")
-    header = names.parse(source, data[14 : 14 + length])
+    header = from_json(source, data[14 : 14 + length])
     if not isinstance(header, dict):
         raise source.error("a header that is a JSON object", f"a {type(header).__name__}")
     shape = header.get("shape")
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or any(type(k) is not int or k < 0 for k in shape)
-        or not shape[0]
-    ):
+    sizes = shape if isinstance(shape, list) else []
+    if len(sizes) != 2 or any(type(k) is not int or k < 0 for k in sizes) or not sizes[0]:
         raise source.error("a shape of one or more variables and their interactions", quote(str(shape)[:80]))
     choices = {"vartype": ("SPIN", "BINARY"), "dtype": _FLOATS, "itype": _INTEGERS, "ntype": _INTEGERS}
     for key, allowed in choices.items():
         if not isinstance(header.get(key), str) or header[key] not in allowed:
-            raise source.error(f"{key} to be one of {', '.join(allowed)}", names.shown(header.get(key)))
+            raise source.error(f"{key} to be one of {', '.join(allowed)}", shown(header.get(key)))
     if not isinstance(header.get("variables"), list if data[8] == 1 else bool):
         raise source.error("a header that says what the labels are ('variables')", "another value")
     return data[8], header, 14 + length
@@ -232,15 +212,13 @@ def _read_labels(source: Source, version: int, told: Any, n: int, at: int) -> Se
             raise source.error("the end of the file after the biases", f"{len(data) - at} bytes more")
         if version == 2:
             return None
-        if len(told) not in (0, n):
-            raise source.error(f"labels of {n} variables", f"{len(told)} of them")
-        return names.from_list(source, told) if told else None
+        return read_labels(source, told, n) if told else None
     if data[at : at + 4] != b"VARS" or len(data) < at + 8:
         raise source.error("labels (VARS) after the biases", quote(data[at : at + 4]))
     length = struct.unpack("<I", data[at + 4 : at + 8])[0]
     if length != len(data) - at - 8:
         raise source.error(f"{length} bytes of labels to the end of the file", f"{len(data) - at - 8} bytes")
-    return names.decode(source, data[at + 8 :], n)
+    return read_labels(source, from_json(source, data[at + 8 :]), n)
 
 
 def _read_pairs(
@@ -251,8 +229,8 @@ def _read_pairs(
     other = others["other"].astype(np.float64)
     if start[0] != 0 or (np.diff(start) < 0).any():
         raise source.error("neighbourhoods that follow each other", "starts that do not increase from 0")
-    if not ((other >= 0) & (other < n)).all():
-        raise source.error(f"neighbours from 0 to {n - 1}", f"{other[~((other >= 0) & (other < n))][0]:.17g}")
+    if len(outside := other[~((other >= 0) & (other < n))]):
+        raise source.error(f"neighbours from 0 to {n - 1}", f"{outside[0]:.17g}")
     v = np.repeat(np.arange(n), np.diff(start).astype(np.int64))
     u = other.astype(np.int64)
     if (v == u).any():
@@ -285,11 +263,9 @@ def read_coo(source: Source) -> Energy:
     rows = numbers.rows(max(1, len(numbers) // 3), 3, what)
     if numbers.position < len(numbers):
         raise numbers.error(what, numbers.position)
-    ends = rows[:, :2]
-    bad = ~(numbers.are_whole(3 * np.arange(len(rows))[:, None] + [0, 1]) & (ends >= 0))
-    if bad.any():
-        row, side = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise numbers.error("a label that is a whole number, 0 or more", 3 * int(row) + int(side))
+    ends, which = rows[:, :2], 3 * np.arange(len(rows))[:, None] + [0, 1]
+    bad = ~(numbers.are_whole(which) & (ends >= 0))
+    numbers.first_error(bad, which, "a label that is a whole number, 0 or more")
     labels, position = np.unique(ends.astype(np.int64), return_inverse=True)
     i, j = np.sort(position.reshape(-1, 2), axis=1).T
     n, linear = len(labels), i == j
@@ -300,8 +276,8 @@ def read_coo(source: Source) -> Energy:
     for terms, own in ((i[linear], rows[linear, 2]), (place, rows[~linear, 2])):  # that are given twice are added up
         counts = np.bincount(terms).astype(np.float64)
         error += rounding_of(np.maximum(counts - 1.0, 0.0) * np.bincount(terms, np.abs(own)), 1.0)
-    make = Energy if vartype == b"SPIN" else Energy.of_bits
-    return make(pairs // n, pairs % n, Q, a, offset, labels.tolist(), error)
+    energy = Energy(pairs // n, pairs % n, Q, a, offset, labels.tolist(), error)
+    return energy if vartype == b"SPIN" else energy.of_bits()
 
 
 def write_coo(model: Model, beta: float, offset: float) -> bytes:
@@ -314,10 +290,10 @@ def write_coo(model: Model, beta: float, offset: float) -> bytes:
     lines = ["# vartype=SPIN", f"# offset={offset!r}"] if offset else ["# vartype=SPIN"]
     # A variable without any term would not be in the file.
     alone = np.bincount(np.concatenate([energy.i, energy.j]), minlength=len(labels)) == 0
-    told = np.flatnonzero(alone | (energy.h != 0)).tolist()
-    lines += [f"{labels[v]} {labels[v]} {_write_number(energy.h[v])}" for v in told]
-    pairs = zip(energy.i.tolist(), energy.j.tolist(), energy.J, strict=True)
-    lines += [f"{labels[i]} {labels[j]} {_write_number(J)}" for i, j, J in pairs]
+    told = np.flatnonzero(alone | (energy.h != 0))
+    terms = [*zip(told, told, energy.h[told], strict=True), *zip(energy.i, energy.j, energy.J, strict=True)]
+    # In full, without an exponent: dimod skips lines that have one.
+    lines += [f"{labels[i]} {labels[j]} {np.format_float_positional(x, trim='-')}" for i, j, x in terms]
     return "\n".join([*lines, ""]).encode()
 
 
@@ -342,11 +318,6 @@ def _settings(source: Source) -> tuple[bytes, float]:
     return settings["vartype"].pop(), float(settings["offset"].pop() if settings["offset"] else 0)
 
 
-def _write_number(value: float) -> str:
-    """Write a number in full, without an exponent: dimod skips lines that have one."""
-    return np.format_float_positional(value, trim="-")
-
-
 # -- max-cut ----------------------------------------------------------------------------------------
 
 
@@ -360,14 +331,11 @@ def read_maxcut(source: Source) -> Energy:
     source.require_memory(float(n) * _VARIABLE_BYTES, "vertices", numbers.offset(0))
     edges = numbers.rows(m, 3, f"a line 'i j w' for each of {m} edges")
     numbers.require_end("the last edge")
-    ends = edges[:, :2]
-    bad = ~(numbers.are_whole(2 + 3 * np.arange(m)[:, None] + [0, 1]) & (ends >= 1) & (ends <= n))
-    if bad.any():
-        edge, side = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise numbers.error(f"a vertex from 1 to {n}", 2 + 3 * int(edge) + int(side))
-    i, j = ends.min(axis=1).astype(np.int64) - 1, ends.max(axis=1).astype(np.int64) - 1
-    if (loop := i == j).any():
-        raise numbers.error("an edge between different vertices", 2 + 3 * int(np.argmax(loop)))
+    ends, which = edges[:, :2], 2 + 3 * np.arange(m)[:, None] + [0, 1]
+    bad = ~(numbers.are_whole(which) & (ends >= 1) & (ends <= n))
+    numbers.first_error(bad, which, f"a vertex from 1 to {n}")
+    i, j = np.sort(ends.astype(np.int64), axis=1).T - 1
+    numbers.first_error(i == j, which[:, 0], "an edge between different vertices")
     order = np.lexsort((j, i))
     again = order[1:][(np.diff(i[order]) == 0) & (np.diff(j[order]) == 0)]
     if again.size:
@@ -382,11 +350,8 @@ def write_maxcut(model: Model, beta: float, offset: float) -> bytes:
         raise ArgumentError("model", "without fields, for a max-cut file", energy.h[np.flatnonzero(energy.h)[0]])
     if offset:
         raise ArgumentError("offset", "0 for a max-cut file", offset)
-    edges = zip(energy.i.tolist(), energy.j.tolist(), energy.J.tolist(), strict=True)
-    lines = [f"{i + 1} {j + 1} {write_weight(w)}" for i, j, w in edges]
+    # In full, whole numbers without a point.
+    weights = [str(int(w)) if w.is_integer() and abs(w) < 2**53 else repr(w) for w in energy.J.tolist()]
+    edges = zip(energy.i.tolist(), energy.j.tolist(), weights, strict=True)
+    lines = [f"{i + 1} {j + 1} {weight}" for i, j, weight in edges]
     return "\n".join([f"{len(energy.h)} {len(lines)}", *lines, ""]).encode()
-
-
-def write_weight(weight: float) -> str:
-    """Write a weight in full, whole numbers without a point."""
-    return str(int(weight)) if weight.is_integer() and abs(weight) < 2**53 else repr(weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -12,16 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import Model
-from dobrushin._models.factors import FactorTables
 from dobrushin._models.local import LocalForm, LocalPairs
 from dobrushin._models.state_names import Names, StateNames, read_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
-from dobrushin.io import labels
-from dobrushin.io.source import Path
-from dobrushin.io.stored import COUNTS, FORMAT, LENGTHS, NAMES, TABLES_FORMAT
+from dobrushin.io.source import Path, to_json
+from dobrushin.io.stored import COUNTS, FORMAT, NAMES, TABLES_FORMAT
 
 # Rows that are written together, and edges that are sorted together.
 _ROWS, _EDGES = 2**18, 2**19
@@ -31,6 +30,7 @@ _RANGES = 1024
 _MOST_VARIABLES = 2**36
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]
+_Rows = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]  # sizes of rows, their columns and values
 
 
 def write_folder(model: Model, path: Path) -> None:
@@ -38,42 +38,34 @@ def write_folder(model: Model, path: Path) -> None:
     local = model._local()
     names = model._state_names
     if isinstance(local, LocalForm) and not local._whole.spins:
-        _write_tables(local._whole.tables(), names, path)
+        form = local._whole.tables()
+        arrays = {
+            "cardinalities": form.cardinalities, "scope_start": form.scope_start, "scope": form.scope,
+            "table_start": form.table_start, "table": form.table,
+            "factor_start": form.factor_start, "factor_of": form.factor_of,
+        }  # fmt: skip
+        counts = (form.n_variables, form.n_factors, len(form.scope), len(form.table))
+        with _Folder(path) as folder:
+            for name, values in arrays.items():
+                folder.begin(name, float if name == "table" else np.int64, values.shape)
+                folder.append(name, values)
+            folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))}, names)
         return
     if not isinstance(local, LocalPairs):
         requirement = "an Ising or Potts model, or tables that forbid nothing, for a folder"
         raise ArgumentError("model", requirement, got=type(model).__name__)
-    n, entries = local.n_variables, 2 * local.n_edges
-    with _Folder(path) as folder:
-        start = folder.array("start", np.int64, (n + 1,))
-        neighbor, coupling = (
-            folder.array("neighbor", _index(n), (entries,)),
-            folder.array("coupling", float, (entries,)),
-        )
-        shape = (n,) if local.n_states is None else (n, local.n_states)
-        potential = folder.array("potential", float, shape) if local.has_potentials else None
-        done = 0
-        start.append(np.zeros(1))
+    n = local.n_variables
+
+    def rows() -> Iterator[_Rows]:
         for positions in _blocks(n):
-            rows = local.rows_of(positions)
-            local.check_couplings(np.repeat(positions, np.diff(rows.start)), rows)
-            start.append(done + rows.start[1:])
-            neighbor.append(rows.columns)
-            coupling.append(rows.values)
-            if potential is not None:
-                potential.append(local.potentials_of(positions))
-            done += len(rows.columns)
-        folder.finish_pairs(n, entries, local.n_states or 0, names)
+            found = local.rows_of(positions)
+            sizes = np.diff(found.start)
+            local.check_couplings(np.repeat(positions, sizes), found)
+            yield sizes, found.columns, found.values
 
-
-def _write_tables(form: FactorTables, names: StateNames | None, path: Path) -> None:
-    """Write the arrays of a factor graph."""
+    potentials = (local.potentials_of(positions) for positions in _blocks(n)) if local.has_potentials else None
     with _Folder(path) as folder:
-        arrays = {name: form.cardinalities if name == "cardinalities" else getattr(form, name) for name in LENGTHS}
-        for name, values in arrays.items():
-            folder.array(name, float if name == "table" else np.int64, values.shape).append(values)
-        counts = (form.n_variables, form.n_factors, len(form.scope), len(form.table))
-        folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))}, names)
+        folder.write_pairs((n, 2 * local.n_edges, local.n_states or 0), rows(), potentials, names)
 
 
 @public(name="io.build_folder")
@@ -130,32 +122,18 @@ def build_folder(
         raise ArgumentError("edges", hint if callable(edges) else "an iterable over chunks of edges", edges)
     states = 0 if states is None else check.count(states, "states", 2)
     names = None if state_names is None else StateNames(common=read_names(state_names, states or 2))
-    fields = None if potentials is None else _real(potentials, "potentials")
+    fields = potentials  # an array of real numbers is left where it is
+    if fields is not None and not (isinstance(fields, np.ndarray) and fields.dtype.kind in "biuf"):
+        fields = check.real_array(fields, "potentials")
     shape = (n, states) if states else (n,)
     if fields is not None and fields.shape != shape:
         raise ArgumentError("potentials", f"an array of shape {shape}", got=f"shape {fields.shape}")
-    with _Folder(path) as folder:
-        if fields is not None:
-            potential = folder.array("potential", float, shape)
-            for block in _blocks(n):
-                part = np.asarray(fields[block[0] : block[-1] + 1], dtype=np.float64)
-                _check_potentials(part, int(block[0]), bool(states))
-                potential.append(part)
-        with folder.aside(n) as aside:
-            for chunk in _chunks(n, edges):
-                aside.add(chunk)
-            entries = 2 * aside.edges
-            start = folder.array("start", np.int64, (n + 1,))
-            neighbor, coupling = (folder.array("neighbor", _index(n), (entries,)),
-                                  folder.array("coupling", float, (entries,)))  # fmt: skip
-            done = 0
-            start.append(np.zeros(1))
-            for sizes, columns, values in aside.in_order():
-                start.append(done + np.cumsum(sizes))
-                neighbor.append(columns)
-                coupling.append(values)
-                done += len(columns)
-        folder.finish_pairs(n, entries, states, names)
+    with _Folder(path) as folder, tempfile.TemporaryFile(dir=folder.temporary) as file:
+        aside = _Aside(file, n)
+        for chunk in _chunks(n, edges):
+            aside.add(chunk)
+        parts = None if fields is None else _checked_potentials(fields, bool(states))
+        folder.write_pairs((n, 2 * aside.edges, states), aside.in_order(), parts, names)
 
 
 def _index(n: int) -> Any:
@@ -167,42 +145,39 @@ def _blocks(n: int) -> Iterator[NDArray[np.int64]]:
         yield np.arange(first, min(n, first + _ROWS))
 
 
-def _real(value: Any, argument: str) -> NDArray[Any]:
-    """An array of real numbers that is left where it is."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return value
-    return check.real_array(value, argument)
-
-
-def _check_potentials(part: NDArray[np.float64], first: int, labels: bool) -> None:
-    ok = check.is_log_potential(part) if labels else np.abs(part) <= check.LARGEST
-    requirement = check.LOG_POTENTIAL if labels else check.FINITE
-    if labels and ok.all():
-        ok = np.asarray(np.isfinite(part).any(axis=1))
-        requirement = "above -inf for some state of each variable"
-    if not ok.all():
-        k = check.first(~ok)
-        raise ArgumentError("potentials", requirement, part[k], f"variable {first + k[0]}")
+def _checked_potentials(fields: NDArray[Any], are_unaries: bool) -> Iterator[NDArray[np.float64]]:
+    for block in _blocks(len(fields)):
+        first = int(block[0])
+        part = np.asarray(fields[first : first + len(block)], dtype=np.float64)
+        ok = check.is_log_potential(part) if are_unaries else np.abs(part) <= check.LARGEST
+        requirement = check.LOG_POTENTIAL if are_unaries else check.FINITE
+        if are_unaries and ok.all():
+            ok = np.asarray(np.isfinite(part).any(axis=1))
+            requirement = "above -inf for some state of each variable"
+        if not ok.all():
+            k = check.first(~ok)
+            raise ArgumentError("potentials", requirement, part[k], f"variable {first + k[0]}")
+        yield part
 
 
 def _chunks(n: int, edges: Iterable[Any]) -> Iterator[Edges]:
-    """Chunks of edges that were checked: small ones together, large ones in parts."""
+    """Yield chunks of edges that were checked: small ones together, large ones in parts."""
     kept: list[Edges] = []
+
+    def together() -> Edges:
+        i, j, values = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        kept.clear()
+        return i, j, values
+
     for number, chunk in enumerate(edges):
         i, j, values = _read_chunk(n, chunk, number)
         for first in range(0, len(i), _EDGES):
             span = slice(first, first + _EDGES)
             kept.append((i[span], j[span], values[span]))
             if sum(len(part[0]) for part in kept) >= _EDGES:
-                yield _join(kept)
-                kept = []
+                yield together()
     if kept:
-        yield _join(kept)
-
-
-def _join(kept: list[Edges]) -> Edges:
-    i, j, values = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    return i, j, values
+        yield together()
 
 
 def _read_chunk(n: int, chunk: Any, number: int) -> Edges:
@@ -241,9 +216,6 @@ class _Aside:
         self.width = -(-n // _RANGES)
         self.pieces: list[tuple[list[int], NDArray[np.int64]]] = []  # per chunk: where each array lies, ends of ranges
 
-    def __enter__(self) -> _Aside:
-        return self
-
     def add(self, chunk: Edges) -> None:
         """Put a chunk aside, each edge in both of its ranges."""
         i, j, values = chunk
@@ -258,7 +230,7 @@ class _Aside:
         self.pieces.append((places, ends))
         self.edges += len(i)
 
-    def in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
+    def in_order(self) -> Iterator[_Rows]:
         """For each range: how many neighbours its variables have, the neighbours in order, and the couplings."""
         for part, low in enumerate(range(0, self.n, self.width)):
             rows = min(self.n - low, self.width)
@@ -281,25 +253,6 @@ class _Aside:
             parts.append(np.frombuffer(data, dtype))
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-        os.unlink(self.file.name)
-
-
-class _Growing:
-    """An array on disk whose entries are written one after the other."""
-
-    def __init__(self, file: BinaryIO, dtype: Any, shape: tuple[int, ...]) -> None:
-        self.file, self.dtype = file, np.dtype(dtype)
-        about = {"descr": self.dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, about)
-
-    def append(self, values: NDArray[Any]) -> None:
-        """Write the next entries."""
-        if values.size:
-            data = np.ascontiguousarray(values, dtype=self.dtype.newbyteorder("<"))
-            self.file.write(data.data.cast("B"))
-
 
 class _Folder:
     """A folder that appears under its name only when it is complete."""
@@ -310,7 +263,7 @@ class _Folder:
         if os.path.lexists(self.place):
             raise ArgumentError("path", "a folder that does not exist yet", self.name)
         self.temporary = f"{self.place}.{os.urandom(4).hex()}.part"
-        self.files: dict[str, BinaryIO] = {}
+        self.files: dict[str, tuple[BinaryIO, np.dtype[Any]]] = {}
 
     def __enter__(self) -> _Folder:
         try:
@@ -319,36 +272,66 @@ class _Folder:
             raise OSError(error.errno, error.strerror, self.name) from None
         return self
 
-    def array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> _Growing:
-        """An array to be filled."""
-        self.files[name] = open(os.path.join(self.temporary, f"{name}.npy"), "xb")  # noqa: SIM115
-        return _Growing(self.files[name], dtype, shape)
+    def begin(self, name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+        """Begin an array, whose entries are then appended."""
+        file = open(os.path.join(self.temporary, f"{name}.npy"), "xb")  # noqa: SIM115
+        self.files[name] = file, np.dtype(dtype).newbyteorder("<")
+        about = {"descr": self.files[name][1].str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
 
-    def aside(self, n: int) -> _Aside:
-        """Open the file to which edges are put aside."""
-        return _Aside(open(os.path.join(self.temporary, "edges"), "x+b"), n)
+    def append(self, name: str, values: NDArray[Any]) -> None:
+        """Write the next entries of an array."""
+        if values.size:
+            file, dtype = self.files[name]
+            file.write(np.ascontiguousarray(values, dtype=dtype).data.cast("B"))
 
-    def finish_pairs(self, variables: int, entries: int, states: int, names: StateNames | None) -> None:
-        """`finish` an Ising or Potts model."""
-        about = {"format": FORMAT, "variables": variables, "entries": entries, "states": states}
-        self.finish({**about, "potential": "potential" in self.files}, names)
+    def write_pairs(
+        self,
+        counts: tuple[int, int, int],
+        rows: Iterator[_Rows],
+        potentials: Iterator[NDArray[np.float64]] | None,
+        names: StateNames | None,
+    ) -> None:
+        """Write an Ising or Potts model; `counts` are the numbers of variables, entries and states (0 for spins)."""
+        n, entries, states = counts
+        if potentials is not None:
+            self.begin("potential", float, (n, states) if states else (n,))
+            for part in potentials:
+                self.append("potential", part)
+        shapes = {"start": (np.int64, n + 1), "neighbor": (_index(n), entries), "coupling": (float, entries)}
+        for name, (dtype, length) in shapes.items():
+            self.begin(name, dtype, (length,))
+        done = 0
+        self.append("start", np.zeros(1))
+        for sizes, columns, values in rows:
+            self.append("start", done + np.cumsum(sizes))
+            self.append("neighbor", columns)
+            self.append("coupling", values)
+            done += len(columns)
+        about = {"format": FORMAT, "variables": n, "entries": entries, "states": states}
+        self.finish({**about, "potential": potentials is not None}, names)
 
     def finish(self, about: dict[str, Any], names: StateNames | None) -> None:
         """Write the names of states and the manifest, and give the folder its name."""
         if names is not None:
             about = {**about, "state_names": True}
-            text, kinds = _encode_names(names, about["variables"])
+            content: dict[str, Any] = {"all": names.common}
+            if names.common is None:
+                number: dict[Names, int] = {}
+                codes = (-1 if known is None else number.setdefault(known, len(number)) for known in names.own)
+                kinds = np.fromiter(codes, dtype=np.int32, count=about["variables"])
+                self.begin("state_kind", np.int32, kinds.shape)
+                self.append("state_kind", kinds)
+                content = {"kinds": list(number)}
             with open(os.path.join(self.temporary, NAMES), "xb") as file:
-                file.write(text)
-            if kinds is not None:
-                self.array("state_kind", np.int32, kinds.shape).append(kinds)
+                file.write(to_json(content))
         self._close()
         with open(os.path.join(self.temporary, "manifest.json"), "w", encoding="utf-8") as manifest:
             json.dump(about, manifest)
         os.rename(self.temporary, self.place)
 
     def _close(self) -> None:
-        for file in self.files.values():
+        for file, _ in self.files.values():
             file.close()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -362,13 +345,3 @@ class _Folder:
         # Ours are about the folder, which the caller knows by another name. Others come from the edges.
         if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(self.temporary)):
             raise OSError(error.errno, error.strerror or str(error), self.name) from None
-
-
-def _encode_names(names: StateNames, n: int) -> tuple[bytes, NDArray[np.int32] | None]:
-    """Return the text with the names of states, and the kinds of all variables."""
-    if names.common is not None:
-        return labels.encode_states(names), None
-    number: dict[Names, int] = {}
-    codes = (-1 if known is None else number.setdefault(known, len(number)) for known in names.own)
-    kinds = np.fromiter(codes, dtype=np.int32, count=n)
-    return labels.encode_kinds(list(number)), kinds

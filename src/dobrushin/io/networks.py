@@ -1,16 +1,29 @@
-"""Read Bayesian networks: what the readers of all their files share, and what their tables must be.
+"""Bayesian networks in files: what their readers share, and the formats of Hugin and XMLBIF.
 
 Published tables are rounded: rows that miss 1 by at most 1e-5 are divided by their sum, so that the model is a Bayesian
 network, and what does not matter to the targets can be left out. Rows that miss it by more, up to 0.01 or 0.005 for
 each state, are taken as they are: plain weights, of which nothing is left out.
+
+Hugin (``.net``)
+    Blocks ``net``, ``node`` (its states by name) and ``potential ( child | parents )`` with ``data``: nested
+    parentheses in which the states of the child are fastest and those of the first parent slowest. Other fields are
+    skipped; comments begin with ``%``. Continuous nodes, decisions and utilities are refused.
+XMLBIF 0.3 (``.xmlbif``, ``.bifxml``, ``.xml``)
+    ``VARIABLE`` has a ``NAME`` and an ``OUTCOME`` for each state; ``DEFINITION`` says ``FOR`` which variable, ``GIVEN``
+    which parents, and has a ``TABLE`` in which the states of the variable are fastest and those of the first parent
+    slowest. Other elements are skipped. A file that declares entities is refused: they can make a small file a very
+    large one, or name other files.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
+from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +33,15 @@ from scipy.sparse import csgraph
 from dobrushin._models import FactorGraph
 from dobrushin._models.barren import sums_to_one
 from dobrushin._models.forms import log_table
-from dobrushin.io.source import Source, in_bulk, is_number, quote
+from dobrushin.errors import FormatError
+from dobrushin.io.source import Source, quote, read_weights, word_starts
 
 # Rows that miss 1 by more than this are not rounded but wrong, and by less than this for each state they do not.
 _SLIGHT, _ROUNDING = 1e-5, 1e-15
 # Memory for an entry of a table while it is read: the entry, the row that sums to 1, logarithms, and two copies.
 _ENTRY_BYTES = 40.0
+# Memory for a word of a text, and for an element or an attribute of XML, while they are read.
+_WORD_BYTES, _ELEMENT_BYTES = 100.0, 200.0
 
 
 def sums_of(values: NDArray[np.float64], first: NDArray[Any]) -> NDArray[np.float64]:
@@ -45,9 +61,7 @@ def in_a_cycle(children: NDArray[Any], parents: NDArray[Any], n: int) -> int | N
     """Return a variable that is its own ancestor, if there is one; an edge for each child and parent."""
     graph = sparse.csr_array((np.ones(len(children), dtype=np.int8), (parents, children)), shape=(n, n))
     count, group = csgraph.connected_components(graph, directed=True, connection="strong")
-    if count == n:
-        return None
-    return int(np.argmax(np.bincount(group)[group] > 1))
+    return None if count == n else int(np.argmax(np.bincount(group)[group] > 1))
 
 
 def graph_of_tables(
@@ -100,8 +114,9 @@ class Network:
         """Add a variable with its states."""
         if name in self.states:
             self._fail("each variable once", f"{quote(name)} twice", k)
-        if not name or not states or (repeated := _find_repeated(states)) is not None:
-            found = f"{quote(repeated)} twice" if name and states and repeated is not None else "none"
+        repeated = _find_repeated(states)
+        if not name or not states or repeated is not None:
+            found = "none" if repeated is None or not name else f"{quote(repeated)} twice"
             self._fail(f"one or more different states of {quote(name)}", found, k)
         self.states[name] = tuple(states)
 
@@ -116,7 +131,7 @@ class Network:
             self._fail("one table for each variable", f"another one of {quote(child)}", k)
         sizes = [len(self.states[name]) for name in (*parents, child)]
         self._entries += min(math.prod(sizes), 2**60)
-        if _ENTRY_BYTES * self._entries > self.source.limit:
+        if _ENTRY_BYTES * self._entries > self.source.limit:  # to find the place takes a while
             self.source.require_memory(_ENTRY_BYTES * self._entries, "tables", self._place(k))
         self.parents[child], self._start[child] = tuple(parents), k
         return sizes
@@ -135,25 +150,14 @@ class Network:
         sizes = self.begin_table(child, parents, k)
         if len(words) != math.prod(sizes):
             self._fail(f"{math.prod(sizes)} probabilities of {quote(child)}", str(len(words)), k)
-        for word in words:
-            if not is_probability(word):
-                self._fail(f"probabilities of {quote(child)}, 0 or more", quote(word), k)
-        self.set_table(child, np.array([float(word) for word in words]).reshape(-1, sizes[-1]))
 
-    def to_model(self, end: int = 0) -> FactorGraph:
-        """Make the model, if every variable has a table and none is its own ancestor; `end` is the last token."""
-        self.check(end)
-        scopes = {name: (*self.parents[name], name) for name in self.tables}
-        shapes = {name: [len(self.states[v]) for v in scope] for name, scope in scopes.items()}
-        model = graph_of_tables(
-            self.states, ((scopes[name], table.reshape(shapes[name])) for name, table in self.tables.items())
-        )
-        if model is None:
-            self._fail("a variable with two or more states", "none", 0)
-        return model
+        def refuse(word: int) -> NoReturn:
+            self._fail(f"probabilities of {quote(child)}, 0 or more", quote(words[word]), k)
 
-    def check(self, end: int = 0) -> None:
-        """Fail if a variable has no table or is its own ancestor."""
+        self.set_table(child, read_weights(words, refuse).reshape(-1, sizes[-1]))
+
+    def check(self, end: int = 0) -> Network:
+        """Fail if a variable has no table or is its own ancestor; `end` is the last token."""
         for name in self.states:
             if name not in self.tables:
                 self._fail(f"a table of {quote(name)}", "none", end)
@@ -163,9 +167,24 @@ class Network:
         if (loop := in_a_cycle(children, above, len(position))) is not None:
             name = list(position)[loop]
             self._fail("a network without a cycle", f"{quote(name)} among its own ancestors", self._start[name])
+        return self
+
+    def to_model(self) -> FactorGraph:
+        """Make the model."""
+        scopes = {name: (*self.parents[name], name) for name in self.tables}
+        shapes = {name: [len(self.states[v]) for v in scope] for name, scope in scopes.items()}
+        tables = ((scopes[name], table.reshape(shapes[name])) for name, table in self.tables.items())
+        model = graph_of_tables(self.states, tables)
+        if model is None:
+            self._fail("a variable with two or more states", "none", 0)
+        return model
 
     def _fail(self, expected: str, found: str, k: int) -> NoReturn:
         raise self.source.error(expected, found, self._place(k))
+
+
+def _find_repeated(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 class Tokens:
@@ -176,13 +195,16 @@ class Tokens:
     source : Source
     pattern : pattern
         Matches a token as its group 1, and blanks and comments without a group.
-    marks : set of str
+    marks : str
         Tokens that are no names.
     """
 
-    def __init__(self, source: Source, pattern: re.Pattern[str], marks: frozenset[str]) -> None:
+    def __init__(self, source: Source, pattern: re.Pattern[str], marks: str) -> None:
+        # Marks are tokens, and words end at them.
+        count = np.count_nonzero(word_starts(source.data)) + 2 * sum(source.data.count(ord(mark)) for mark in marks)
+        source.require_memory(len(source.data) + _WORD_BYTES * count, "words")
         self.source, self.text = source, source.text()
-        self._pattern, self._marks = pattern, marks
+        self._pattern, self._marks = pattern, frozenset(marks)
         self.tokens = [token for token in pattern.findall(self.text) if token]
         self.k = 0
 
@@ -193,10 +215,11 @@ class Tokens:
         self.k += 1
         return self.tokens[self.k - 1]
 
-    def expect(self, token: str) -> None:
-        """Pass a token that must come next."""
-        if self.take(repr(token)) != token:
-            self.fail(repr(token), self.k - 1)
+    def expect(self, *tokens: str) -> None:
+        """Pass tokens that must come next."""
+        for token in tokens:
+            if self.take(repr(token)) != token:
+                self.fail(repr(token), self.k - 1)
 
     def name(self, expected: str) -> str:
         """Return the next token, which must be a name."""
@@ -217,12 +240,8 @@ class Tokens:
         """Return the first byte of token k."""
         for seen, match in enumerate(m for m in self._pattern.finditer(self.text) if m.group(1)):
             if seen == k:
-                return self.byte(match.start(1))
+                return len(self.text[: match.start(1)].encode())
         return len(self.source.data)
-
-    def byte(self, character: int) -> int:
-        """Return the place of a character in the file, in bytes."""
-        return len(self.text[:character].encode())
 
     def fail(self, expected: str, k: int, got: str | None = None) -> NoReturn:
         """Say what is wrong at token k."""
@@ -230,18 +249,110 @@ class Tokens:
         raise self.source.error(expected, shown, self.place(k))
 
 
-def is_probability(word: str) -> bool:
-    """Return whether a word is a number of 0 or more."""
-    return is_number(word.encode()) and float(word) >= 0
+# -- Hugin -------------------------------------------------------------------------------------------
+
+_HUGIN_TOKEN = re.compile(r'\s+|%[^\n]*|("[^"]*"|[{}()=;|]|[^\s{}()=;|"%]+|.)')
+_HUGIN_MARKS = "{}()=;|"
+_REST = "the rest of a block"
 
 
-def read_probabilities(words: list[str]) -> NDArray[np.float64] | None:
-    """Read numbers of 0 or more; None where `is_probability` must look at each of the words."""
-    values = in_bulk(words)
-    return None if values is None or (values < 0).any() else values
+def read_hugin(source: Source) -> FactorGraph:
+    """Read a factor graph of the tables; variables with one state are left out."""
+    tokens = Tokens(source, _HUGIN_TOKEN, _HUGIN_MARKS)
+    network = Network(source, tokens.place)
+    while tokens.k < len(tokens.tokens):
+        if (kind := tokens.take(_REST)) == "discrete":
+            kind = tokens.take(_REST)
+        start = tokens.k - 1
+        if kind in ("net", "class"):
+            if tokens.tokens[tokens.k : tokens.k + 1] != ["{"]:
+                tokens.take(_REST)
+            _read_fields(tokens)
+        elif kind == "node":
+            name, fields = tokens.name("a name"), _read_fields(tokens)
+            states = [word.strip('"') for word in fields.get("states", ()) if word not in _HUGIN_MARKS]
+            network.add_variable(name, states, start)
+        elif kind == "potential":
+            tokens.expect("(")
+            words = tokens.upto(")", "variables")
+            child, parents = words[:1], [word for word in words[1:] if word != "|"]
+            has_bars = words[1:].count("|") > 1 or (parents and words[1] != "|")
+            if not child or has_bars or any(word in _HUGIN_MARKS for word in (*child, *parents)):
+                tokens.fail("( child | parents )", start, quote(" ".join(words)))
+            fields = _read_fields(tokens)
+            if "data" not in fields or "model_nodes" in fields:
+                tokens.fail(f"data of {quote(child[0])}", start, "none, or a model of it")
+            numbers = [word for word in fields["data"] if word not in "()"]
+            network.add_words(child[0], parents, numbers, start)
+        else:
+            tokens.fail("net, node or potential", start)
+    return network.check(tokens.k).to_model()
 
 
-def _find_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that is there twice."""
-    seen: set[str] = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+def _read_fields(tokens: Tokens) -> dict[str, list[str]]:
+    """Read what is between braces: names with the words up to a semicolon."""
+    tokens.expect("{")
+    fields: dict[str, list[str]] = {}
+    while (name := tokens.take(_REST)) != "}":
+        start = tokens.k - 1
+        tokens.expect("=")
+        words = tokens.upto(";", "a value")
+        if "{" in words or "}" in words:
+            tokens.fail("a semicolon after the value", start, "none")
+        if name in fields:
+            tokens.fail("each field once", start)
+        fields[name] = words
+    return fields
+
+
+# -- XMLBIF ------------------------------------------------------------------------------------------
+
+
+def read_xmlbif(source: Source) -> FactorGraph:
+    """Read a factor graph of the tables; variables with one state are left out."""
+    root = _parse_xml(source)
+    body = root if root.tag == "NETWORK" else root.find("NETWORK")
+    if body is None or root.tag not in ("BIF", "NETWORK"):
+        raise source.error("an element BIF with a NETWORK", quote(root.tag))
+    network = Network(source)
+    for element in body.findall("VARIABLE"):
+        names = _texts(element, "NAME")
+        if len(names) != 1 or element.get("TYPE", "nature") != "nature":
+            found = quote(str(element.get("TYPE", len(names))))
+            raise source.error("variables of the type nature with one NAME", found)
+        network.add_variable(names[0], [*_texts(element, "OUTCOME"), *_texts(element, "VALUE")])
+    for element in body.findall("DEFINITION"):
+        names, table = _texts(element, "FOR"), element.findall("TABLE")
+        if len(names) != 1 or len(table) != 1:
+            raise source.error("definitions FOR one variable, with one TABLE", f"{len(names)} and {len(table)}")
+        network.add_words(names[0], _texts(element, "GIVEN"), " ".join(table[0].itertext()).split())
+    return network.check().to_model()
+
+
+def _parse_xml(source: Source) -> ElementTree.Element:
+    """Parse XML; the parser itself refuses entities, so that no encoding or place in the file hides one."""
+    data = source.data
+    source.require_memory(len(data) + _ELEMENT_BYTES * (data.count(b"<") + data.count(b"=")), "XML elements")
+    builder = ElementTree.TreeBuilder()
+    parser = expat.ParserCreate(None, "}")
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.data
+
+    def refuse(*_: Any) -> NoReturn:
+        line = parser.CurrentLineNumber
+        raise FormatError(source.path, "XML without entities of its own", "an entity", line)
+
+    parser.EntityDeclHandler = parser.SkippedEntityHandler = refuse
+    try:
+        parser.Parse(data, True)
+        return builder.close()
+    except FormatError:
+        raise
+    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
+        raise source.error("XML", f"something else ({quote(str(error))})") from None
+
+
+def _texts(element: ElementTree.Element, tag: str) -> list[str]:
+    """Return the texts of the children with a tag, with one blank for each run of blanks."""
+    return [" ".join("".join(child.itertext()).split()) for child in element.findall(tag)]

@@ -28,8 +28,7 @@ from dobrushin._models.spins import SpinTerms
 from dobrushin._models.state_names import read_state_names
 from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, FormatError
-from dobrushin.io import labels as names
-from dobrushin.io.source import Source, quote
+from dobrushin.io.source import Source, from_json, quote, read_labels, read_names, shown, to_json
 
 _FORMAT = "dobrushin model 1"
 _FORMS: dict[str, type[Form]] = {
@@ -40,11 +39,12 @@ _FORMS: dict[str, type[Form]] = {
 def write(model: Model) -> bytes:
     """Return the model as a file; another family is read again as the ordinary family of its form."""
     form = model._form
-    arrays: dict[str, NDArray[Any]] = {"format": _bytes(f"{_FORMAT} {form.stored_as}".encode())}
+    texts = {"format": f"{_FORMAT} {form.stored_as}".encode()}
     if not check.are_positions(model.labels):
-        arrays["labels"] = _bytes(names.encode(model.labels))
-    if model._state_names is not None:
-        arrays["state_names"] = _bytes(names.encode_states(model._state_names))
+        texts["labels"] = to_json(list(model.labels))
+    if (names := model._state_names) is not None:
+        texts["state_names"] = to_json({"each": list(names.own)} if names.common is None else {"all": names.common})
+    arrays: dict[str, NDArray[Any]] = {name: np.frombuffer(text, dtype=np.uint8) for name, text in texts.items()}
     kinds = form.stored_arrays | form.optional_arrays
     return pack(arrays | {name: array.astype(kinds[name]) for name, array in form.to_arrays().items()})
 
@@ -55,12 +55,12 @@ def read(source: Source) -> Model:
     told = arrays.pop("format", np.empty(0, dtype=np.uint8)).tobytes().decode("utf-8", "replace")
     form = _FORMS.get(told.removeprefix(f"{_FORMAT} "))
     if form is None or not told.startswith(_FORMAT):
-        raise source.error(f"the format '{_FORMAT}' and a family", names.shown(told))
+        raise source.error(f"the format '{_FORMAT}' and a family", shown(told))
     labels, state_names = arrays.pop("labels", None), arrays.pop("state_names", None)
     optional = {name: kind for name, kind in form.optional_arrays.items() if name in arrays}
     expected = form.stored_arrays | optional
     if {name: array.dtype for name, array in arrays.items()} != expected:
-        raise source.error(f"the arrays {', '.join(sorted(expected))}", ", ".join(sorted(map(names.shown, arrays))[:8]))
+        raise source.error(f"the arrays {', '.join(sorted(expected))}", ", ".join(sorted(map(shown, arrays))[:8]))
     try:
         read_form = form.from_arrays(CheckedArrays(arrays, source.error, source.require_memory))
     except ArgumentError as error:
@@ -68,19 +68,15 @@ def read(source: Source) -> Model:
     for array in (labels, state_names):
         if array is not None and array.dtype != np.uint8:
             raise source.error("labels as text", "numbers")
-    own = None if labels is None else names.decode(source, labels.tobytes(), read_form.n_variables)
+    own = None if labels is None else read_labels(source, from_json(source, labels.tobytes()), read_form.n_variables)
     model = read_form.to_model(own)
     if state_names is None:
         return model
+    is_common, names = read_names(source, state_names.tobytes(), "each")
     try:
-        called = names.decode_states(source, state_names.tobytes(), model.n_variables)
-        return model._name_states(read_state_names(called, model))
+        return model._name_states(read_state_names(names * model.n_variables if is_common else names, model))
     except ArgumentError as error:
         raise source.error("names of the states of each variable", f"others ({str(error).rstrip('.')})") from None
-
-
-def _bytes(text: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(text, dtype=np.uint8)
 
 
 # -- arrays in a zip file ---------------------------------------------------------------------------
@@ -129,7 +125,14 @@ def unpack(source: Source) -> dict[str, NDArray[Any]]:
                 name = info.filename.removesuffix(".npy")
                 if name in arrays:
                     raise source.error("each array once", f"{quote(name)} twice")
-                arrays[name] = _read_array(source, name, _content(source, packed, info))
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
+                    raise source.error("an array that is stored or deflated", "another compression")
+                with packed.open(info) as member:
+                    # zipfile stops at the size that the directory tells, and then compares the checksum.
+                    content = member.read(info.file_size + 1)
+                if len(content) != info.file_size:
+                    raise source.error(f"{info.file_size} bytes of {quote(info.filename)}", f"{len(content)}")
+                arrays[name] = _read_array(source, name, content)
             return arrays
     except FormatError:
         raise
@@ -149,17 +152,6 @@ def _require_nothing_else(source: Source, packed: zipfile.ZipFile, members: list
     # Behind the directory its own place, in files beyond 4 GiB twice.
     if end != packed.start_dir or len(source.data) - end - directory not in (22, 22 + 76):
         raise source.error("a zip file of arrays and nothing else", "other bytes in it")
-
-
-def _content(source: Source, packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
-        raise source.error("an array that is stored or deflated", "another compression")
-    with packed.open(info) as member:
-        # zipfile stops at the size that the directory tells, and then compares the checksum.
-        content = member.read(info.file_size + 1)
-    if len(content) != info.file_size:
-        raise source.error(f"{info.file_size} bytes of {quote(info.filename)}", f"{len(content)}")
-    return content
 
 
 def _read_array(source: Source, name: str, content: bytes) -> NDArray[Any]:

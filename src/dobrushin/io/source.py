@@ -1,31 +1,38 @@
-"""Read files as bytes or as numbers, up to a limit; write files whole or not at all."""
+"""Read files as bytes, numbers or JSON, up to a limit; write files whole or not at all."""
 
 from __future__ import annotations
 
 import gzip
+import json
+import math
 import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO
+from numbers import Integral, Real
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dobrushin._models.state_names import Names
 from dobrushin._shared import validate as check
 from dobrushin._shared.environment import replace_file
 from dobrushin._shared.memory import memory_limit
-from dobrushin.errors import FormatError
+from dobrushin.errors import ArgumentError, FormatError
 
 # Bytes that a file may unpack to, and that the arrays it promises may take.
 LIMIT = 2**30
-# Read in pieces: asking for `limit` bytes at once would allocate them all.
-_PIECE = 2**20
+# Files are read and words are cut in pieces: reading `limit` bytes at once would allocate them all, and a list of words
+# takes ten times the memory of their numbers.
+_PIECE_BYTES = 2**20
 _PACKED = b"\x1f\x8b"  # how gzip files begin
 _ALLOW_MORE = "Allow more with memory_limit=."
+_SAVE_AS_UTF8 = "Save the file as UTF-8: iconv -f latin1 -t utf-8 converts Western European text."
 
 Path = str | os.PathLike[str]
 
@@ -44,7 +51,7 @@ class Source:
         return FormatError(self.path, expected, found, line, hint)
 
     def require_memory(self, size: float, what: str, offset: int | None = None) -> None:
-        """Fail if arrays of `size` bytes would be more than the limit; call before making them."""
+        """Fail if objects of `size` bytes would be more than the limit; call before making them."""
         if not size <= self.limit:
             raise self.error(f"{what} of at most {self.limit} bytes", f"{size:.4g} bytes", offset, _ALLOW_MORE)
 
@@ -53,7 +60,8 @@ class Source:
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.error("UTF-8 text", f"byte 0x{self.data[error.start]:02x}", error.start) from None
+            found = f"byte 0x{self.data[error.start]:02x} at offset {error.start}"
+            raise self.error("UTF-8 text", found, error.start, _SAVE_AS_UTF8) from None
 
 
 def load(path: Path, limit: float | str) -> Source:
@@ -64,32 +72,24 @@ def load(path: Path, limit: float | str) -> Source:
     # A pipe without a writer would wait for ever.
     if not stat.S_ISREG(kind):
         raise FormatError(name, "a file", "a directory" if stat.S_ISDIR(kind) else "a device or pipe")
-    with open(name, "rb") as file:
-        if name.lower().endswith(".gz"):
-            try:
-                with gzip.GzipFile(fileobj=file) as packed:
-                    data = _read_up_to(packed, limit, name)
-            except EOFError:
-                raise FormatError(name, "a whole gzip file", "one that ends early") from None
-            except (gzip.BadGzipFile, zlib.error) as error:
-                raise FormatError(name, "a gzip file", f"a damaged one ({error})") from None
-        else:
-            data = _read_up_to(file, limit, name)
-            if data.startswith(_PACKED):
-                raise FormatError(name, "a file that is not packed, or a name that ends in .gz", "a gzip file")
+    is_packed, pieces, size = name.lower().endswith(".gz"), [], 0
+    with open(name, "rb") as plain, gzip.GzipFile(fileobj=plain, mode="rb") as packed:
+        try:
+            while piece := (packed if is_packed else plain).read(_PIECE_BYTES):
+                size += len(piece)
+                if size > limit:
+                    raise FormatError(name, f"at most {limit} bytes when unpacked", "more", hint=_ALLOW_MORE)
+                pieces.append(piece)
+        except EOFError:
+            raise FormatError(name, "a whole gzip file", "one that ends early") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(name, "a gzip file", f"a damaged one ({error})") from None
+    data = b"".join(pieces)
+    if not is_packed and data.startswith(_PACKED):
+        raise FormatError(name, "a file that is not packed, or a name that ends in .gz", "a gzip file")
     if not data.strip():
         raise FormatError(name, "content", "an empty file")
     return Source(name, data, limit)
-
-
-def _read_up_to(file: BinaryIO | gzip.GzipFile, limit: int, name: str) -> bytes:
-    pieces, size = [], 0
-    while piece := file.read(_PIECE):
-        size += len(piece)
-        if size > limit:
-            raise FormatError(name, f"at most {limit} bytes when unpacked", "more", hint=_ALLOW_MORE)
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def save(path: Path, data: bytes) -> None:
@@ -102,6 +102,12 @@ def save(path: Path, data: bytes) -> None:
         replace_file(name, data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None
+
+
+def quote(word: bytes | str) -> str:
+    """Return a word of a file as messages show it."""
+    text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
+    return text if len(text) <= 40 else text[:36] + "...'"
 
 
 # -- numbers -------------------------------------------------------------------------------------
@@ -118,10 +124,14 @@ _TINY = (re.compile(rb"e-\d{3}"), re.compile(rb"E-\d{3}"))
 _LONG = 300
 # Memory for a number while it is read: its value, its place, and a copy.
 _NUMBER_BYTES = 24.0
-# Text is cut into pieces of this size, since a list of words takes ten times the memory of their numbers.
-_PIECE = 2**20
 # Whole numbers up to here are exact as floats, and no others become them.
 _LARGEST_WHOLE = 2**53 - 1
+
+
+def word_starts(text: bytes) -> NDArray[np.bool_]:
+    """Return where the words begin that blanks separate."""
+    solid = np.frombuffer(text, dtype=np.uint8) > 32
+    return solid & ~np.concatenate([[False], solid[:-1]])
 
 
 class Numbers:
@@ -135,25 +145,33 @@ class Numbers:
     """
 
     def __init__(self, source: Source, text: bytes) -> None:
-        self.source = source
-        self._text = text
-        if text.translate(None, _CHARACTERS):
-            raise self._strange()
-        solid = np.frombuffer(text, dtype=np.uint8) > 32
-        begins = solid & ~np.concatenate([[False], solid[:-1]])
+        self.source, self._text, self.position = source, text, 0
+        begins = word_starts(text)
         source.require_memory(_NUMBER_BYTES * np.count_nonzero(begins), "numbers")
         self.starts = np.flatnonzero(begins)
         self.values = np.empty(len(self.starts))
-        done = 0
+        done = first = 0
         try:
-            for piece in _pieces(text):
-                words = piece.split()
+            if text.translate(None, _CHARACTERS):
+                raise ValueError
+            while first < len(text):  # in pieces that end between words
+                gap = _SPACE.search(text, first + _PIECE_BYTES)
+                last = gap.start() if gap else len(text)
+                words, first = text[first:last].split(), last
                 self.values[done : done + len(words)] = np.fromiter(map(float, words), np.float64, len(words))
                 done += len(words)
         except ValueError:
-            raise self._strange() from None
-        self.position = 0
-        self._require_doubles()
+            words_read = _WORD.finditer(text)
+            wrong = next(match for match in words_read if not _NUMBER.fullmatch(match.group()))
+            raise source.error("a number", quote(wrong.group()), wrong.start()) from None
+        # Neither too large nor, since 0 forbids what it is the weight of, too small.
+        self.first_error(np.isinf(self.values), 0, "a number that a double can hold")
+        marks = [match.start() for pattern in _TINY for match in pattern.finditer(text)]
+        marked = np.searchsorted(self.starts, np.array(marks, dtype=np.int64), side="right") - 1
+        long = np.flatnonzero(np.diff(self.starts, append=len(text)) > _LONG)
+        for k in np.union1d(marked, long).tolist():
+            if _vanishes(self.word(k)):
+                raise self.error("a number that a double can hold", k)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -176,6 +194,10 @@ class Numbers:
         self.first_error(~fine, first, what)
         return taken.astype(np.int64)
 
+    def count(self, what: str, least: int = 0) -> int:
+        """Return the next number, which must be whole."""
+        return int(self.whole(1, what, least)[0])
+
     def are_whole(self, which: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which numbers are whole and written so: 3.0 and 3e0 are no counts and no labels."""
         return ~self._marked[which] & (np.abs(self.values[which]) <= _LARGEST_WHOLE)
@@ -188,10 +210,6 @@ class Numbers:
         marked = np.zeros(len(self), dtype=bool)
         marked[np.searchsorted(self.starts, marks, side="right") - 1] = True
         return marked
-
-    def count(self, what: str, least: int = 0) -> int:
-        """Return the next number, which must be whole."""
-        return int(self.whole(1, what, least)[0])
 
     def blocks(self, count: int, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Go over blocks of numbers, each after its size: which of the numbers are sizes, and which are in blocks."""
@@ -226,12 +244,17 @@ class Numbers:
         if self.position < len(self):
             raise self.error(f"the end of the file after {what}", self.position)
 
+    def lines(self) -> NDArray[np.int64]:
+        """Return the lines of the numbers, counted from 0."""
+        ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
+        return np.searchsorted(ends, self.starts)
+
     def offset(self, k: int) -> int:
         """Return the first byte of number k, or the end of the text."""
         return int(self.starts[k]) if k < len(self) else len(self._text)
 
     def word(self, k: int) -> bytes:
-        """Number k as it is written."""
+        """Return number k as it is written."""
         return match.group() if (match := _WORD.match(self._text, self.offset(k))) else b""
 
     def error(self, expected: str, k: int) -> FormatError:
@@ -239,31 +262,11 @@ class Numbers:
         got = quote(self.word(k)) if k < len(self) else "the end of the file"
         return self.source.error(expected, got, self.offset(k))
 
-    def first_error(self, bad: NDArray[np.bool_], first: int, expected: str) -> None:
-        """Fail at the first number that is bad, where `bad` speaks of the numbers from `first` on."""
+    def first_error(self, bad: NDArray[np.bool_], which: int | NDArray[Any], expected: str) -> None:
+        """Fail at the first number that is bad: `which` has their places, or the first of them if they are in a row."""
         if bad.any():
-            raise self.error(expected, first + int(np.argmax(bad)))
-
-    def lines(self) -> NDArray[np.int64]:
-        """Return the lines of the numbers, counted from 0."""
-        ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
-        return np.searchsorted(ends, self.starts)
-
-    def _strange(self) -> FormatError:
-        """Return the error about the first word that is not a number."""
-        words = _WORD.finditer(self._text)
-        match = next((word for word in words if not _NUMBER.fullmatch(word.group())), None)
-        return self.source.error("a number", quote(match.group() if match else b""), match.start() if match else 0)
-
-    def _require_doubles(self) -> None:
-        """A number may be neither too large nor, since 0 forbids what it is the weight of, too small."""
-        self.first_error(np.isinf(self.values), 0, "a number that a double can hold")
-        marks = [match.start() for pattern in _TINY for match in pattern.finditer(self._text)]
-        marked = np.searchsorted(self.starts, np.array(marks, dtype=np.int64), side="right") - 1
-        long = np.flatnonzero(np.diff(self.starts, append=len(self._text)) > _LONG)
-        for k in np.union1d(marked, long).tolist():
-            if _vanishes(self.word(k)):
-                raise self.error("a number that a double can hold", k)
+            k = int(np.argmax(bad))
+            raise self.error(expected, which + k if isinstance(which, int) else int(which.flat[k]))
 
 
 def is_number(word: bytes) -> bool:
@@ -271,39 +274,26 @@ def is_number(word: bytes) -> bool:
     return _NUMBER.fullmatch(word) is not None and np.isfinite(float(word)) and not _vanishes(word)
 
 
-def in_bulk(words: list[str]) -> NDArray[np.float64] | None:
-    """Read numbers from words; None if `is_number` must look at each of the words."""
-    text = " ".join(words)
-    if not text.isascii() or text.encode().translate(None, _CHARACTERS):
-        return None
-    if any(pattern.search(text.encode()) for pattern in _TINY) or max(map(len, words), default=0) > _LONG:
-        return None
-    try:
-        values = np.fromiter(map(float, words), np.float64, len(words))
-    except ValueError:
-        return None
-    return values if np.isfinite(values).all() else None
-
-
-def quote(word: bytes | str) -> str:
-    """Return a word of a file as messages show it."""
-    text = ascii(word.decode("utf-8", "replace") if isinstance(word, bytes) else word)
-    return text if len(text) <= 40 else text[:36] + "...'"
+def read_weights(words: Sequence[str], refuse: Callable[[int], NoReturn]) -> NDArray[np.float64]:
+    """Read numbers of 0 or more; `refuse` is told which word is none."""
+    text = " ".join(words).encode()
+    is_plain = not text.translate(None, _CHARACTERS) and max(map(len, words), default=0) <= _LONG
+    if is_plain and not any(pattern.search(text) for pattern in _TINY):
+        try:
+            values = np.fromiter(map(float, words), np.float64, len(words))
+        except ValueError:
+            values = np.array([np.inf])
+        if ((values >= 0) & (values < np.inf)).all():
+            return values
+    for k, word in enumerate(words):
+        if not is_number(word.encode()) or float(word) < 0:
+            refuse(k)
+    return np.fromiter(map(float, words), np.float64, len(words))
 
 
 def _vanishes(word: bytes) -> bool:
     """Return whether a number is not 0 as it is written, but is 0 as a double."""
     return float(word) == 0 and re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
-
-
-def _pieces(text: bytes) -> Iterator[bytes]:
-    """Cut a text into pieces that end between words."""
-    start = 0
-    while start < len(text):
-        gap = _SPACE.search(text, start + _PIECE)
-        stop = gap.start() if gap else len(text)
-        yield text[start:stop]
-        start = stop
 
 
 def inverse(
@@ -325,3 +315,89 @@ def inverse(
                 hit = forward(near) == wanted[missed]
                 best[missed[hit]] = near[hit]
     return best
+
+
+# -- labels and names as JSON: what a label may be, a file can hold, and no code can hide in -------------------------
+
+_KINDS = "strings, finite numbers, booleans, None, or tuples of these"
+
+
+def to_json(labels: Any) -> bytes:
+    """Return labels, or lists of names, as JSON; tuples become lists."""
+    return json.dumps(_plain(labels)).encode()
+
+
+def _plain(label: Any) -> Any:
+    if label is None or isinstance(label, str | bool):
+        return label
+    if isinstance(label, Integral):
+        return int(label)
+    if isinstance(label, Real) and math.isfinite(label):
+        return float(label)
+    if isinstance(label, tuple | list | range):
+        return [_plain(part) for part in label]
+    if isinstance(label, dict):
+        return {key: _plain(part) for key, part in label.items()}
+    raise ArgumentError("model", f"labelled by {_KINDS}", label)
+
+
+def from_json(source: Source, data: bytes) -> Any:
+    """Read JSON, and refuse NaN and infinities."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(word)
+
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise source.error("JSON", quote(data[:40])) from None
+
+
+def read_labels(source: Source, labels: Any, n: int) -> tuple[Hashable, ...]:
+    """Read labels of n variables from what JSON has, lists as tuples."""
+    if not isinstance(labels, list) or len(labels) != n:
+        got = f"{len(labels)} of them" if isinstance(labels, list) else shown(labels)
+        raise source.error(f"labels of {n} variables", got)
+    return _distinct(source, labels, "labels")
+
+
+def read_names(source: Source, data: bytes, several: str) -> tuple[bool, list[Names | None]]:
+    """Read names of states: {"all": names} for all variables, or lists of names under the key `several`.
+
+    Under "each" there may also be null. Returns whether all variables have the same names, and the lists of names.
+    """
+    content = from_json(source, data)
+    is_common = isinstance(content, dict) and "all" in content
+    lists = None
+    if isinstance(content, dict) and len(content) == 1:
+        lists = [content["all"]] if is_common else content.get(several)
+    may_be_none = several == "each" and not is_common
+    if not isinstance(lists, list):
+        raise source.error("names of states", shown(content))
+    if not all((isinstance(own, list) and own) or (own is None and may_be_none) for own in lists):
+        raise source.error("names of states", shown(content))
+    names = [None if own is None else _distinct(source, own, "names for different states") for own in lists]
+    return is_common, names
+
+
+def shown(value: Any) -> str:
+    """Return a value of a JSON text as messages show it; lists may be nested too deep to print."""
+    if value is None:
+        return "none"
+    return quote(str(value)) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
+def _distinct(source: Source, values: list[Any], what: str) -> tuple[Hashable, ...]:
+    found = tuple(_hashable(source, value) for value in values)
+    if len(set(found)) < len(found):
+        twice = next(value for value, count in Counter(found).items() if count > 1)
+        raise source.error(f"different {what}", f"{quote(str(twice))} twice")
+    return found
+
+
+def _hashable(source: Source, value: Any, depth: int = 0) -> Hashable:
+    if isinstance(value, list) and depth < 50:
+        return tuple(_hashable(source, part, depth + 1) for part in value)
+    if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
+        raise source.error(f"labels that are {_KINDS}", shown(value))
+    return value

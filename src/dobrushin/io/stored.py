@@ -31,20 +31,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.local import LocalArrays, LocalForm, LocalModel, Rows
+from dobrushin._models.local import LocalArrays, LocalForm, LocalModel
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import FormatError
-from dobrushin.io import labels
-from dobrushin.io.source import LIMIT, Path, load
+from dobrushin.io.source import LIMIT, Path, load, read_names
 
 FORMAT, TABLES_FORMAT = "dobrushin model folder 1", "dobrushin factor graph folder 1"
 # Numbers in the manifest of a factor graph, and the arrays that have them as lengths (one more for starts).
@@ -87,24 +86,15 @@ class StoredModel(LocalArrays):
             raise self._fault("start", f"increasing up to {len(self._neighbor)}", what, where)
         return sizes
 
-    def rows_of(self, positions: NDArray[np.int64]) -> Rows:
-        rows = super().rows_of(positions)
-        self._check_neighbors(positions, rows.start, rows.columns)
-        return rows
-
-    def neighbors_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        start, entry = self._entries(positions)
-        columns = np.asarray(self._neighbor[entry], dtype=np.int64)
-        self._check_neighbors(positions, start, columns)
-        return columns
-
-    def _check_neighbors(self, positions: NDArray[np.int64], start: Any, columns: NDArray[np.int64]) -> None:
-        owner = np.repeat(positions, np.diff(start))
+    def _entries(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        start, entry = super()._entries(positions)
+        columns, owner = self._neighbor[entry], np.repeat(positions, np.diff(start))
         wrong = (columns < 0) | (columns >= self.n_variables) | (columns == owner)
         if wrong.any():
             k = int(np.argmax(wrong))
             expected = f"from 0 to {self.n_variables - 1} other than the variable itself"
             raise self._fault("neighbor", expected, int(columns[k]), f"variable {owner[k]}")
+        return start, entry
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         subject = {"start": "row starts", "neighbor": "neighbours"}.get(what, f"{what}s")
@@ -117,7 +107,7 @@ class MappedTables(FactorTables):
     """A form whose arrays stay on disk. What is read of them is checked: files may be damaged."""
 
     def __init__(self, path: str, arrays: dict[str, Any]) -> None:
-        self.path = path
+        self.path, self._arrays = path, arrays
         self._cardinalities = arrays["cardinalities"]
         self.scope_start, self.scope = arrays["scope_start"], arrays["scope"]
         self.table_start, self.table = arrays["table_start"], arrays["table"]
@@ -156,8 +146,8 @@ class MappedTables(FactorTables):
         return part
 
     def _rows(self, name: str, rows: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`row_entries` of rows whose starts are in a file."""
-        starts = getattr(self, name)
+        """Return `row_entries` of rows whose starts are in a file."""
+        starts = self._arrays[name]
         first, last = np.asarray(starts[rows]), np.asarray(starts[rows + 1])
         self._require(name, (first >= 0) & (first <= last) & (last <= most), f"increasing up to {most}", first)
         return row_entries(first, last - first)
@@ -199,9 +189,6 @@ class StoredNames(Sequence[Names | None]):
             expected = f"{int(self._sizes[i])} names of states for variable {i}"
             raise FormatError(os.path.join(self.path, NAMES), expected, f"{len(self._kinds[code])}")
         return self._kinds[code]
-
-
-Stored = TypeVar("Stored", StoredModel, StoredTables)
 
 
 @public()
@@ -252,30 +239,28 @@ def open_model(path: Path) -> LocalModel:
         if ends != (0, about[end]):
             expected = f"row starts from 0 to {about[end]}"
             raise FormatError(os.path.join(folder, f"{start}.npy"), expected, f"{ends[0]} to {ends[1]}")
-    named = bool(about.get("state_names"))
     if tables:
-        stored = StoredTables(folder, arrays)
-        return _name(stored, stored.cardinalities) if named else stored
-    model = StoredModel(folder, about["variables"], about["states"] or None, arrays)
-    return _name(model, np.array([model.n_states or 2])) if named else model
-
-
-def _name(model: Stored, sizes: NDArray[Any]) -> Stored:
-    """Give the states of a new model the names in its folder; `sizes` are the numbers of states of the variables."""
+        model: StoredModel | StoredTables = StoredTables(folder, arrays)
+        sizes = model.cardinalities
+    else:
+        model = StoredModel(folder, about["variables"], about["states"] or None, arrays)
+        sizes = np.array([model.n_states or 2])
+    if not about.get("state_names"):
+        return model
     shape = (model.n_variables,)
     sizes = np.broadcast_to(sizes, shape)
-    source = load(os.path.join(model.path, NAMES), LIMIT)
-    common, several = labels.decode_kinds(source)
-    if common is None:
-        names = StateNames(own=StoredNames(model.path, several, _map(os.path.join(model.path, KINDS), shape), sizes))
-    elif sizes.strides != (0,):  # those of each variable are in a file, which is not read here
-        codes = np.broadcast_to(np.int32(0), shape)
-        names = StateNames(own=StoredNames(model.path, (common,), codes, sizes))
-    elif int(sizes[0]) != len(common):
-        raise source.error(f"names of {int(sizes[0])} states", f"{len(common)}")
-    else:
-        names = StateNames(common=common)
-    return model._name_states(names)
+    source = load(os.path.join(folder, NAMES), LIMIT)
+    is_common, lists = read_names(source, source.data, "kinds")
+    kinds = tuple(names or () for names in lists)
+    if not is_common:
+        own = StoredNames(folder, kinds, _map(os.path.join(folder, KINDS), shape), sizes)
+        return model._name_states(StateNames(own=own))
+    if tables:  # the sizes of the variables are in a file, which is not read here
+        own = StoredNames(folder, kinds, np.broadcast_to(np.int32(0), shape), sizes)
+        return model._name_states(StateNames(own=own))
+    if int(sizes[0]) != len(kinds[0]):
+        raise source.error(f"names of {int(sizes[0])} states", f"{len(kinds[0])}")
+    return model._name_states(StateNames(common=kinds[0]))
 
 
 def _reopen(path: str, known: str) -> LocalModel:

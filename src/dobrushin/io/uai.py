@@ -10,23 +10,32 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import FactorGraph, Model
+from dobrushin._models.barren import sums_to_one
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import log_table
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
-from dobrushin.io.networks import in_a_cycle, normalise, sums_of, sums_to_one
+from dobrushin.io.networks import in_a_cycle, normalise, sums_of
 from dobrushin.io.source import LIMIT, Numbers, Path, Source, inverse, load, quote, save
 
 # The logarithms of weights that a double can hold without losing digits.
 _LARGEST_LOG, _SMALLEST_LOG = 709.0, -708.0
+
+
+class _Blocks(NamedTuple):
+    """Blocks of numbers one after the other: the scopes, or the tables."""
+
+    start: NDArray[np.int64]  # of each block, and the end of the last one
+    values: NDArray[Any]
+    at: NDArray[np.int64]  # which of the numbers of the file each value is
 
 
 def read(source: Source) -> FactorGraph:
@@ -34,19 +43,18 @@ def read(source: Source) -> FactorGraph:
     kind, numbers = _open(source)
     sizes = _read_sizes(numbers)
     source.require_memory(8.0 * sizes.sum(dtype=np.float64), "states", numbers.offset(0))
-    start, scope, scope_at = _read_scopes(numbers, len(sizes))
-    table_start, table, table_at = _read_tables(numbers, start, sizes[scope])
-    if kind == b"BAYES":
-        table = _read_network(numbers, sizes, start, scope, scope_at, table_start, table, table_at)
+    scopes = _read_scopes(numbers, len(sizes))
+    tables = _read_tables(numbers, scopes.start, sizes[scopes.values])
+    weights = tables.values if kind == b"MARKOV" else _read_network(numbers, sizes, scopes, tables)
     # Numbers are rounded once when they are read, and those of a network a few times more when they are normalised.
-    logs, error = log_table(table, 1.0 if kind == b"MARKOV" else 3.0 + float(sizes.max()), table_start)
+    logs, error = log_table(weights, 1.0 if kind == b"MARKOV" else 3.0 + float(sizes.max()), tables.start)
     # A variable with one state is not random. Its axis in each table has length 1.
     random = sizes > 1
     if not random.any():
         raise source.error("a variable with two or more states", "none", numbers.offset(0))
-    kept = random[scope]
-    renumber = np.cumsum(random) - 1
-    form = FactorTables(sizes[random], prefix_sums(kept)[start], renumber[scope[kept]], table_start, logs)
+    kept = random[scopes.values]
+    scope = (np.cumsum(random) - 1)[scopes.values[kept]]
+    form = FactorTables(sizes[random], prefix_sums(kept)[scopes.start], scope, tables.start, logs)
     return form.off_by(error).to_model(None if random.all() else np.flatnonzero(random).tolist())
 
 
@@ -95,15 +103,13 @@ def write(model: Model) -> bytes:
 
 def _open(source: Source) -> tuple[bytes, Numbers]:
     # Blanked out rather than cut off, so that offsets stay what they are in the file. pyAgrum writes comments.
-    data = re.sub(rb"#[^\n]*", _blank, source.data) if b"#" in source.data else source.data
+    data = (
+        re.sub(rb"#[^\n]*", lambda comment: b" " * len(comment[0]), source.data) if b"#" in source.data else source.data
+    )
     kind = next(iter(data.split(None, 1)), b"")
     if kind not in (b"MARKOV", b"BAYES"):
         raise source.error("MARKOV or BAYES", quote(kind), data.index(kind))
     return kind, Numbers(source, data.replace(kind, b" " * len(kind), 1))
-
-
-def _blank(comment: re.Match[bytes]) -> bytes:
-    return b" " * len(comment[0])
 
 
 def _read_sizes(numbers: Numbers) -> NDArray[np.int64]:
@@ -111,8 +117,7 @@ def _read_sizes(numbers: Numbers) -> NDArray[np.int64]:
     return numbers.whole(n, f"the numbers of states of {n} variables, each 1 or more", least=1)
 
 
-def _read_scopes(numbers: Numbers, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Starts of the scopes, the scopes, and which of the numbers of the file each variable is."""
+def _read_scopes(numbers: Numbers, n: int) -> _Blocks:
     tables = numbers.count("the number of tables")
     first = numbers.position
     heads, at = numbers.blocks(tables, "the number of variables of table {}")
@@ -120,20 +125,17 @@ def _read_scopes(numbers: Numbers, n: int) -> tuple[NDArray[np.int64], NDArray[n
     numbers.whole(len(heads) + len(at), "a whole number")
     scope = numbers.values[at].astype(np.int64)
     start = prefix_sums(numbers.values[heads]).astype(np.int64)
-    if (outside := scope >= n).any():
-        raise numbers.error(f"a variable from 0 to {n - 1}", int(at[np.argmax(outside)]))
+    numbers.first_error(scope >= n, at, f"a variable from 0 to {n - 1}")
     table = np.repeat(np.arange(tables), np.diff(start))
     order = np.lexsort((scope, table))
     again = (np.diff(scope[order]) == 0) & (np.diff(table[order]) == 0)
     if again.any():
         raise numbers.error("different variables in a scope", int(at[order[1:][again]].min()))
-    return start, scope, at
+    return _Blocks(start, scope, at)
 
 
-def _read_tables(
-    numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Starts of the tables, their entries, and which of the numbers of the file each entry is."""
+def _read_tables(numbers: Numbers, start: NDArray[np.int64], sizes: NDArray[np.int64]) -> _Blocks:
+    """Read the tables of scopes that start here; `sizes` are the numbers of states of the variables in them."""
     # Products beyond the floats that are exact are beyond any file too.
     size = np.ones(len(start) - 1)
     with np.errstate(over="ignore"):
@@ -145,9 +147,8 @@ def _read_tables(
     said = numbers.values[place]
     if (wrong := (said != size[: len(said)]) | ~numbers.are_whole(place)).any() or not there.all():
         k = int(np.argmax(wrong)) if wrong.any() else len(said)
-        raise numbers.error(
-            f"{size[k]:.0f}, the number of entries of table {k}", int(head[k]) if k < len(said) else end
-        )
+        expected = f"{size[k]:.0f}, the number of entries of table {k}"
+        raise numbers.error(expected, int(head[k]) if k < len(said) else end)
     if head[-1] > end:
         k = int(np.searchsorted(head, end, side="right")) - 1
         numbers.position = int(head[k]) + 1
@@ -159,55 +160,45 @@ def _read_tables(
     numbers.position = int(head[-1])
     numbers.require_end("the last table")
     table = numbers.values[at]
-    if (bad := table < 0).any():
-        raise numbers.error("a weight, 0 or more", int(at[np.argmax(bad)]))
+    numbers.first_error(table < 0, at, "a weight, 0 or more")
     table_start = prefix_sums(size).astype(np.int64)
     if len(size) and (empty := np.maximum.reduceat(table, table_start[:-1]) == 0).any():
         k = int(np.argmax(empty))
-        raise numbers.source.error(
-            "a weight above 0 in each table", f"zeros only in table {k}", numbers.offset(int(at[table_start[k]]))
-        )
-    return table_start, table, at
+        offset = numbers.offset(int(at[table_start[k]]))
+        raise numbers.source.error("a weight above 0 in each table", f"zeros only in table {k}", offset)
+    return _Blocks(table_start, table, at)
 
 
-def _read_network(
-    numbers: Numbers,
-    sizes: NDArray[np.int64],
-    start: NDArray[np.int64],
-    scope: NDArray[np.int64],
-    scope_at: NDArray[np.int64],
-    table_start: NDArray[np.int64],
-    table: NDArray[np.float64],
-    table_at: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def _read_network(numbers: Numbers, sizes: NDArray[np.int64], scopes: _Blocks, tables: _Blocks) -> NDArray[np.float64]:
     """BAYES promises one table of probabilities for each variable, given the others of the scope; it comes last.
 
     Returns the tables with rows that sum to 1 where the file's miss it slightly.
     """
     n, source = len(sizes), numbers.source
-    if len(start) - 1 != n or (np.diff(start) == 0).any():
-        raise source.error(f"BAYES to have a table for each of {n} variables", f"{len(start) - 1} tables", 0)
-    child = scope[start[1:] - 1]
+    if len(scopes.start) - 1 != n or (np.diff(scopes.start) == 0).any():
+        found = f"{len(scopes.start) - 1} tables"
+        raise source.error(f"BAYES to have a table for each of {n} variables", found, 0)
+    last = scopes.start[1:] - 1
+    child = scopes.values[last]
     if (missing := np.bincount(child, minlength=n) != 1).any():
         i = int(np.argmax(missing))
         times = int(np.count_nonzero(child == i))
         raise source.error("each variable to be the last one of one scope (BAYES)", f"variable {i} {times} times", 0)
-    parent = np.ones(len(scope), dtype=bool)
-    parent[start[1:] - 1] = False
-    children = np.repeat(child, np.diff(start))
-    loop = in_a_cycle(children[parent], scope[parent], n)
+    children, is_parent = np.repeat(child, np.diff(scopes.start)), np.ones(len(scopes.values), dtype=bool)
+    is_parent[last] = False
+    loop = in_a_cycle(children[is_parent], scopes.values[is_parent], n)
     if loop is not None:
-        at = numbers.offset(int(scope_at[start[1:][child == loop][0] - 1]))
-        raise source.error("BAYES to have no cycle", f"variable {loop} among its own ancestors", at)
+        place = numbers.offset(int(scopes.at[last[child == loop][0]]))
+        raise source.error("BAYES to have no cycle", f"variable {loop} among its own ancestors", place)
     # The child comes last, so its states are neighbours in the table: one distribution for each state of the others.
-    width = np.repeat(sizes[child], np.diff(table_start) // sizes[child])
+    width = np.repeat(sizes[child], np.diff(tables.start) // sizes[child])
     first = np.cumsum(width) - width
-    sums = sums_of(table, first)
+    sums = sums_of(tables.values, first)
     if (bad := ~sums_to_one(sums, width)).any():
         k = int(np.argmax(bad))
-        place = numbers.offset(int(table_at[first[k]]))
+        place = numbers.offset(int(tables.at[first[k]]))
         raise source.error("probabilities that sum to 1 (BAYES)", f"the sum {sums[k]:.6g}", place)
-    return normalise(table, sums, width)
+    return normalise(tables.values, sums, width)
 
 
 # -- evidence and marginals ----------------------------------------------------------------------
@@ -251,7 +242,11 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
     source = load(path, memory_limit)
     numbers = Numbers(source, source.data)
     values = numbers.whole(len(numbers), "whole numbers, 0 or more")
-    _refuse_samples(numbers)
+    # 2 / 0 / 1 5 1 can be two samples or two values: the lines tell which.
+    _, first, sizes = np.unique(numbers.lines(), return_index=True, return_counts=True)
+    are_samples = values[0] >= 2 and sizes[0] == 1 and len(sizes) == values[0] + 1
+    if are_samples and (sizes[1:] == 1 + 2 * values[first[1:]]).all():
+        raise numbers.error("one sample of evidence, rather than a first line that says how many there are", 0)
     older = 1 - len(values) % 2
     if older and values[0] != 1:
         raise numbers.error("k and then k variables with their states, or 1 before that", 0)
@@ -266,17 +261,6 @@ def read_evidence(path: Path, *, memory_limit: float | str = LIMIT) -> dict[int,
             raise numbers.error("each variable once", 1 + older + 2 * k)
         evidence[variable] = state
     return evidence
-
-
-def _refuse_samples(numbers: Numbers) -> None:
-    """Refuse several samples. 2 / 0 / 1 5 1 can be two samples or two values: the lines tell which."""
-    lines = numbers.lines()
-    _, first, sizes = np.unique(lines, return_index=True, return_counts=True)
-    samples = numbers.values[0]
-    if samples >= 2 and sizes[0] == 1 and len(sizes) == samples + 1:
-        counts = numbers.values[first[1:]]
-        if (sizes[1:] == 1 + 2 * counts).all():
-            raise numbers.error("one sample of evidence, rather than a first line that says how many there are", 0)
 
 
 @public()
