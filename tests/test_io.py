@@ -750,8 +750,8 @@ def test_the_judge_sees_what_is_wrong(folder, monkeypatch):
     assert fuzz_io.judge("uai", good, path) == "read"
     assert "missing" in fuzz_io.judge("uai", good, path, must_fail=True)
 
-    def careless(path, limit):
-        model = read(path, memory_limit=limit)
+    def careless(path, memory_limit):
+        model = read(path, memory_limit=memory_limit)
         factors = [model.factor(k) for k in range(model.n_factors - 1)]
         return db.FactorGraph(model.cardinalities, factors, model.labels)
 

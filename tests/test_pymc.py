@@ -267,9 +267,7 @@ def test_what_cannot_be_read_is_told_in_one_sentence():
         with pytest.raises(ArgumentError, match=sentence) as caught:
             db.from_pymc(made(build))
         assert "\n" not in str(caught.value)
-    with pytest.raises(
-        ArgumentError, match=r"'model' argument of dobrushin.from_pymc must be a pymc.Model. Got 3"
-    ):
+    with pytest.raises(ArgumentError, match=r"'model' argument of dobrushin.from_pymc must be a pymc.Model. Got 3"):
         db.from_pymc(3)
 
 
