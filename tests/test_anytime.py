@@ -385,12 +385,13 @@ def test_the_plan_of_a_coalescence_can_be_its_budget():
 
 def test_hoeffding_takes_over_at_the_last_chain_and_holds():
     from dobrushin._estimate.questions import Mean, MeanTally
+    from dobrushin._shared.intervals import FINAL, values_needed
 
     rng, runs, error, p = np.random.default_rng(5), 1000, 0.1, 0.5
     target = db.Statistic(lambda x: x[:, 0].astype(float), {0: 1.0}, bounds=(0, 1), name="bit")
     question = Mean(np.array([0]), target, np.ones(1), np.zeros(1, np.int64), np.array([0]), [range(2)])
     aim = 0.05
-    planned = question.most_chains(aim, error)
+    planned = values_needed(aim, FINAL * error)
     missed = 0
     for _ in range(runs):
         tally = MeanTally(question, error, aim, sets=False)

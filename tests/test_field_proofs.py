@@ -67,7 +67,7 @@ def truth(grid, target):
         states = np.stack([part.ravel() for part in np.meshgrid(*grid.points, indexing="ij")], axis=1)
         return float(grid.law.ravel() @ target.f(states))
     if isinstance(target, db.Exceeds | db.Between):
-        low, high = target.ends
+        low, high = target._ends
         return float(law[(x > low) & (x <= high)].sum())
     return float(x @ law)
 

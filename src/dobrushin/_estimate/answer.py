@@ -373,13 +373,13 @@ def _is_label(other: Any, target: Any) -> bool:
 
 def _is_called(other: Any, name: Any) -> bool:
     """A statistic by its name, a joint marginal by its labels."""
-    return isinstance(other, Target) and other.is_called(name)
+    return isinstance(other, Target) and bool(name in (other, other._name))
 
 
 def _plain(value: Any) -> Any:
     """For JSON: tuples as lists, names as they are."""
     if isinstance(value, Target):
-        value = value.plain
+        value = value._name
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     if isinstance(value, dict):  # likelihoods of states

@@ -403,5 +403,5 @@ class _Pilot:
         shares = []
         for question in self.query.questions:
             unsettled = question.unsettled(settled[:, self.query.columns(question)])
-            shares.append(question.span * ((unsettled.sum(axis=0) + 1.0) / (self.runs + 2.0) + block.error))
+            shares.append(question.span * ((unsettled + 1.0) / (self.runs + 2.0) + block.error))
         return np.concatenate(shares)

@@ -18,8 +18,8 @@ from dobrushin._estimate.evidence import weigh_evidence
 from dobrushin._estimate.method import Method, Plan, adapt_errors, answer_by
 from dobrushin._estimate.origin import Asked, Call, Transcript
 from dobrushin._estimate.query import Settings, read_evidence, read_settings
+from dobrushin._estimate.questions import Shortfall
 from dobrushin._estimate.runs import Run
-from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import is_asked
 from dobrushin._models import Model
 from dobrushin._models.derived import split_evidence

@@ -11,9 +11,8 @@ from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.local import count_laws
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import PlanSearch, Query, Workspace
-from dobrushin._estimate.questions import Question
+from dobrushin._estimate.questions import Question, Shortfall
 from dobrushin._estimate.regions import SECONDS_PER_REGION
-from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._exact.arithmetic import NoAllowedState, Sums, Working
 from dobrushin._exact.engine import SumPlan, plan_sums, sum_memory
 from dobrushin._shared.call import LateError, current_deadline

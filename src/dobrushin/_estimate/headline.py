@@ -105,7 +105,7 @@ def _count(answer: Estimate) -> str:
 def noun(answer: Estimate, row: int) -> str:
     """Return the noun for a row: probability, mean or quantile; labels of fields stand for means."""
     target = answer.targets[row]
-    return target.noun if isinstance(target, Target) else answer.plan.noun
+    return target._noun if isinstance(target, Target) else answer.plan.noun
 
 
 def visible_numbers(count: int) -> list[int]:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Question
+from dobrushin._estimate.questions import Question, Shortfall, StateQuestion
 from dobrushin._estimate.regions import SECONDS_PER_CELL, SECONDS_PER_REGION, Growth, Region, Wanted
 from dobrushin._estimate.runs import unchecked_weights
-from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import name_of
 from dobrushin._exact.region import Law
 from dobrushin._shared.call import NO_DEADLINE, LateError
@@ -190,7 +189,7 @@ class Local(Method):
             words.append("Dobrushin's bound, rounded upwards, limits the effect of the boundary of these regions")
         return self.assemble(rows, 1.0, (*words, *unchecked_weights(self.query)))
 
-    def _rows(self, question: Question, regions: list[Region], wanted: int) -> tuple[Rows, float]:
+    def _rows(self, question: StateQuestion, regions: list[Region], wanted: int) -> tuple[Rows, float]:
         """Return the rows of a question and their rounding error, from the regions of its `wanted` laws."""
         laws = [_laws_in_time(region) for region in regions]
         rounding = self.query.space.rounding

@@ -25,7 +25,7 @@ from dobrushin._estimate.exact import Exact
 from dobrushin._estimate.method import REMEDY, Choice, Method, Plan, Rows, answer, interrupted
 from dobrushin._estimate.origin import Asked, Transcript
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Marginals, Question
+from dobrushin._estimate.questions import Marginals, Question, StateQuestion
 from dobrushin._estimate.targets import shown
 from dobrushin._shared.running import Running
 from dobrushin.errors import BudgetError, CertificateError, Interrupted, WorkerError
@@ -186,7 +186,7 @@ def _plan_all(pieces: list[_Piece], budget: float | None) -> list[_Piece]:
     return planned
 
 
-def _unknown(question: Question) -> Rows:
+def _unknown(question: StateQuestion) -> Rows:
     """Return the vacuous limits that are valid for every model."""
     least, most = (np.full(len(question), float(end)) for end in question.bounds)
     return Rows(least + (most - least) / question.choices, least, most, most - least)

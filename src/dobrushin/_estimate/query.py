@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from dobrushin._sampling.start import allowed_state
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
+from dobrushin._shared.intervals import FINAL, PLANNED, trials_needed, values_needed
 from dobrushin._shared.memory import memory_limit as read_memory
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 # Smaller error probabilities are lost to rounding in 1 - confidence.
 _LEAST_ERROR = 1e-12
 # Largest number of joint states of a joint marginal: each needs an interval.
-_MOST_CELLS = 2**16
+_MAX_JOINT_STATES = 2**16
+# Chains come in groups of 64.
+_LANES = 64
 # Number of target variables from which on a search for a scan would take too long.
 _VERY_MANY = 10**5
 
@@ -77,7 +79,7 @@ class Query:
     """A call of `plan` or `estimate`, read and checked."""
 
     space: Any  # a `Space`; methods that know one kind of model use what only that kind has
-    questions: list[Question]
+    questions: list[Any]  # of `Question`s: methods use what those of their kind of model have
     tolerance: float
     confidence: float
     method: str
@@ -146,13 +148,17 @@ class Query:
         return Scan(np.concatenate([missing, order]) if len(missing) else order)
 
     def least_chains(self, half_width: float) -> int:
-        """Return the least number of chains, whatever their outcomes."""
-        return max(question.least_chains(half_width, self.error) for question in self.questions)
+        """Return the least number of chains, whatever their outcomes: means may stop early, counts do not."""
+        if not any(question.is_counted for question in self.questions):
+            return _LANES
+        return -(-trials_needed(half_width, PLANNED * self.error) // _LANES) * _LANES
 
     def most_chains(self, half_width: float) -> int:
         """Return the number of chains that the random error needs in the worst case."""
-        chains = max(64, *(question.most_chains(half_width, self.error) for question in self.questions))
-        return -(-chains // 64) * 64
+        chains = [self.least_chains(half_width)]
+        aims = [half_width / question.span for question in self.questions if not question.is_counted]
+        chains += [values_needed(aim, FINAL * self.error) for aim in aims if aim < 0.5]
+        return -(-max(chains) // _LANES) * _LANES
 
 
 def read_query(model: Model, targets: Any, evidence: Any, settings: Settings) -> Query:
@@ -166,7 +172,7 @@ def make_query(
     """Return the query of a call whose evidence has been read."""
     space = workspace(model).given(given)
     space = space.provable() if settings.proof else space
-    questions = read_targets(model, targets, space.reader(model, given))
+    questions = space.reader(model, given).read_targets(targets)
     return Query(space, questions, *settings, is_part=is_part)
 
 
@@ -177,60 +183,7 @@ def read_evidence(model: Model, evidence: Any) -> dict[Hashable, Any]:
     return {model.labels[i]: state for i, state in model._read_evidence(evidence).items()}
 
 
-def read_targets(model: Model, targets: Any, reader: TargetReader) -> list[Question]:
-    """Return the questions that targets stand for."""
-    if check.is_text(targets, "all") and not _is_label(model, targets):
-        return reader.read_all()
-    items = _read_items(model, targets, reader)
-    plain = [item for item in items if not isinstance(item, Target)]
-    if plain:
-        check.positions(plain, model.labels, model._lookup, "targets")  # known and distinct
-    questions: list[Question] = []
-    for compound, group in groupby(items, lambda item: isinstance(item, Target)):
-        some = list(group)
-        questions += [target.ask(reader) for target in some] if compound else reader.read_labels(some)
-    return questions
-
-
-def _read_items(model: Model, targets: Any, reader: TargetReader) -> list[Any]:
-    if isinstance(targets, np.ndarray) and targets.ndim == 0:
-        targets = targets.item()
-    if isinstance(targets, Target) or _is_label(model, targets):
-        return [targets]
-    if isinstance(targets, str) or not isinstance(targets, Iterable):
-        known = check.expected_labels(model.labels, targets)
-        raise ArgumentError("targets", f"'all', {reader.kinds} or {known}", targets)
-    items = list(targets)
-    if not items:
-        raise ArgumentError("targets", "at least one target", items)
-    return items
-
-
-def _is_label(model: Model, value: Any) -> bool:
-    return check.label_position(value, model.labels, model._lookup) is not None
-
-
-@dataclass(frozen=True)
-class GivenReader(TargetReader):
-    """A reader of targets about a model given evidence: `rest` is the model of the variables that are not observed."""
-
-    model: Model
-    evidence: dict[Hashable, Any]
-    rest: Model
-
-    def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Return positions in `rest`; raise `ArgumentError` for unknown or observed variables."""
-        labels = list(labels)
-        for label in labels:
-            if label in self.evidence:
-                raise ArgumentError("targets", "variables that are not in the evidence", label)
-        return self._look_up(labels, self.rest)
-
-    def _look_up(self, labels: list[Any], model: Model) -> NDArray[np.int64]:
-        return check.positions(labels, model.labels, model._lookup, "targets")
-
-
-class _StateReader(GivenReader):
+class _StateReader(TargetReader):
     """Questions about variables with states."""
 
     def read_all(self) -> list[Question]:
@@ -242,21 +195,28 @@ class _StateReader(GivenReader):
         labels = self.rest._labels_at(positions)
         return [Marginals(positions, labels, self._states(positions), self._names(positions))]
 
-    def read_joint(self, joint: Joint) -> JointMarginal:
-        self._look_up(list(joint.labels), self.model)
-        positions = self.positions(joint.labels)
-        question = JointMarginal(positions, joint, self._states(positions), self._names(positions))
-        if (cells := math.prod(question.shape)) > _MOST_CELLS:
-            requirement = f"joint marginals of at most {_MOST_CELLS} states"
-            raise ArgumentError("targets", requirement, cells, repr(joint))
-        return question
+    def read(self, target: Target) -> JointMarginal | Mean:
+        if isinstance(target, Joint):
+            self._require_known(target.labels)
+            positions = self.positions(target.labels)
+            values = self._states(positions)
+            if (count := math.prod(map(len, values))) > _MAX_JOINT_STATES:
+                requirement = f"joint marginals of at most {_MAX_JOINT_STATES} states"
+                raise ArgumentError("targets", requirement, count, repr(target))
+            return JointMarginal(positions, target, values, self._names(positions))
+        if isinstance(target, Statistic):
+            return self._read_statistic(target)
+        raise ArgumentError("targets", f"labels, {self.kinds}: Exceeds, Between and Quantile are about fields", target)
 
-    def read_statistic(self, statistic: Statistic) -> Mean:
+    def _require_known(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+        return check.positions(list(labels), self.model.labels, self.model._lookup, "targets")
+
+    def _read_statistic(self, statistic: Statistic) -> Mean:
         if not statistic.is_bounded:
             raise ArgumentError("targets", "statistics with finite bounds", statistic.name)
         weights = {label: float(weight) for label, weight in statistic.weights.items() if weight > 0}
-        order = np.argsort(self._look_up(list(weights), self.model))
-        labels = [list(weights)[k] for k in order]
+        named = list(weights)
+        labels = [named[k] for k in np.argsort(self._require_known(named)).tolist()]
         template = np.array([int(self.evidence.get(label, 0)) for label in labels], dtype=np.int64)
         are_digits = self.model._state_names is not None and self.model._state_names.of_spins
         template = 2 * template - 1 if are_digits else template
@@ -264,7 +224,7 @@ class _StateReader(GivenReader):
         if not len(moving):
             raise ArgumentError("targets", "statistics of variables outside the evidence", statistic.name)
         free = [labels[k] for k in moving]
-        positions = self._look_up(free, self.rest)
+        positions = self.positions(free)
         own_weights = np.array([weights[label] for label in free])
         return Mean(positions, statistic, own_weights, template, moving, self._states(positions), are_digits)
 

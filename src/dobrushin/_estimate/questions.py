@@ -10,52 +10,73 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.shortfall import Shortfall
 from dobrushin._estimate.targets import Joint, Statistic
-from dobrushin._shared.intervals import (
-    FINAL,
-    PLANNED,
-    SEQUENTIAL,
-    BernsteinMean,
-    hoeffding,
-    lower_end,
-    trials_needed,
-    upper_end,
-    values_needed,
-)
+from dobrushin._shared.intervals import FINAL, SEQUENTIAL, BernsteinMean, hoeffding, lower_end, upper_end
 from dobrushin._variation import weighted_sum
 
-# Chains come in groups of 64.
-_LANES = 64
+
+class Shortfall(StrEnum):
+    """Why an interval is wider than its tolerance, in words that fit after "stopped by".
+
+    The reason is set where the decision is made to return, or to raise, with a partial result.
+    """
+
+    INTERRUPTED = "Ctrl-C"
+    TIME = "the time limit"
+    BUDGET = "the budget"
+    EXECUTOR = "the loss of the executor"
+    ROUNDING = "rounding"
+    UNDECIDABLE = "draws too close to an end of the event to decide"
+    SUMS = "the largest sums that were planned"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 class Question(ABC):
-    """A question: some rows of the answer about the same variables."""
+    """A question: some rows of the answer about the same variables.
 
-    positions: NDArray[np.int64]  # variables of the question
-    is_counted: bool = True  # outcomes are counted, not averaged
-    is_counted_by_kernels: bool = False  # counts of single variables are enough
-    interval: str = "Clopper-Pearson"  # kind of interval
-    bounds: tuple[float, float] = (0.0, 1.0)  # least and largest value of every row
-    name: str | None = None  # statistic whose weights were given by the user
+    Attributes
+    ----------
+    positions : array
+        Variables of the question.
+    intervals : int
+        Number of intervals that are valid at once. Two states of one variable share one.
+    norm : int
+        Bound on the ratio of the summed biases of the variables to the largest bias of a row.
+    is_counted : bool
+        Whether outcomes are counted, not averaged.
+    is_counted_by_kernels : bool
+        Whether counts of single variables are enough.
+    interval : str
+        Kind of interval.
+    bounds : pair of floats
+        Least and largest value of every row.
+    name : str or None
+        Name of a statistic whose weights were given by the user.
+    """
+
+    positions: NDArray[np.int64]
+    intervals: int = 1
+    norm: int = 1
+    is_counted: bool = True
+    is_counted_by_kernels: bool = False
+    interval: str = "Clopper-Pearson"
+    bounds: tuple[float, float] = (0.0, 1.0)
+    name: str | None = None
 
     @property
     @abstractmethod
     def weights(self) -> NDArray[np.float64]:
         """Return the largest change of the answer when one of the variables changes, for each variable."""
-
-    @property
-    @abstractmethod
-    def intervals(self) -> int:
-        """Return the number of intervals that are valid at once. Two states of one variable share one."""
 
     @property
     @abstractmethod
@@ -77,80 +98,69 @@ class Question(ABC):
         """Return the width of the vacuous interval."""
         return self.bounds[1] - self.bounds[0]
 
-    @property
-    def norm(self) -> int:
-        """Return a bound on the ratio of the summed biases of the variables to the largest bias of a row."""
-        return len(self.positions)
-
     @abstractmethod
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bound the bias of each row, given bounds on the disagreement of the variables at `positions`."""
-
-    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
-        """Count the outcomes in each row's state; `states` is (outcomes, variables), numbered from `first`."""
-        raise NotImplementedError("only outcomes with states are counted")
-
-    def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the counts of the rows from a table (variables, states), without padding states."""
-        raise NotImplementedError("only counts of single variables come from kernels")
-
-    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask (outcomes, columns) of the outcomes that leave the question open."""
-        open_ones: NDArray[np.bool_] = ~np.asarray(settled.all(axis=1, keepdims=True))
-        return open_ones
-
-    def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """Repeat the values for the columns of `unsettled`, one for each row."""
-        return np.repeat(columns, len(self))
-
-    @property
-    def choices(self) -> NDArray[np.int64]:
-        """Return for each row the number of states among which an open outcome is shared."""
-        return np.full(len(self), max(2, len(self)))
-
-    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
-        """Return value and error bound of each row, from probabilities with a relative error of at most `error`."""
-        raise NotImplementedError("only variables with states have finitely many probabilities")
-
-    def least_chains(self, half_width: float, error: float) -> int:
-        """Return the least number of chains, whatever their outcomes."""
-        return -(-trials_needed(half_width, PLANNED * error) // _LANES) * _LANES
-
-    def most_chains(self, half_width: float, error: float) -> int:
-        """Return the largest number of chains needed."""
-        return self.least_chains(half_width, error)
-
-    def tally(self, error: float, aim: float, sets: bool) -> Tally:
-        """Return a new tally of outcomes; `aim` is the half-width wanted for a mean."""
-        del error, aim, sets
-        return CountTally(self)
 
     def __len__(self) -> int:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
-class Marginals(Question):
+class StateQuestion(Question):
+    """A question about variables with states.
+
+    Attributes
+    ----------
+    sizes : array
+        Number of rows for each column of `unsettled`.
+    choices : array
+        For each row the number of states among which an open outcome is shared.
+    """
+
+    sizes: NDArray[np.int64]
+    choices: NDArray[np.int64]
+
+    @abstractmethod
+    def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
+        """Count the outcomes in each row's state; `states` is (outcomes, variables), numbered from `first`."""
+
+    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the outcomes that leave the question open: one number, or one for each variable."""
+        return np.array([np.count_nonzero(~settled.all(axis=1))])
+
+    @abstractmethod
+    def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
+        """Return value and error bound of each row, from probabilities with a relative error of at most `error`."""
+
+    def tally(self, error: float, aim: float, sets: bool) -> Tally:
+        """Return a new tally of outcomes; `aim` is the half-width wanted for a mean."""
+        return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+
+@dataclass(eq=False)
+class Marginals(StateQuestion):
     """The marginals of single variables, one after the other."""
 
     positions: NDArray[np.int64]
     labels: Sequence[Hashable]
     values: list[range]  # states of each variable
     names: Sequence[Sequence[Any]] | None = None  # names of these states
-    is_counted_by_kernels: bool = True
+    sizes: NDArray[np.int64] = field(init=False)
 
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of states of each variable."""
-        return np.array([len(states) for states in self.values])
+    is_counted_by_kernels = True
+    needs_joint_law = False
+
+    def __post_init__(self) -> None:
+        self.sizes = np.array([len(states) for states in self.values])
+        self.choices = np.repeat(self.sizes, self.sizes)
+        self.intervals, self.norm = int(_intervals(self.sizes).sum()), len(self.positions)
 
     @property
     def weights(self) -> NDArray[np.float64]:
         return np.ones(len(self.positions))
-
-    @property
-    def intervals(self) -> int:
-        return int(_intervals(self.sizes).sum())
 
     @property
     def targets(self) -> list[Any]:
@@ -160,15 +170,8 @@ class Marginals(Question):
     def states(self) -> list[Any]:
         return [state for states in (self.values if self.names is None else self.names) for state in states]
 
-    @property
-    def needs_joint_law(self) -> bool:
-        return False
-
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.repeat(disagreement, self.sizes)
-
-    def __len__(self) -> int:
-        return int(self.sizes.sum())
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         del first
@@ -179,24 +182,18 @@ class Marginals(Question):
         return np.concatenate(parts)
 
     def counts_of(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the counts of the rows from a table (variables, states), without padding states."""
         return table[np.arange(table.shape[1]) < self.sizes[:, None]]
 
-    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return ~settled
-
-    def per_row(self, columns: NDArray[Any]) -> NDArray[Any]:
-        return np.repeat(columns, self.sizes)
-
-    @property
-    def choices(self) -> NDArray[np.int64]:
-        return np.repeat(self.sizes, self.sizes)
+    def unsettled(self, settled: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.asarray((~settled).sum(axis=0))
 
     def exact(self, probabilities: NDArray[np.float64], error: float) -> tuple[NDArray[np.float64], ...]:
         return _exact_probabilities(probabilities, error)
 
 
-@dataclass(frozen=True)
-class JointMarginal(Question):
+@dataclass(eq=False)
+class JointMarginal(StateQuestion):
     """The joint marginal of a few variables."""
 
     positions: NDArray[np.int64]
@@ -204,22 +201,19 @@ class JointMarginal(Question):
     values: list[range]
     names: Sequence[Sequence[Any]] | None = None  # names of these states
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        return tuple(len(states) for states in self.values)
+    def __post_init__(self) -> None:
+        self.shape = tuple(len(states) for states in self.values)
+        rows = math.prod(self.shape)
+        self.sizes, self.choices = np.array([rows]), np.full(rows, max(2, rows))
+        self.intervals, self.norm = int(_intervals(rows)), len(self.positions)
 
     @property
     def weights(self) -> NDArray[np.float64]:
         return np.ones(len(self.positions))
 
     @property
-    def intervals(self) -> int:
-        return int(_intervals(math.prod(self.shape)))
-
-    @property
     def targets(self) -> list[Any]:
-        return [self.joint] * math.prod(self.shape)
+        return [self.joint] * len(self)
 
     @property
     def states(self) -> list[Any]:
@@ -227,7 +221,7 @@ class JointMarginal(Question):
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         bound = min(1.0, weighted_sum(self.weights, disagreement, 0))
-        return np.full(math.prod(self.shape), bound)
+        return np.full(len(self), bound)
 
     def count(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> NDArray[np.int64]:
         del first
@@ -241,8 +235,8 @@ class JointMarginal(Question):
         return _exact_probabilities(probabilities, error)
 
 
-@dataclass(frozen=True)
-class Mean(Question):
+@dataclass(eq=False)
+class Mean(StateQuestion):
     """The mean of a statistic; variables that the evidence fixes are filled in."""
 
     positions: NDArray[np.int64]
@@ -253,29 +247,17 @@ class Mean(Question):
     values_of: list[range]  # the states of the variables at `positions`
     are_digits: bool = False  # states are 0, 1 but the statistic takes spins -1, +1
 
-    @property
-    def is_counted(self) -> bool:  # type: ignore[override]
-        return self.statistic.is_event
-
-    @property
-    def interval(self) -> str:  # type: ignore[override]
-        return "Clopper-Pearson" if self.is_counted else "empirical Bernstein (stops when narrow enough)"
-
-    @property
-    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        return float(self.statistic.bounds[0]), float(self.statistic.bounds[1])
-
-    @property
-    def name(self) -> str | None:  # type: ignore[override]
-        return None if self.statistic.is_event else self.statistic.name
+    def __post_init__(self) -> None:
+        statistic = self.statistic
+        self.is_counted = statistic.is_event
+        if not self.is_counted:
+            self.interval, self.name = "empirical Bernstein (stops when narrow enough)", statistic.name
+        self.bounds = float(statistic.bounds[0]), float(statistic.bounds[1])
+        self.sizes, self.choices = np.array([1]), np.array([2])
 
     @property
     def weights(self) -> NDArray[np.float64]:
         return self.own_weights
-
-    @property
-    def intervals(self) -> int:
-        return 1
 
     @property
     def targets(self) -> list[Any]:
@@ -284,10 +266,6 @@ class Mean(Question):
     @property
     def states(self) -> list[Any]:
         return [None]
-
-    @property
-    def norm(self) -> int:
-        return 1
 
     def biases(self, disagreement: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([min(self.span, weighted_sum(self.own_weights, disagreement, 0))])
@@ -315,18 +293,6 @@ class Mean(Question):
         bound = min((2.0 * error + 2.0**-50 * len(values)) * float(np.abs(values).max()), self.span)
         return mean, np.array([bound])
 
-    def least_chains(self, half_width: float, error: float) -> int:
-        return super().least_chains(half_width, error) if self.is_counted else _LANES
-
-    def most_chains(self, half_width: float, error: float) -> int:
-        if self.is_counted:
-            return super().most_chains(half_width, error)
-        aim = half_width / self.span
-        return values_needed(aim, FINAL * error) if aim < 0.5 else 0
-
-    def tally(self, error: float, aim: float, sets: bool) -> Tally:
-        return CountTally(self) if self.is_counted else MeanTally(self, error, aim, sets)
-
 
 def _intervals(sizes: Any) -> Any:
     """Return the number of intervals for each size: two states share one, since their probabilities sum to 1."""
@@ -349,19 +315,17 @@ def _exact_probabilities(probabilities: NDArray[np.float64], error: float) -> tu
 class Tally(ABC):
     """Counts or averages of the outcomes so far, for one question."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Any) -> None:
         self.question = question
         self.open = np.zeros(len(question), dtype=np.int64)  # for each row, outcomes that leave it open
 
+    @abstractmethod
     def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         """Add a block of outcomes."""
-        if settled is not None:
-            self.open = self.open + self.question.per_row(self.question.unsettled(settled).sum(axis=0))
-        self._add(states, settled, first)
 
     @property
     def shortfall(self) -> Shortfall | None:
-        """What keeps an interval wider than the tolerance, however many outcomes there are."""
+        """Return why an interval stays wider than the tolerance, however many outcomes there are."""
         return None
 
     @property
@@ -370,41 +334,34 @@ class Tally(ABC):
         return True
 
     @abstractmethod
-    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None: ...
-
-    def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
-        """Add counts of single variables (variables, states), and of outcomes that have not coalesced."""
-        raise NotImplementedError("only questions that kernels can count")
-
-    @abstractmethod
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
         """Return value and both limits of each row; an outcome is wrong with probability at most `wrong`.
 
         `early` says that the run was stopped before the planned end.
         """
 
-    def _middle(self) -> NDArray[np.float64]:
-        """Return the midpoint of the bounds, for rows without outcomes."""
-        return np.full(len(self.question), 0.5 * sum(self.question.bounds))
-
 
 class CountTally(Tally):
     """Counts of outcomes; open outcomes count for every state."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: StateQuestion) -> None:
         super().__init__(question)
         self.settled = np.zeros(len(question), dtype=np.int64)
 
-    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+    def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+        if settled is not None:
+            self.open = self.open + np.repeat(self.question.unsettled(settled), self.question.sizes)
         self.settled = self.settled + self.question.count(states, settled, first)
 
     def add_counts(self, table: NDArray[np.int64], unsettled: NDArray[np.int64] | None = None) -> None:
+        """Add counts of single variables (variables, states), and of outcomes that have not coalesced."""
         if unsettled is not None:
-            self.open = self.open + self.question.per_row(unsettled)
+            self.open = self.open + np.repeat(unsettled, self.question.sizes)
         self.settled = self.settled + self.question.counts_of(table)
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        value = (self.settled + self.open / self.question.choices) / outcomes if outcomes else self._middle()
+        shared = self.settled + self.open / self.question.choices
+        value = shared / outcomes if outcomes else np.full(len(self.question), 0.5)
         low = lower_end(self.settled, outcomes, error / 2, early) - wrong
         high = upper_end(self.settled + self.open, outcomes, error / 2, early) + wrong
         return value, low, high
@@ -413,9 +370,7 @@ class CountTally(Tally):
 class MeanTally(Tally):
     """Averages of outcomes; open outcomes have the least value for the lower limit, the largest for the upper one."""
 
-    question: Mean
-
-    def __init__(self, question: Mean, error: float, aim: float, sets: bool) -> None:
+    def __init__(self, question: StateQuestion, error: float, aim: float, sets: bool) -> None:
         super().__init__(question)
         self.aim = aim
         self.low = BernsteinMean(SEQUENTIAL * error, aim / question.span)
@@ -423,14 +378,15 @@ class MeanTally(Tally):
 
     @property
     def is_narrow(self) -> bool:
-        return self.low.half_width * self.question.span <= self.aim
+        return bool(self.low.half_width * self.question.span <= self.aim)
 
-    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+    def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         values = self.question.values(_settled_rows(states, settled), first)
         unit = (values - self.question.bounds[0]) / self.question.span
         if settled is None:
             self.low.add(unit)
             return
+        self.open = self.open + self.question.unsettled(settled)
         closed = settled.all(axis=1)
         for end, fill in ((self.low, 0.0), (self.high, 1.0)):
             whole = np.full(len(states), fill)
@@ -438,14 +394,14 @@ class MeanTally(Tally):
             end.add(whole)
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
-        count = self.low.count
+        count, bounds = self.low.count, self.question.bounds
         if not count:
-            return self._middle(), *(np.array([end]) for end in self.question.bounds)
-        least, span = self.question.bounds[0], self.question.span
+            return tuple(np.array([number]) for number in (0.5 * sum(bounds), *bounds))
+        least, span = bounds[0], self.question.span
         value = least + span * 0.5 * (self.low.total + self.high.total) / count
         low, high = self.low.interval()[0], self.high.interval()[1]
         if not early and not self.is_narrow:
             reach = hoeffding(outcomes, FINAL * error)
             low, high = max(low, self.low.total / count - reach), min(high, self.high.total / count + reach)
-        ends = (least + span * (low - wrong), least + span * (high + wrong))
-        return np.array([value]), *(np.array([end]) for end in ends)
+        ends = (value, least + span * (low - wrong), least + span * (high + wrong))
+        return tuple(np.array([number]) for number in ends)

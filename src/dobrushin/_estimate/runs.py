@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate.answer import Estimate
 from dobrushin._estimate.method import Choice, Method, Plan, Rows, interrupted
 from dobrushin._estimate.query import Query
-from dobrushin._estimate.questions import Tally
-from dobrushin._estimate.shortfall import Shortfall
+from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._sampling import Record, Samples
 from dobrushin._sampling.batches import Job, Outcome
 from dobrushin._sampling.kernel import Kernel, choose_kernel
@@ -67,7 +66,7 @@ class Run(ABC):
         self.method, self.query, self.plan = method, method.query, method.plan
         self.error, self.sequence, self.running = error, sequence, running
         self.scan = cast(Scan, method.plan.scan)
-        self.tallies: list[Tally] = self.make_tallies(aim, sets)
+        self.tallies: list[Any] = self.make_tallies(aim, sets)
         self.done = 0
         self.trouble: Trouble | None = None  # what ended it early
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -23,36 +24,42 @@ class Target(ABC):
     """A target of `estimate` other than the marginal of one variable, which is given by its label."""
 
     @property
-    def noun(self) -> str:
+    @abstractmethod
+    def _name(self) -> Hashable:
+        """Return the name by which an answer finds the target, and which JSON has."""
+
+    @property
+    @abstractmethod
+    def _variables(self) -> list[Hashable]:
+        """Return the labels of the variables that the target depends on."""
+
+    @property
+    def _noun(self) -> str:
         """Return the noun for the answer: probability, mean or quantile."""
         return "probability"
 
     @property
-    @abstractmethod
-    def shown(self) -> str:
-        """Return the target as shown in tables."""
-
-    @property
-    @abstractmethod
-    def plain(self) -> Any:
-        """Return the target as written to JSON."""
-
-    @property
-    @abstractmethod
-    def variables(self) -> list[Hashable]:
-        """Return the labels of the variables that the target depends on."""
-
-    @abstractmethod
-    def is_called(self, name: object) -> bool:
-        """Return whether `name` is the name of the target."""
-
-    @abstractmethod
-    def ask(self, reader: TargetReader) -> Any:
-        """Return the question for the target, from the reader's method for this kind of target."""
+    def _text(self) -> str:
+        """Return the target as text."""
+        return str(self._name)
 
 
+@dataclass(frozen=True)
 class TargetReader(ABC):
-    """Reader that turns targets into questions."""
+    """Reader that turns targets into questions about a model given evidence.
+
+    Attributes
+    ----------
+    model : Model
+    evidence : dict
+        Observed states by label.
+    rest : Model
+        The model of the variables that are not observed.
+    """
+
+    model: Any
+    evidence: dict[Hashable, Any]
+    rest: Any
 
     kinds: ClassVar[str] = "Joint, Statistic"  # targets besides labels, in messages
 
@@ -65,20 +72,52 @@ class TargetReader(ABC):
         """Return the questions for labels, which are known and distinct."""
 
     @abstractmethod
-    def read_joint(self, joint: Joint) -> Any:
-        """Return the question for a joint marginal."""
+    def read(self, target: Target) -> Any:
+        """Return the question for a target that is not a label."""
 
-    @abstractmethod
-    def read_statistic(self, statistic: Statistic) -> Any:
-        """Return the question for the mean of a statistic."""
+    def read_targets(self, targets: Any) -> list[Any]:
+        """Return the questions that the argument `targets` of a call stands for."""
+        if isinstance(targets, np.ndarray) and targets.ndim == 0:
+            targets = targets.item()
+        if isinstance(targets, Target) or self._is_label(targets):
+            items = [targets]
+        elif check.is_text(targets, "all"):
+            return self.read_all()
+        elif isinstance(targets, str) or not isinstance(targets, Iterable):
+            known = check.expected_labels(self.model.labels, targets)
+            raise ArgumentError("targets", f"'all', {self.kinds} or {known}", targets)
+        else:
+            items = list(targets)
+        if not items:
+            raise ArgumentError("targets", "at least one target", items)
+        plain = [item for item in items if not isinstance(item, Target)]
+        for item in plain:
+            if isinstance(item, tuple | list) and len(item) > 1 and not self._is_label(item):
+                self._suggest_joint(item)
+        if plain:
+            check.positions(plain, self.model.labels, self.model._lookup, "targets")  # known and distinct
+        questions: list[Any] = []
+        for compound, group in groupby(items, lambda item: isinstance(item, Target)):
+            some = list(group)
+            questions += [self.read(target) for target in some] if compound else self.read_labels(some)
+        return questions
 
-    def read_interval(self, event: Target) -> Any:
-        """Return the question for the probability of an interval (fields only)."""
-        raise ArgumentError("targets", "about a field where it is Exceeds or Between", event.shown)
+    def _is_label(self, value: Any) -> bool:
+        return check.label_position(value, self.model.labels, self.model._lookup) is not None
 
-    def read_quantile(self, quantile: Target) -> Any:
-        """Return the question for a quantile (fields only)."""
-        raise ArgumentError("targets", "about a field where it is a Quantile", quantile.shown)
+    def _suggest_joint(self, labels: Any) -> None:
+        """Raise an error that suggests `Joint` for several labels in the place of one."""
+        if "Joint" in self.kinds and all(map(self._is_label, labels)):
+            suggestion = f"Joint({', '.join(map(repr, labels))}) for the joint marginal of these variables"
+            raise ArgumentError("targets", suggestion, labels)
+
+    def positions(self, labels: Iterable[Hashable]) -> NDArray[np.int64]:
+        """Return positions in `rest`; raise `ArgumentError` for unknown or observed variables."""
+        labels = list(labels)
+        for label in labels:
+            if label in self.evidence:
+                raise ArgumentError("targets", "variables that are not in the evidence", label)
+        return check.positions(labels, self.rest.labels, self.rest._lookup, "targets")
 
 
 class Joint(Target):
@@ -106,22 +145,16 @@ class Joint(Target):
         self.labels = labels
 
     @property
-    def shown(self) -> str:
-        return ", ".join(map(printable, self.labels))
-
-    @property
-    def plain(self) -> Any:
+    def _name(self) -> Hashable:
         return self.labels
 
     @property
-    def variables(self) -> list[Hashable]:
+    def _text(self) -> str:
+        return ", ".join(map(printable, self.labels))
+
+    @property
+    def _variables(self) -> list[Hashable]:
         return list(self.labels)
-
-    def is_called(self, name: object) -> bool:
-        return self.labels == name
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_joint(self)
 
     def __repr__(self) -> str:
         return f"Joint({', '.join(map(repr, self.labels))})"
@@ -187,26 +220,20 @@ class Statistic(Target):
             raise ArgumentError("bounds", requirement, self.bounds)
 
     @property
-    def noun(self) -> str:
+    def _noun(self) -> str:
         return "probability" if self.is_event else "mean"
 
     @property
-    def shown(self) -> str:
-        return printable(self.name)
-
-    @property
-    def plain(self) -> Any:
+    def _name(self) -> Hashable:
         return self.name
 
     @property
-    def variables(self) -> list[Hashable]:
+    def _text(self) -> str:
+        return printable(self.name)
+
+    @property
+    def _variables(self) -> list[Hashable]:
         return list(self.weights)
-
-    def is_called(self, name: object) -> bool:
-        return self.name == name
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_statistic(self)
 
     @property
     def is_bounded(self) -> bool:
@@ -372,17 +399,17 @@ class _Energy:
 
 def shown(target: Any) -> Any:
     """Return a target as shown in tables; a label stands for itself."""
-    return target.shown if isinstance(target, Target) else target
+    return target._text if isinstance(target, Target) else target
 
 
 def name_of(target: Any) -> str:
     """Return the name of a target as it can stand in a line of text."""
-    return str(target.shown) if isinstance(target, Target) else printable(target)
+    return target._text if isinstance(target, Target) else printable(target)
 
 
 def variables_of(target: Any) -> list[Hashable]:
     """Return the labels of the variables that a target depends on."""
-    return target.variables if isinstance(target, Target) else [target]
+    return target._variables if isinstance(target, Target) else [target]
 
 
 def is_asked(label: Hashable, targets: Any) -> bool:

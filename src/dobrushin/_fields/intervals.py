@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.questions import Tally
-from dobrushin._estimate.shortfall import Shortfall
+from dobrushin._estimate.questions import Shortfall, Tally
 from dobrushin._fields.anchor import DrawErrors
 from dobrushin._shared.intervals import BernsteinMean, lower_end, upper_end
 
@@ -140,10 +139,9 @@ class Terms(NamedTuple):
 class FieldTally(Tally):
     """Counts or averages of the chains so far, for one question; its limits are widened by the bias."""
 
-    def _add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
+    def add(self, states: NDArray[Any], settled: NDArray[np.bool_] | None, first: int) -> None:
         del settled
-        question: Any = self.question
-        self.take(question.values(states, first))
+        self.take(self.question.values(states, first))
 
     def limits(self, outcomes: int, error: float, wrong: float, early: bool) -> tuple[NDArray[np.float64], ...]:
         del outcomes, error, wrong  # it knows its own

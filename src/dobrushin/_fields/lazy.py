@@ -12,7 +12,7 @@ from scipy import sparse
 from dobrushin._diagnose import diagnose_model
 from dobrushin._estimate.method import Choice, Method
 from dobrushin._estimate.query import Query, Space, make_space
-from dobrushin._estimate.targets import TargetReader
+from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.questions import FieldReader
 from dobrushin._fields.solve import FieldLocal, Surroundings, System, beyond
 from dobrushin._fields.terms import UNIT, FieldTerms
@@ -177,6 +177,8 @@ class _LazyReader(FieldReader):
     def read_all(self) -> list[Any]:
         raise ArgumentError("targets", "some sites of a field by a function, not all of them", "all")
 
-    def read_statistic(self, statistic: Any) -> NoReturn:
-        requirement = "means, Exceeds, Between or Quantile of a grid by a function"
-        raise ArgumentError("targets", requirement, statistic.name)
+    def read(self, target: Target) -> Any:
+        if isinstance(target, Statistic):
+            requirement = "means, Exceeds, Between or Quantile of a grid by a function"
+            raise ArgumentError("targets", requirement, target.name)
+        return super().read(target)

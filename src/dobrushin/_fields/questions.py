@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._estimate.query import GivenReader
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
 from dobrushin._fields.anchor import DrawErrors, FieldSpace
@@ -31,22 +30,12 @@ class OfOneVariable(Target):
     label: Hashable
 
     @property
-    def plain(self) -> Any:
-        return self.shown
-
-    @property
-    def variables(self) -> list[Hashable]:
+    def _variables(self) -> list[Hashable]:
         return [self.label]
-
-    def is_called(self, name: object) -> bool:
-        return name == self or name == self.shown
 
 
 class Event(OfOneVariable):
     """An interval that one variable of a field may be in."""
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_interval(self)
 
 
 @dataclass(frozen=True)
@@ -73,12 +62,12 @@ class Exceeds(Event):
         check.finite_number(self.threshold, "threshold")
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def _ends(self) -> tuple[float, float]:
         """Least and largest value that do not make it true: above the first, up to the second."""
         return float(self.threshold), float("inf")
 
     @property
-    def shown(self) -> str:
+    def _name(self) -> str:
         return f"{printable(self.label)} > {in_full(self.threshold)}"
 
 
@@ -110,12 +99,12 @@ class Between(Event):
             raise ArgumentError("high", "above 'low'", self.high)
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def _ends(self) -> tuple[float, float]:
         """Both ends."""
         return float(self.low), float(self.high)
 
     @property
-    def shown(self) -> str:
+    def _name(self) -> str:
         return f"{in_full(self.low)} <= {printable(self.label)} <= {in_full(self.high)}"
 
 
@@ -152,15 +141,12 @@ class Quantile(OfOneVariable):
         check.fraction(self.level, "level")
 
     @property
-    def noun(self) -> str:
+    def _noun(self) -> str:
         return "quantile"
 
     @property
-    def shown(self) -> str:
+    def _name(self) -> str:
         return f"{in_full(self.level)} quantile of {printable(self.label)}"
-
-    def ask(self, reader: TargetReader) -> Any:
-        return reader.read_quantile(self)
 
 
 # -- questions ---------------------------------------------------------------------------------
@@ -188,20 +174,12 @@ class FieldQuestion(Question):
     state: str | None
 
     @property
-    def intervals(self) -> int:
-        return 1
-
-    @property
     def targets(self) -> list[Any]:
         return [self.target]
 
     @property
     def states(self) -> list[Any]:
         return [self.state]
-
-    @property
-    def norm(self) -> int:
-        return 1
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -260,7 +238,7 @@ class FieldEvent(FieldQuestion):
 
     def count_inside(self, x: NDArray[np.float64], errors: DrawErrors) -> tuple[int, int]:
         """How many chains are surely in the interval, and how many may be: a draw is off by less than its error."""
-        low, high = self.target.ends
+        low, high = self.target._ends
         if self.is_exact:
             inside = (x > low) if math.isinf(high) else (x >= low) & (x <= high)
             return int(inside.sum()), int(inside.sum())
@@ -282,7 +260,7 @@ class FieldQuantile(FieldQuestion):
         return QuantileTally(self, terms)
 
 
-class FieldReader(GivenReader):
+class FieldReader(TargetReader):
     """Turns targets into questions about a field."""
 
     kinds: ClassVar[str] = "Exceeds, Between, Quantile, Statistic"
@@ -302,20 +280,19 @@ class FieldReader(GivenReader):
         label, bounds = self.rest.labels[i], self.space.bounds_at(i)
         return FieldMean(np.array([i]), np.ones(1), self.space, label, "mean", bounds)
 
-    def read_joint(self, joint: Any) -> Any:
-        raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", joint)
+    def read(self, target: Target) -> FieldQuestion:
+        if isinstance(target, Statistic):
+            return self._read_statistic(target)
+        if not isinstance(target, OfOneVariable):
+            raise ArgumentError("targets", "means, Exceeds, Between, Quantile or Statistic for a field", target)
+        position = self.positions([target.label])
+        i = int(position[0])
+        if isinstance(target, Event):
+            is_exact = self.space.is_finite_at(i)
+            return FieldEvent(position, np.ones(1), self.space, target, "probability", is_exact)
+        return FieldQuantile(position, np.ones(1), self.space, target, "quantile", self.space.bounds_at(i))
 
-    def read_interval(self, event: Any) -> FieldEvent:
-        position = self.positions([event.label])
-        is_exact = self.space.is_finite_at(int(position[0]))
-        return FieldEvent(position, np.ones(1), self.space, event, "probability", is_exact)
-
-    def read_quantile(self, quantile: Any) -> FieldQuantile:
-        position = self.positions([quantile.label])
-        bounds = self.space.bounds_at(int(position[0]))
-        return FieldQuantile(position, np.ones(1), self.space, quantile, "quantile", bounds)
-
-    def read_statistic(self, statistic: Statistic) -> FieldMean:
+    def _read_statistic(self, statistic: Statistic) -> FieldMean:
         if statistic.is_event:
             requirement = "Exceeds or Between for events of a field: indicators have no Lipschitz constant"
             raise ArgumentError("targets", requirement, statistic.name)

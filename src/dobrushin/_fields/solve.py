@@ -132,7 +132,7 @@ def answer_question(system: System, question: Question, outside: Outside) -> Sol
     if solution is None:
         return None
     if isinstance(question, FieldEvent):
-        return _solved(*_probability(question.target.ends, solution))
+        return _solved(*_probability(question.target._ends, solution))
     if isinstance(question, FieldQuantile):
         return _quantile(question.target.level, solution)
     pad = solution.mean_error * (1.0 + 4 * UNIT) + abs(solution.mean) * 4 * UNIT

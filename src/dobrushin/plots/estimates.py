@@ -231,7 +231,7 @@ def _from_estimate(estimate: Estimate, exact: Estimate) -> ExactAnswers:
 def _key(estimate: Estimate, k: int) -> Any:
     """The same for the same row of another estimate: joint states are tuples, and statistics have none."""
     target = estimate.targets[k]
-    return target.plain if isinstance(target, Target) else target, estimate.states[k]
+    return target._name if isinstance(target, Target) else target, estimate.states[k]
 
 
 def _from_marginals(estimate: Estimate, exact: Any) -> ExactAnswers:
