@@ -83,7 +83,7 @@ def _rows() -> Iterator[Row]:
 
 def _whole(what: str, model: db.Model, **how: Any) -> Row:
     def ask(backend: str) -> Callable[[], object]:
-        return lambda: db.estimate(model, "all", seed=1, backend=backend, **how)
+        return lambda: db.estimate(model, "all", seed=1, run=db.RunOptions(backend=backend), **how)
 
     return Row(what, model.n_variables, [ask("cpu"), None, ask("cuda") if is_available() else None])
 
@@ -94,7 +94,7 @@ def _queries(what: str, model: db.Model, tolerance: float, count: int) -> Iterat
 
     def ask(backend: str, executor: Executor | None = None) -> object:
         how: dict[str, Any] = {"seed": 1, "method": "dobrushin", "tolerance": tolerance, "backend": backend}
-        return list(db.estimate_many(model, queries, **how, executor=executor))
+        return list(db.estimate_many(model, queries, **how, run=db.RunOptions(executor=executor)))
 
     def plan() -> object:
         return [db.plan(model, t, evidence=e, method="dobrushin", tolerance=tolerance) for t, e in queries]

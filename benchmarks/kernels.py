@@ -174,7 +174,8 @@ def measure(case: Case, repeats: int, backend: str) -> Rates:
             if number < 2:  # the first model is for the compiler
                 models = [case.model() for _ in ways]  # what one kernel keeps with its model is of no use to the other
             for model, (kernel, limits), taken in zip(models, ways, times, strict=True):
-                options: Any = {"chains": case.chains, "kernel": kernel, "backend": backend, "executor": one_thread}
+                run = db.RunOptions(backend=backend, executor=one_thread)
+                options: Any = {"chains": case.chains, "kernel": kernel, "run": run}
                 with contextlib.ExitStack() as stack:
                     for module, values in limits:
                         stack.enter_context(mock.patch.multiple(module, **values))

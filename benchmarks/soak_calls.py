@@ -23,6 +23,13 @@ NAMES = ("auto", *METHODS)
 _CARRIED = ("result", "estimate", "samples", "certificate", "estimates", "fit")
 
 
+def as_options(how: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call with what belongs to `RunOptions` in one of them."""
+    own = {name: value for name, value in how.items() if name in ("executor", "checkpoint")}
+    rest = {name: value for name, value in how.items() if name not in own}
+    return {**rest, "run": db.RunOptions(**own)} if own else rest
+
+
 @dataclass
 class Work:
     """One call, ready to be made.
@@ -141,7 +148,7 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     seed = int(rng.integers(2**31))
 
     def run(**how: Any) -> Any:
-        return db.estimate(case.model, targets, **options, **{"seed": seed, **how})
+        return db.estimate(case.model, targets, **options, **{"seed": seed, **as_options(how)})
 
     def judge(answer: Any) -> list[str]:
         return judge_estimate(case, answer, evidence)
@@ -155,7 +162,7 @@ def make_estimate(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     def is_whole(answer: Any) -> bool:
         return answer.stopped_by is None
 
-    takes = {"time", "checkpoint", "executor"}
+    takes = {"time_limit", "checkpoint", "executor"}
     may_refuse = _is_refused(case, method)
     return Work(f"estimate ({method})", run, judge_all, facts, takes, may_refuse, is_whole=is_whole)
 
@@ -192,7 +199,7 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
     options = {"tolerance": tolerance, "confidence": CONFIDENCE, "method": method, "seed": seed}
 
     def run(**how: Any) -> Any:
-        return db.estimate_many(case.model, queries, **options, **how)
+        return db.estimate_many(case.model, queries, **options, **as_options(how))
 
     def judge(many: Any) -> list[str]:
         faults = []
@@ -211,7 +218,7 @@ def make_estimate_many(rng: np.random.Generator, case: Case, is_heavy: bool) -> 
     def is_whole(many: Any) -> bool:
         return not many.errors and all(answer.stopped_by is None for answer in many.answers.values())
 
-    takes = {"time", "executor", "finished"}
+    takes = {"time_limit", "executor", "finished"}
     return Work(f"estimate_many ({method})", run, judge, facts, takes, is_whole=is_whole)
 
 
@@ -235,7 +242,9 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     initial = "uniform" if rng.random() < 0.7 else "mode"
 
     def run(**how: Any) -> Any:
-        return db.sample(case.model, scan, chains=chains, record=record, initial=initial, **{"seed": seed, **how})
+        return db.sample(
+            case.model, scan, chains=chains, record=record, initial=initial, **{"seed": seed, **as_options(how)}
+        )
 
     def judge(samples: Any) -> list[str]:
         if samples.chains > chains:
@@ -255,7 +264,7 @@ def make_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
 
     # "mode" may be forbidden in models with zeros.
     may_refuse = initial == "mode"
-    return Work("sample", run, judge, facts, {"time", "checkpoint", "executor"}, may_refuse, begins=begins)
+    return Work("sample", run, judge, facts, {"time_limit", "checkpoint", "executor"}, may_refuse, begins=begins)
 
 
 def _distances(case: Case, scan: db.Scan, start: Any, columns: list[int]) -> tuple[float, list[float]]:
@@ -274,7 +283,9 @@ def make_coalescence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Wo
     runs = int(10 ** rng.uniform(5, 12) if is_heavy else 10 ** rng.uniform(0, 4))
 
     def run(**how: Any) -> Any:
-        return db.coalescence(case.model, scan, targets, confidence=CONFIDENCE, runs=runs, **{"seed": seed, **how})
+        return db.coalescence(
+            case.model, scan, targets, confidence=CONFIDENCE, runs=runs, **{"seed": seed, **as_options(how)}
+        )
 
     def judge(certificate: Any) -> list[str]:
         if start is None:
@@ -286,7 +297,7 @@ def make_coalescence(rng: np.random.Generator, case: Case, is_heavy: bool) -> Wo
     def facts(certificate: Any) -> list[Any]:
         return [certificate.value, certificate.per_variable, certificate.runs]
 
-    return Work("coalescence", run, judge, facts, {"time", "checkpoint", "executor"})
+    return Work("coalescence", run, judge, facts, {"time_limit", "checkpoint", "executor"})
 
 
 def make_exact_sample(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
@@ -392,7 +403,7 @@ def make_fit(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
     options |= {"learn": str(rng.choice(["all", "edges", "unaries"])), "box": 2.0}
 
     def run(**how: Any) -> Any:
-        return db.fit(model, data, iterations=iterations, **options, **{"seed": seed, **how})
+        return db.fit(model, data, iterations=iterations, **options, **{"seed": seed, **as_options(how)})
 
     def judge(result: Any) -> list[str]:
         return [] if np.isfinite(result.parameters).all() else ["wrong: a parameter that is no number"]
@@ -405,7 +416,7 @@ def make_fit(rng: np.random.Generator, case: Case, is_heavy: bool) -> Work:
         return np.array_equal(part.history.gradient_norm, whole.history.gradient_norm[:done])
 
     # There may be nothing to learn: a model without edges, or without states to choose from.
-    return Work(f"fit ({method})", run, judge, facts, {"time", "checkpoint"}, may_refuse=True, begins=begins)
+    return Work(f"fit ({method})", run, judge, facts, {"time_limit", "checkpoint"}, may_refuse=True, begins=begins)
 
 
 MAKERS = (

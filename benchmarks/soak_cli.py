@@ -56,7 +56,7 @@ def make_cli(rng: np.random.Generator, is_heavy: bool, folder: Path, outputs: Pa
     arguments = [verb, str(path), *_options(rng, verb, case, label, is_heavy, folder, outputs)]
 
     def run(**how: Any) -> Ended:
-        limits = [text for name, value in how.items() for text in (f"--{name}", str(value))]
+        limits = [text for name, value in how.items() for text in (f"--{name.replace('_', '-')}", str(value))]
         return run_line([*arguments, *limits])
 
     def judge(ended: Ended) -> list[str]:
@@ -69,7 +69,7 @@ def make_cli(rng: np.random.Generator, is_heavy: bool, folder: Path, outputs: Pa
             faults += _judge_json(case, ended.out)
         return faults
 
-    takes = {"time", "checkpoint"} if verb in _TIMED else set()
+    takes = {"time_limit", "checkpoint"} if verb in _TIMED else set()
     if verb == "certify" and "--coalescence" not in arguments:
         takes = set()
     return Work(f"dobrushin {verb}", run, judge, lambda ended: [ended.code, ended.out], takes)

@@ -62,7 +62,7 @@ class Work:
 
     def run(self, executor: Executor | None = None) -> db.Samples:
         """Draw them."""
-        return db.sample(self.model, self.scan, chains=self.chains, seed=1, executor=executor)
+        return db.sample(self.model, self.scan, chains=self.chains, seed=1, run=db.RunOptions(executor=executor))
 
 
 @contextlib.contextmanager
@@ -144,9 +144,9 @@ def many_queries(quick: bool) -> list[Row]:
         if client is not None:
             executors["Dask"] = client.get_executor()
         for label, executor in executors.items():
-            db.estimate_many(model, queries[:64], tolerance=0.02, seed=1, executor=executor)
+            db.estimate_many(model, queries[:64], tolerance=0.02, seed=1, run=db.RunOptions(executor=executor))
             found: list[db.Estimates] = []
-            ask = {"tolerance": 0.02, "seed": 1, "executor": executor}
+            ask = {"tolerance": 0.02, "seed": 1, "run": db.RunOptions(executor=executor)}
             took = seconds(lambda ask=ask, found=found: found.append(db.estimate_many(model, queries, **ask)))
             digests.add(_digest(found[0]))
             ratio = single * count / took

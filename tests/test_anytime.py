@@ -116,7 +116,7 @@ def test_early_answers_cover_when_an_adversary_stops_them_and_fixed_intervals_do
         pool = Watched(looks_off)
         options = {"tolerance": tolerance, "confidence": confidence, "method": "dobrushin"}
         try:
-            answer = db.estimate(SPINS, [0], seed=seed, executor=pool, **options)
+            answer = db.estimate(SPINS, [0], seed=seed, run=db.RunOptions(executor=pool), **options)
         except db.Interrupted as interruption:
             answer, early = interruption.result, early + 1
             assert answer.stopped_by == "Ctrl-C"
@@ -137,14 +137,16 @@ def test_an_interrupted_estimate_carries_its_intervals_and_goes_on_from_its_file
     plain = db.estimate(SPINS, [0, 2], **options)
     file = tmp_path / "run.npz"
     with pytest.raises(db.Interrupted, match="have half-widths up to") as caught:
-        db.estimate(SPINS, [0, 2], checkpoint=file, executor=Watched(lambda w: w.batches == 3), **options)
+        db.estimate(
+            SPINS, [0, 2], run=db.RunOptions(checkpoint=file, executor=Watched(lambda w: w.batches == 3)), **options
+        )
     early = caught.value.result
     assert early.is_certified
     assert early.half_width.max() > 0.02
     assert 0 < early.chains < plain.chains
     assert "stopped by Ctrl-C" in str(early)
     assert any("confidence sequence" in words for words in early.assumptions)
-    again = db.estimate(SPINS, [0, 2], checkpoint=file, **options)
+    again = db.estimate(SPINS, [0, 2], run=db.RunOptions(checkpoint=file), **options)
     np.testing.assert_array_equal(again.lower, plain.lower)
     np.testing.assert_array_equal(again.mean, plain.mean)
 
@@ -155,7 +157,12 @@ def test_every_method_that_draws_has_early_answers(method):
     for targets in ([0], [db.Joint(0, 1)], [target]):
         with pytest.raises(db.Interrupted) as caught:
             db.estimate(
-                SPINS, targets, tolerance=0.01, method=method, seed=1, executor=Watched(lambda w: w.batches == 5)
+                SPINS,
+                targets,
+                tolerance=0.01,
+                method=method,
+                seed=1,
+                run=db.RunOptions(executor=Watched(lambda w: w.batches == 5)),
             )
         early = caught.value.result
         done = db.estimate(SPINS, targets, tolerance=0.01, method=method, seed=1)
@@ -182,7 +189,7 @@ def test_later_chains_that_happen_to_finish_are_left_out():
             return future
 
     with pytest.raises(db.Interrupted) as caught:
-        db.sample(SPINS, db.Scan.systematic(3, 30), chains=6400, seed=1, executor=Backwards())
+        db.sample(SPINS, db.Scan.systematic(3, 30), chains=6400, seed=1, run=db.RunOptions(executor=Backwards()))
     assert caught.value.result.chains == 0
 
 
@@ -195,7 +202,9 @@ def test_a_lost_executor_leaves_an_estimate():
 
     for method in ("dobrushin", "coalescence"):
         with pytest.raises(db.WorkerError) as caught:
-            db.estimate(SPINS, [0], tolerance=0.01, method=method, seed=1, executor=Dying(lambda _: False))
+            db.estimate(
+                SPINS, [0], tolerance=0.01, method=method, seed=1, run=db.RunOptions(executor=Dying(lambda _: False))
+            )
         estimate = caught.value.result
         assert estimate.lower[1] <= TRUTH <= estimate.upper[1]
         assert estimate.half_width.max() < 0.5
@@ -209,8 +218,8 @@ def test_a_saved_run_with_little_time_has_the_plan_of_one_without_a_limit(tmp_pa
     for k, time in enumerate((NOW, 0.02, 0.1)):
         file = tmp_path / f"run{k}.npz"
         with contextlib.suppress(db.BudgetError, db.CertificateError):
-            db.estimate(clique, [0], checkpoint=file, time_limit=time, **options)
-        again = db.estimate(clique, [0], checkpoint=file, **options)
+            db.estimate(clique, [0], run=db.RunOptions(checkpoint=file), time_limit=time, **options)
+        again = db.estimate(clique, [0], run=db.RunOptions(checkpoint=file), **options)
         assert again.plan.method == plain.plan.method
         np.testing.assert_array_equal(again.lower, plain.lower)
 
@@ -299,7 +308,13 @@ def test_with_time_the_scan_fits_what_can_be_reached():
 def test_huge_numbers_of_chains_are_made_as_they_are_taken(make_pool):
     pool = make_pool()
     run = db.sample(
-        SPINS, db.Scan.systematic(3, 30), chains=10**15, seed=1, record="counts", executor=pool, time_limit=1.0
+        SPINS,
+        db.Scan.systematic(3, 30),
+        chains=10**15,
+        seed=1,
+        record="counts",
+        run=db.RunOptions(executor=pool),
+        time_limit=1.0,
     )
     assert run.chains < 10**15
     assert run.counts.sum() == 3 * run.chains
@@ -423,7 +438,9 @@ def test_ctrl_c_leaves_no_lock_behind():
             return future
 
     with Pressing(2) as pool, pytest.raises(db.Interrupted):
-        db.sample(SPINS, db.Scan.systematic(3, 300), chains=10**6, seed=1, record="counts", executor=pool)
+        db.sample(
+            SPINS, db.Scan.systematic(3, 300), chains=10**6, seed=1, record="counts", run=db.RunOptions(executor=pool)
+        )
 
 
 def test_ctrl_c_is_only_noted_while_pieces_run_and_raised_afterwards():
@@ -479,7 +496,11 @@ def test_a_planted_link_is_not_followed(tmp_path):
     for name in ("run.npz.part", "run.part"):
         (tmp_path / name).symlink_to(tmp_path / "precious")
     db.sample(
-        db.Ising.grid(3, 3, couplings=0.1), db.Scan.systematic(9, 9), chains=64, seed=1, checkpoint=tmp_path / "run.npz"
+        db.Ising.grid(3, 3, couplings=0.1),
+        db.Scan.systematic(9, 9),
+        chains=64,
+        seed=1,
+        run=db.RunOptions(checkpoint=tmp_path / "run.npz"),
     )
     assert (tmp_path / "precious").read_text() == "kept"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "run.npz", "run.npz.part", "run.part"]
@@ -497,17 +518,17 @@ def test_two_runs_do_not_share_a_checkpoint(tmp_path):
         late.begin({})
     for _ in range(2):
         with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* a file that no other run is writing"):
-            db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+            db.sample(model, scan, chains=64, seed=1, run=db.RunOptions(checkpoint=file))
         other.save({"numbers": np.arange(4)})
     other.close()
     with pytest.raises(db.ArgumentError, match="an earlier run wrote"):
-        db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+        db.sample(model, scan, chains=64, seed=1, run=db.RunOptions(checkpoint=file))
     file.unlink()
     for _ in range(2):
-        db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+        db.sample(model, scan, chains=64, seed=1, run=db.RunOptions(checkpoint=file))
     with pytest.raises(db.ArgumentError, match="written by the same run"):
-        db.sample(model, scan, chains=64, seed=2, checkpoint=file)
-    db.sample(model, scan, chains=64, seed=1, checkpoint=file)
+        db.sample(model, scan, chains=64, seed=2, run=db.RunOptions(checkpoint=file))
+    db.sample(model, scan, chains=64, seed=1, run=db.RunOptions(checkpoint=file))
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
 
 
@@ -532,6 +553,6 @@ def test_windows_locks_a_file_beside_the_checkpoint(tmp_path, monkeypatch):
     assert second.read()["numbers"].tolist() == [0, 1, 2, 3]
     second.close()
     model, scan, file = db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90), tmp_path / "sample.npz"
-    runs = [db.sample(model, scan, chains=100, seed=1, checkpoint=file) for _ in range(2)]
+    runs = [db.sample(model, scan, chains=100, seed=1, run=db.RunOptions(checkpoint=file)) for _ in range(2)]
     assert np.array_equal(runs[0].states, runs[1].states)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.npz", "sample.npz"]

@@ -262,7 +262,8 @@ def test_curve_confidence_and_what_is_said():
         ({"scan": db.Scan([40])}, "40"),
         ({"targets": []}, "at least one"),
         ({"seed": "a"}, "'seed'"),
-        ({"executor": 1}, "'executor'"),
+        ({"run": 1}, "'run'"),
+        ({"run": db.RunOptions(memory_limit=1)}, "without 'memory_limit'"),
         ({"model": 1}, "'model'"),
     ],
 )

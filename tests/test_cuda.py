@@ -443,15 +443,17 @@ def test_backends_give_the_same_samples(name, model, tmp_path):
     scan = scan_of(model.n_variables, 50, np.random.default_rng(5))
     keep = db.Record(every=20, counts=True)
     options = {"chains": 200, "seed": 3, "record": keep, "kernel": name}
-    cpu = db.sample(model, scan, backend="cpu", **options)
-    for extra in ({}, {"checkpoint": tmp_path / "run"}, {"checkpoint": tmp_path / "run"}):
-        cuda = db.sample(model, scan, backend="cuda", **options, **extra)
+    cpu = db.sample(model, scan, run=db.RunOptions(backend="cpu"), **options)
+    for file in (None, tmp_path / "run", tmp_path / "run"):
+        cuda = db.sample(model, scan, run=db.RunOptions(backend="cuda", checkpoint=file), **options)
         assert (cpu.states == cuda.states).all()
         assert (cpu.counts == cuda.counts).all()
         assert (cpu.update_error == cuda.update_error).all()
         assert cpu.kernel == cuda.kernel
     begin = np.zeros(model.n_variables) if name == "potts" else np.ones(model.n_variables)
-    cpu, cuda = (db.sample(model, scan, backend=b, initial=begin, **options) for b in ("cpu", "cuda"))
+    cpu, cuda = (
+        db.sample(model, scan, run=db.RunOptions(backend=b), initial=begin, **options) for b in ("cpu", "cuda")
+    )
     assert (cpu.states == cuda.states).all()
 
 
@@ -459,7 +461,7 @@ def test_backends_give_the_same_samples(name, model, tmp_path):
 def test_backends_give_the_same_certificate():
     model = MODELS[0][1]
     scan = db.Scan.systematic(30, 300)
-    cpu, cuda = (db.coalescence(model, scan, runs=300, seed=1, backend=b) for b in ("cpu", "cuda"))
+    cpu, cuda = (db.coalescence(model, scan, runs=300, seed=1, run=db.RunOptions(backend=b)) for b in ("cpu", "cuda"))
     assert (cpu.value, cpu.failures, cpu.update_error) == (cuda.value, cuda.failures, cuda.update_error)
     assert (cpu.per_variable == cuda.per_variable).all()
 
@@ -469,7 +471,7 @@ def test_backends_give_the_same_certificate():
 def test_backends_give_the_same_estimate(method):
     model = db.Ising.grid(5, 5, couplings=0.1)
     options = {"tolerance": 0.1, "confidence": 0.8, "method": method, "seed": 1}
-    cpu, cuda = (db.estimate(model, [0, 12], backend=b, **options) for b in ("cpu", "cuda"))
+    cpu, cuda = (db.estimate(model, [0, 12], run=db.RunOptions(backend=b), **options) for b in ("cpu", "cuda"))
     for part in ("mean", "lower", "upper", "bias_bound"):
         assert (getattr(cpu, part) == getattr(cuda, part)).all()
 
@@ -477,11 +479,11 @@ def test_backends_give_the_same_estimate(method):
 def test_unknown_backends_are_named():
     model = MODELS[0][1]
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
-        db.sample(model, db.Scan.systematic(30, 3), backend="tpu")
+        db.sample(model, db.Scan.systematic(30, 3), run=db.RunOptions(backend="tpu"))
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
-        db.coalescence(model, db.Scan.systematic(30, 3), backend="tpu")
+        db.coalescence(model, db.Scan.systematic(30, 3), run=db.RunOptions(backend="tpu"))
     with pytest.raises(db.errors.ArgumentError, match="'backend'"):
-        db.estimate(model, [0], backend="tpu")
+        db.estimate(model, [0], run=db.RunOptions(backend="tpu"))
 
 
 @pytest.mark.usefixtures("gpu")
@@ -489,5 +491,7 @@ def test_unknown_backends_are_named():
 def test_answers_from_the_gpu_carry_a_proof(method, tmp_path):
     model = db.Potts.grid(3, 3, states=3, couplings=0.2)
     path = tmp_path / "answer.proof"
-    db.estimate(model, [0], method=method, tolerance=0.25, confidence=0.8, backend="cuda", proof=path)
+    db.estimate(
+        model, [0], method=method, tolerance=0.25, confidence=0.8, run=db.RunOptions(backend="cuda"), proof=path
+    )
     assert verify_proof(path).verdict == "holds"

@@ -79,7 +79,7 @@ def test_public_functions_take_a_backend(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-13)
     here, there = (db.exact.log_partition(model, evidence={3: 1}, backend=name) for name in ("cpu", "cuda"))
     assert abs(here - there) <= here.error + there.error
-    answer = db.estimate(model, "all", method="exact", backend="cuda")
+    answer = db.estimate(model, "all", method="exact", run=db.RunOptions(backend="cuda"))
     assert "on the GPU" in answer.plan.reason
     monkeypatch.setattr(engine, "_ENTRIES_FOR_DEVICE", 1)
     monkeypatch.setattr(device, "is_available", lambda: True)

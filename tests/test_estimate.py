@@ -288,7 +288,7 @@ def test_seeds_threads_and_blocks_give_the_same_answer():
     targets = [0, db.Statistic.magnetisation(model, range(10))]
     one = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=4)
     with ThreadPoolExecutor(1) as pool:
-        two = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=4, executor=pool)
+        two = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=4, run=db.RunOptions(executor=pool))
     np.testing.assert_array_equal(one.mean, two.mean)
     np.testing.assert_array_equal(one.samples.states, two.samples.states)
     other = db.estimate(model, targets, tolerance=0.02, method="dobrushin", seed=5)
@@ -344,7 +344,7 @@ SMALL = db.Ising.grid(4, 4, couplings=0.2)
         ({"method": "magic"}, "'method' .* 'auto', 'dobrushin', 'local', 'exact'"),
         ({"budget": -1}, "'budget' .* positive"),
         ({"seed": -1}, "'seed'"),
-        ({"executor": 3}, "'executor'"),
+        ({"run": 3}, "'run' .* a RunOptions"),
         ({"model": 3}, "'model' .* a model.* Got 3"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_dead_worker_is_an_error_that_keeps_the_chains_and_the_run_goes_on(tmp
     options = {"chains": 1000, "seed": 3, "initial": start, "kernel": "field"}
     file = tmp_path / "run.npz"
     with ProcessPoolExecutor(1) as pool, pytest.raises(db.WorkerError, match="of 1000 chains had finished") as caught:
-        db.sample(MODEL, SCAN, executor=pool, checkpoint=file, **options)
+        db.sample(MODEL, SCAN, run=db.RunOptions(executor=pool, checkpoint=file), **options)
     error = caught.value
     assert "checkpoint" in str(error)
     plain = db.sample(MODEL, SCAN, **options)
@@ -100,7 +100,7 @@ def test_a_dead_worker_is_an_error_that_keeps_the_chains_and_the_run_goes_on(tmp
     kept = pickle.loads(pickle.dumps(error))
     assert str(kept) == str(error)
     with ProcessPoolExecutor(2) as pool:
-        rest = db.sample(MODEL, SCAN, executor=pool, checkpoint=file, **options)
+        rest = db.sample(MODEL, SCAN, run=db.RunOptions(executor=pool, checkpoint=file), **options)
     np.testing.assert_array_equal(rest.states, plain.states)
 
 
@@ -108,10 +108,10 @@ def test_a_pool_that_is_shut_down_is_refused():
     pool = ProcessPoolExecutor(1)
     pool.shutdown()
     for call in (
-        lambda: db.sample(MODEL, SCAN, executor=pool),
-        lambda: db.estimate(MODEL, [0], executor=pool, method="dobrushin"),
-        lambda: db.coalescence(MODEL, SCAN, executor=pool),
-        lambda: db.estimate_many(MODEL, queries(2), executor=pool, tolerance=0.1),
+        lambda: db.sample(MODEL, SCAN, run=db.RunOptions(executor=pool)),
+        lambda: db.estimate(MODEL, [0], run=db.RunOptions(executor=pool), method="dobrushin"),
+        lambda: db.coalescence(MODEL, SCAN, run=db.RunOptions(executor=pool)),
+        lambda: db.estimate_many(MODEL, queries(2), run=db.RunOptions(executor=pool), tolerance=0.1),
     ):
         with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work\. Got .*shutdown"):
             call()
@@ -122,7 +122,12 @@ def test_functions_that_cannot_be_sent_are_named():
         ProcessPoolExecutor(1) as pool,
         pytest.raises(db.ArgumentError, match=r"'executor' argument of dobrushin\.sample .*lambda"),
     ):
-        db.sample(MODEL, SCAN, executor=pool, initial=lambda numbers: np.ones((len(numbers), 144), dtype=int))
+        db.sample(
+            MODEL,
+            SCAN,
+            run=db.RunOptions(executor=pool),
+            initial=lambda numbers: np.ones((len(numbers), 144), dtype=int),
+        )
 
 
 @pytest.mark.slow
@@ -131,15 +136,19 @@ def test_coalescence_and_estimates_are_the_same_in_processes(tmp_path):
     scan = db.Scan.systematic(36, 360)
     plain = db.coalescence(model, scan, runs=2000, seed=5)
     with ProcessPoolExecutor(2) as pool:
-        there = db.coalescence(model, scan, runs=2000, seed=5, executor=pool, checkpoint=tmp_path / "sets.npz")
+        there = db.coalescence(
+            model, scan, runs=2000, seed=5, run=db.RunOptions(executor=pool, checkpoint=tmp_path / "sets.npz")
+        )
         np.testing.assert_array_equal(there.per_variable, plain.per_variable)
-        again = db.coalescence(model, scan, runs=2000, checkpoint=tmp_path / "sets.npz")
+        again = db.coalescence(model, scan, runs=2000, run=db.RunOptions(checkpoint=tmp_path / "sets.npz"))
         np.testing.assert_array_equal(again.per_variable, plain.per_variable)
         for method in ("dobrushin", "coalescence"):
             options = {"tolerance": 0.05, "method": method, "seed": 2}
             here = db.estimate(MODEL, [3], **options)
             file = tmp_path / f"{method}.npz"
-            assert same_estimate(db.estimate(MODEL, [3], executor=pool, checkpoint=file, **options), here)
+            assert same_estimate(
+                db.estimate(MODEL, [3], run=db.RunOptions(executor=pool, checkpoint=file), **options), here
+            )
             assert file.exists()
 
 
@@ -166,21 +175,23 @@ def test_every_call_goes_on_from_its_checkpoint_with_and_without_a_seed(tmp_path
         with monkeypatch.context() as broken, nullcontext() if pool is None else pool(2) as executor:
             broken.setattr(batches, "own_threads", EndingThreads)
             with pytest.raises(db.WorkerError, match="gone"):
-                call(seed=seed, checkpoint=file, executor=executor)
+                call(seed=seed, run=db.RunOptions(checkpoint=file, executor=executor))
         used = _resume.stored_seed(file)
-        again = call(checkpoint=file)
+        again = call(run=db.RunOptions(checkpoint=file))
         np.testing.assert_array_equal(again, call(seed=used if seed is None else seed))
-        np.testing.assert_array_equal(again, call(seed=seed, checkpoint=file))
+        np.testing.assert_array_equal(again, call(seed=seed, run=db.RunOptions(checkpoint=file)))
         with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
-            call(seed=8, checkpoint=file)
+            call(seed=8, run=db.RunOptions(checkpoint=file))
 
 
 def test_an_estimate_goes_on_from_its_checkpoint_without_a_seed(tmp_path):
     file = tmp_path / "run.npz"
-    first = db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", checkpoint=file)
-    assert same_estimate(db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", checkpoint=file), first)
+    first = db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", run=db.RunOptions(checkpoint=file))
+    assert same_estimate(
+        db.estimate(MODEL, [3], tolerance=0.05, method="dobrushin", run=db.RunOptions(checkpoint=file)), first
+    )
     with pytest.raises(db.ArgumentError, match=r"'checkpoint' argument of dobrushin\.estimate"):
-        db.estimate(MODEL, [4], tolerance=0.05, method="dobrushin", checkpoint=file)
+        db.estimate(MODEL, [4], tolerance=0.05, method="dobrushin", run=db.RunOptions(checkpoint=file))
 
 
 def test_what_is_large_travels_once():
@@ -210,7 +221,11 @@ def test_the_pieces_of_a_large_run_are_small(monkeypatch):
     model = db.Ising.grid(300, 300, couplings=0.2)
     with Counting() as pool, pretend_processes(pool, monkeypatch):
         db.sample(
-            model, db.Scan.systematic(model.n_variables, model.n_variables), chains=512, executor=pool, record=[0]
+            model,
+            db.Scan.systematic(model.n_variables, model.n_variables),
+            chains=512,
+            run=db.RunOptions(executor=pool),
+            record=[0],
         )
     assert len(pool.bytes) > 1
     assert max(pool.bytes) < 10_000
@@ -221,7 +236,7 @@ def test_a_pool_whose_work_is_cancelled_is_an_error(tmp_path):
     pool = ThreadPoolExecutor(1)
     threading.Timer(0.5, lambda: pool.shutdown(wait=False, cancel_futures=True)).start()
     with pytest.raises(db.WorkerError, match="of 512 chains had finished") as caught:
-        db.sample(MODEL, SCAN, chains=512, seed=3, initial=start, kernel="field", executor=pool)
+        db.sample(MODEL, SCAN, chains=512, seed=3, initial=start, kernel="field", run=db.RunOptions(executor=pool))
     assert 0 < caught.value.result.chains < 512
 
 
@@ -238,14 +253,18 @@ def test_an_interrupt_does_not_wait_for_an_executor_that_does_nothing(monkeypatc
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(db.Interrupted, match="0 of 64 chains"):
-        db.sample(MODEL, SCAN, chains=64, executor=Stuck())
+        db.sample(MODEL, SCAN, chains=64, run=db.RunOptions(executor=Stuck()))
     timer.join()
 
 
 def test_a_pool_can_be_used_by_its_own_work():
     with ThreadPoolExecutor(1) as pool:
-        inside = pool.submit(lambda: db.sample(MODEL, SCAN, chains=200, seed=3, executor=pool)).result()
-        found = pool.submit(lambda: db.estimate_many(MODEL, queries(3), tolerance=0.1, seed=3, executor=pool)).result()
+        inside = pool.submit(
+            lambda: db.sample(MODEL, SCAN, chains=200, seed=3, run=db.RunOptions(executor=pool))
+        ).result()
+        found = pool.submit(
+            lambda: db.estimate_many(MODEL, queries(3), tolerance=0.1, seed=3, run=db.RunOptions(executor=pool))
+        ).result()
     np.testing.assert_array_equal(inside.states, db.sample(MODEL, SCAN, chains=200, seed=3).states)
     assert len(found.answers) == 3
 
@@ -268,7 +287,7 @@ def test_what_is_no_executor_is_named():
         (NoFuture(), "returns a Future"),
     ):
         with pytest.raises(db.ArgumentError, match=f"'executor' .*{words}"):
-            db.sample(MODEL, SCAN, executor=executor)
+            db.sample(MODEL, SCAN, run=db.RunOptions(executor=executor))
 
 
 def test_more_workers_get_more_pieces(monkeypatch):
@@ -292,8 +311,9 @@ def test_the_lowest_chain_with_a_forbidden_start_is_named(tmp_path, pool):
     gas = db.PairwiseMRF(np.zeros((4, 2)), [(0, 1), (1, 2), (2, 3)], np.array([[0.0, 0.0], [0.0, -np.inf]]))
     with pool() as executor:
         for first in (0, 68, 700):
-            for extra in ({}, {"checkpoint": tmp_path / str(first)}):
-                how = {"chains": 1000, "seed": 1, "initial": Forbidden(4, first), "executor": executor, **extra}
+            for file in (None, tmp_path / str(first)):
+                run = db.RunOptions(executor=executor, checkpoint=file)
+                how = {"chains": 1000, "seed": 1, "initial": Forbidden(4, first), "run": run}
                 with pytest.raises(db.ArgumentError, match=rf"forbidden: 0 = 1, 1 = 1 at chain {first}\."):
                     db.sample(gas, db.Scan.systematic(4, 4000), **how)
 
@@ -304,14 +324,14 @@ def test_the_lowest_chain_with_a_forbidden_start_is_named(tmp_path, pool):
 def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
     file = tmp_path / "run.npz"
     options = {"chains": 300, "seed": 3, "record": "counts"}
-    plain = db.sample(MODEL, SCAN, checkpoint=file, **options)
+    plain = db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=file), **options)
     data = file.read_bytes()
     rng = np.random.default_rng(0)
     for _ in range(300):
         place, bit = int(rng.integers(len(data))), int(rng.integers(8))
         file.write_bytes(data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :])
         try:
-            again = db.sample(MODEL, SCAN, checkpoint=file, **options)
+            again = db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=file), **options)
         except db.ArgumentError as error:
             assert "'checkpoint'" in str(error)  # noqa: PT017
         else:
@@ -321,14 +341,14 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(tmp_path):
 def test_a_checkpoint_with_another_count_is_refused(tmp_path):
     file = tmp_path / "run.npz"
     options = {"chains": 300, "seed": 3, "record": "counts"}
-    db.sample(MODEL, SCAN, checkpoint=file, **options)
+    db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=file), **options)
     with np.load(file) as stored:
         arrays = dict(stored)
     name = next(name for name in arrays if name.endswith(".counts"))
     for change in ({name: arrays[name] + 1}, {}):
         np.savez(file, **{key: value for key, value in arrays.items() if key != name}, **change)
         with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
-            db.sample(MODEL, SCAN, checkpoint=file, **options)
+            db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=file), **options)
 
 
 def npy(header: bytes, content: bytes) -> bytes:
@@ -371,20 +391,20 @@ def damaged(file: Path) -> Iterator[tuple[str, bytes]]:
 def test_a_checkpoint_that_says_it_is_larger_than_it_is_takes_no_memory(tmp_path):
     file = tmp_path / "run.npz"
     options = {"chains": 300, "record": "counts"}
-    db.sample(MODEL, SCAN, seed=3, checkpoint=file, **options)
+    db.sample(MODEL, SCAN, seed=3, run=db.RunOptions(checkpoint=file), **options)
     for what, data in list(damaged(file)):
         for seed in (3, None):
             file.write_bytes(data)
             tracemalloc.start()
             with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* that an earlier run wrote"):
-                db.sample(MODEL, SCAN, seed=seed, checkpoint=file, **options)
+                db.sample(MODEL, SCAN, seed=seed, run=db.RunOptions(checkpoint=file), **options)
             assert tracemalloc.get_traced_memory()[1] < 8_000_000, what
             tracemalloc.stop()
 
 
 def test_arrays_of_another_run_are_not_read(tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
-    db.sample(MODEL, SCAN, seed=3, chains=300, checkpoint=file)
+    db.sample(MODEL, SCAN, seed=3, chains=300, run=db.RunOptions(checkpoint=file))
     read = []
 
     def note(packed, name):
@@ -394,7 +414,7 @@ def test_arrays_of_another_run_are_not_read(tmp_path, monkeypatch):
     actual = _resume._read_array
     monkeypatch.setattr(_resume, "_read_array", note)
     with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same run"):
-        db.sample(MODEL, SCAN, seed=4, chains=300, checkpoint=file)
+        db.sample(MODEL, SCAN, seed=4, chains=300, run=db.RunOptions(checkpoint=file))
     assert sorted(read) == ["format", "run", "seed"]
 
 
@@ -414,15 +434,17 @@ def test_a_run_whose_checkpoint_can_no_longer_be_written_goes_on(tmp_path, monke
         return np.ones((len(numbers), 144), dtype=int)
 
     with pytest.warns(db.CheckpointWarning, match="can no longer be written"):
-        run = db.sample(MODEL, SCAN, chains=300, seed=3, initial=start, checkpoint=folder / "run.npz")
+        run = db.sample(
+            MODEL, SCAN, chains=300, seed=3, initial=start, run=db.RunOptions(checkpoint=folder / "run.npz")
+        )
     assert run.chains == 300
 
 
 def test_paths_that_are_none(tmp_path):
     calls = (
-        lambda path: db.sample(MODEL, SCAN, checkpoint=path),
-        lambda path: db.estimate(MODEL, [0], method="exact", checkpoint=path),
-        lambda path: db.coalescence(MODEL, SCAN, checkpoint=path),
+        lambda path: db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=path)),
+        lambda path: db.estimate(MODEL, [0], method="exact", run=db.RunOptions(checkpoint=path)),
+        lambda path: db.coalescence(MODEL, SCAN, run=db.RunOptions(checkpoint=path)),
     )
     for call in calls:
         for path, words in (
@@ -436,13 +458,13 @@ def test_paths_that_are_none(tmp_path):
                 call(path)
     (tmp_path / "x.npz.1").touch()
     with pytest.raises(db.ArgumentError, match="files of another run beside it"):
-        db.estimate(MODEL, [0], checkpoint=tmp_path / "x.npz")
+        db.estimate(MODEL, [0], run=db.RunOptions(checkpoint=tmp_path / "x.npz"))
 
 
 def test_a_run_without_a_seed_goes_on_with_any_seed(tmp_path):
     for k, seed in enumerate((np.random.SeedSequence([1, 2]), np.random.SeedSequence(4, spawn_key=(1,)))):
-        first = db.sample(MODEL, SCAN, seed=seed, checkpoint=tmp_path / str(k))
-        again = db.sample(MODEL, SCAN, checkpoint=tmp_path / str(k))
+        first = db.sample(MODEL, SCAN, seed=seed, run=db.RunOptions(checkpoint=tmp_path / str(k)))
+        again = db.sample(MODEL, SCAN, run=db.RunOptions(checkpoint=tmp_path / str(k)))
         np.testing.assert_array_equal(first.states, again.states)
     wide = db.sample(MODEL, SCAN, seed=np.random.SeedSequence(5, pool_size=8))
     np.testing.assert_array_equal(db.sample(MODEL, SCAN, seed=wide.seed).states, wide.states)
@@ -461,7 +483,7 @@ def test_many_estimates_are_those_of_single_calls_whatever_the_split():
         assert same_estimate(single, plain[k])
     with ProcessPoolExecutor(2) as pool, ThreadPoolExecutor(3) as threads:
         for executor in (pool, threads):
-            there = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=executor)
+            there = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, run=db.RunOptions(executor=executor))
             assert all(same_estimate(a, b) for a, b in zip(there, plain, strict=True))
     # Each query has draws of its own, also where the same is asked twice.
     twice = db.estimate_many(MODEL, [([3], None)] * 2, tolerance=0.05, seed=7, method="dobrushin")
@@ -503,7 +525,7 @@ def test_queries_that_are_none(asked, words):
 
 
 def test_settings_are_checked_before_any_work():
-    for options in ({"tolerance": 2}, {"confidence": 1}, {"method": "fast"}, {"budget": -1}, {"executor": 3}):
+    for options in ({"tolerance": 2}, {"confidence": 1}, {"method": "fast"}, {"budget": -1}, {"run": 3}):
         with pytest.raises(db.ArgumentError, match=rf"'{next(iter(options))}' argument of dobrushin.estimate_many"):
             db.estimate_many(MODEL, queries(2), **options)
 
@@ -521,7 +543,7 @@ def test_many_estimates_survive_a_dead_worker(monkeypatch):
     asked = queries(12)
     asked[8] = ([deadly], None)
     with ProcessPoolExecutor(1) as pool, pytest.raises(db.WorkerError, match="of 12 queries had finished") as caught:
-        db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+        db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, run=db.RunOptions(executor=pool))
     kept = caught.value.result
     assert 0 < len(kept.answers) < 12
     rest = db.estimate_many(MODEL, asked, tolerance=0.05, finished=kept)
@@ -589,7 +611,7 @@ def test_a_query_that_cannot_be_sent_is_named():
     own = db.Statistic.event([0], lambda x: x[:, 0] > 0)
     asked = [([0], None), (own, None), (shared, None), ((k for k in [1]), MappingProxyType({2: 1}))]
     with ProcessPoolExecutor(1) as pool:
-        found = db.estimate_many(MODEL, asked, tolerance=0.1, seed=7, executor=pool)
+        found = db.estimate_many(MODEL, asked, tolerance=0.1, seed=7, run=db.RunOptions(executor=pool))
     assert sorted(found.errors) == [1]
     assert "'queries[1]' argument" in str(found.errors[1])
     energy = db.Statistic.energy(db.Ising({(0, 1): 0.5}))
@@ -618,7 +640,7 @@ def test_long_pieces_come_back_and_the_rest_goes_on(monkeypatch):
     with Counting() as pool, pretend_processes(pool, monkeypatch):
         monkeypatch.setattr(many, "shares_memory", lambda _: False)
         monkeypatch.setattr(many, "workers_of", lambda _: 1)
-        found = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+        found = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, run=db.RunOptions(executor=pool))
     assert all(same_estimate(a, b) for a, b in zip(plain, found, strict=True))
     assert len(pool.bytes) == 8
 
@@ -651,15 +673,15 @@ def test_dask_gives_the_same(dask):
     pool = dask.get_executor()
     assert workers_of(pool) == 2
     plain = db.sample(MODEL, SCAN, chains=1000, seed=3, kernel="field")
-    there = db.sample(MODEL, SCAN, chains=1000, seed=3, kernel="field", executor=pool)
+    there = db.sample(MODEL, SCAN, chains=1000, seed=3, kernel="field", run=db.RunOptions(executor=pool))
     np.testing.assert_array_equal(plain.states, there.states)
     assert same_estimate(
-        db.estimate(MODEL, [3], tolerance=0.05, seed=2, method="dobrushin", executor=pool),
+        db.estimate(MODEL, [3], tolerance=0.05, seed=2, method="dobrushin", run=db.RunOptions(executor=pool)),
         db.estimate(MODEL, [3], tolerance=0.05, seed=2, method="dobrushin"),
     )
     asked = queries(20)
     here = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7)
-    far = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, executor=pool)
+    far = db.estimate_many(MODEL, asked, tolerance=0.05, seed=7, run=db.RunOptions(executor=pool))
     assert all(same_estimate(a, b) for a, b in zip(here, far, strict=True))
 
 
@@ -680,7 +702,7 @@ def test_dask_reruns_what_killed_workers_had(dask, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    there = db.sample(MODEL, SCAN, executor=dask.get_executor(), **options)
+    there = db.sample(MODEL, SCAN, run=db.RunOptions(executor=dask.get_executor()), **options)
     killer.join()
     began = [int(path.name.split(".")[0]) for path in tmp_path.iterdir()]
     assert killed == pids
@@ -695,7 +717,7 @@ def test_a_dask_client_that_is_closed_is_refused(dask):
     pool = other.get_executor()
     other.close()
     with pytest.raises(db.ArgumentError, match=r"'executor' .* one that takes work"):
-        db.sample(MODEL, SCAN, executor=pool)
+        db.sample(MODEL, SCAN, run=db.RunOptions(executor=pool))
 
 
 def test_where_no_temporary_file_can_be_written_the_model_travels_with_each_piece(monkeypatch, tmp_path):
@@ -707,7 +729,7 @@ def test_where_no_temporary_file_can_be_written_the_model_travels_with_each_piec
         if folder is tmp_path:  # the file is made, and then there is no room for it
             monkeypatch.setattr("dobrushin._shared.executors.open", lambda *_: FullDisk(), raising=False)
         with ProcessPoolExecutor(1) as pool:
-            same = db.sample(model, scan, chains=128, seed=1, executor=pool)
+            same = db.sample(model, scan, chains=128, seed=1, run=db.RunOptions(executor=pool))
         np.testing.assert_array_equal(same.states, plain.states)
     assert list(tmp_path.iterdir()) == []
 

@@ -177,7 +177,9 @@ def test_a_kernel_defined_here_draws_from_every_family(family, tmp_path):
         assert np.abs(frequency - exact).max() < 6.5 * 0.5 / np.sqrt(4000)
     # Prefixes, executors and checkpoints are those of every kernel.
     with ThreadPoolExecutor(2) as pool:
-        few = db.sample(model, scan, chains=40, seed=2, kernel="slow", executor=pool, checkpoint=tmp_path / "run")
+        few = db.sample(
+            model, scan, chains=40, seed=2, kernel="slow", run=db.RunOptions(executor=pool, checkpoint=tmp_path / "run")
+        )
     assert (few.states == run.states[:40]).all()
     assert run.variation(model, weights=np.ones(3)).value >= db.variation(model, scan, weights=np.ones(3)).value
 
@@ -192,7 +194,7 @@ def test_a_kernel_defined_here_is_checked_and_named_like_the_others():
     ):
         db.sample(model, db.Scan.uniform(4, 8), kernel="slow")
     with pytest.raises(db.ArgumentError, match="'cpu' for the kernel 'slow'"):
-        db.sample(model, db.Scan.systematic(4, 8), kernel="slow", backend="cuda")
+        db.sample(model, db.Scan.systematic(4, 8), kernel="slow", run=db.RunOptions(backend="cuda"))
 
 
 def test_a_kernel_defined_here_is_gone_without_its_entry():

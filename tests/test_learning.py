@@ -381,17 +381,17 @@ def test_a_fit_that_was_interrupted_goes_on_as_if_it_were_not(how, options, tmp_
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="5 of 12 iterations had finished") as caught:
-        db.fit(RING, SPINS, **options, checkpoint=path, callback=interrupt)
+        db.fit(RING, SPINS, **options, run=db.RunOptions(checkpoint=path), callback=interrupt)
     assert len(caught.value.result.history) == 5
     np.testing.assert_array_equal(caught.value.result.history.gradient_norm, whole.history.gradient_norm[:5])
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
-    same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
+    same(db.fit(RING, SPINS, **options, run=db.RunOptions(checkpoint=path)), whole)
+    same(db.fit(RING, SPINS, **options, run=db.RunOptions(checkpoint=path)), whole)
     # A fit that is done goes on with more iterations.
     longer = {**options, "iterations": 15}
-    same(db.fit(RING, SPINS, **longer, checkpoint=path), db.fit(RING, SPINS, **longer))
+    same(db.fit(RING, SPINS, **longer, run=db.RunOptions(checkpoint=path)), db.fit(RING, SPINS, **longer))
     with pytest.raises(db.ArgumentError, match=r"'checkpoint' .* written by the same fit"):
-        db.fit(RING, SPINS, **{**options, "ridge": 0.2}, checkpoint=path)
+        db.fit(RING, SPINS, **{**options, "ridge": 0.2}, run=db.RunOptions(checkpoint=path))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -410,14 +410,15 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_no_half_of_it(persistent
 
     monkeypatch.setattr(GibbsAscent, "variance", interrupted)
     with pytest.raises(Interrupted, match="3 of 8"):
-        db.fit(RING, SPINS, **options, checkpoint=path)
-    same(db.fit(RING, SPINS, **options, checkpoint=path), whole)
+        db.fit(RING, SPINS, **options, run=db.RunOptions(checkpoint=path))
+    same(db.fit(RING, SPINS, **options, run=db.RunOptions(checkpoint=path)), whole)
 
 
 def test_a_seed_that_was_drawn_is_taken_up_again(tmp_path):
     path = tmp_path / "fit.npz"
-    first = db.fit(RING, SPINS, method=db.GibbsGradient(chains=64), iterations=3, checkpoint=path)
-    second = db.fit(RING, SPINS, method=db.GibbsGradient(chains=64), iterations=3, checkpoint=path)
+    keep = db.RunOptions(checkpoint=path)
+    first = db.fit(RING, SPINS, method=db.GibbsGradient(chains=64), iterations=3, run=keep)
+    second = db.fit(RING, SPINS, method=db.GibbsGradient(chains=64), iterations=3, run=keep)
     assert first.seed == second.seed
     same(first, second)
     same(db.fit(RING, SPINS, method=db.GibbsGradient(chains=64), iterations=3, seed=first.seed), first)
@@ -567,9 +568,9 @@ BAD = {
     "stop 0": (lambda: db.fit(GRID, SPINS, gradient_tol=0), "'gradient_tol' .* a positive finite number. Got 0"),
     "callback": (lambda: db.fit(GRID, SPINS, callback=3), "'callback' .* a function. Got 3"),
     "seed": (lambda: db.fit(GRID, SPINS, seed=-1), "'seed' .* non-negative whole number"),
-    "checkpoint": (lambda: db.fit(GRID, SPINS, checkpoint=3.5), "'checkpoint' .* a path. Got 3.5"),
-    "checkpoint in no folder": (lambda: db.fit(GRID, SPINS, checkpoint="no/such/folder/x"), "'checkpoint' .* a file that can be written"),
-    "checkpoint that is none": (lambda: db.fit(GRID, SPINS, checkpoint=__file__), "'checkpoint' .* that an earlier fit wrote, or none"),
+    "checkpoint": (lambda: db.fit(GRID, SPINS, run=db.RunOptions(checkpoint=3.5)), "'checkpoint' .* a path. Got 3.5"),
+    "checkpoint in no folder": (lambda: db.fit(GRID, SPINS, run=db.RunOptions(checkpoint="no/such/folder/x")), "'checkpoint' .* a file that can be written"),
+    "checkpoint that is none": (lambda: db.fit(GRID, SPINS, run=db.RunOptions(checkpoint=__file__)), "'checkpoint' .* that an earlier fit wrote, or none"),
 }  # fmt: skip
 
 

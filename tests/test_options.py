@@ -33,7 +33,6 @@ def test_words_are_those_of_the_registries(words, known):
     ("function", "argument", "name"),
     [
         ("estimate", "method", "EstimateMethod"),
-        ("estimate", "backend", "Backend"),
         ("plan", "method", "EstimateMethod"),
         ("estimate_many", "method", "EstimateMethod"),
         ("influence", "method", "InfluenceMethod"),
@@ -55,13 +54,13 @@ def test_words_that_are_checked_are_those_of_the_types():
     model = db.Ising({(0, 1): 0.1})
     for backend in typing.get_args(options.Backend):
         if backend != "cuda":
-            assert db.estimate(model, [0], backend=backend).is_certified
+            assert db.estimate(model, [0], run=db.RunOptions(backend=backend)).is_certified
     for method in typing.get_args(options.InfluenceMethod):
         assert db.influence(model, method=method).n_variables == 2
     for criterion in typing.get_args(options.Criterion):
         assert db.shortest_scan(model, [0], tolerance=0.1, criterion=criterion).variation.value <= 0.1
     for call in (
-        lambda: db.estimate(model, [0], backend="gpu"),
+        lambda: db.estimate(model, [0], run=db.RunOptions(backend="gpu")),
         lambda: db.influence(model, method="theorem 5"),
         lambda: db.shortest_scan(model, [0], tolerance=0.1, criterion="mean"),
     ):
@@ -69,10 +68,12 @@ def test_words_that_are_checked_are_those_of_the_types():
             call()
 
 
-@pytest.mark.parametrize("argument", ["time_limit", "tolerance", "budget", "memory_limit", "confidence"])
+@pytest.mark.parametrize("argument", ["time_limit", "tolerance", "budget", "confidence"])
 @pytest.mark.parametrize("number", [10**400, -(10**400)])
 def test_whole_numbers_beyond_floats_are_told_as_arguments(argument, number):
     with pytest.raises(db.ArgumentError, match=f"'{argument}' argument of dobrushin.estimate"):
         db.estimate(db.Ising({(0, 1): 0.3}), [0], **{argument: number})
+    with pytest.raises(db.ArgumentError, match=r"'memory_limit' argument of dobrushin\.RunOptions"):
+        db.RunOptions(memory_limit=number)
     with pytest.raises(db.ArgumentError, match="'evidence' argument"):
         db.estimate(db.Ising({(0, 1): 0.3}), [0], evidence={1: {-1: number, 1: 1}})

@@ -132,8 +132,8 @@ def test_a_budget_is_shared():
 def test_the_report_and_the_file(tmp_path):
     model = together(CHAIN, WEAK)
     path = tmp_path / "run"
-    first = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path, seed=7)
-    again = db.estimate(model, "all", tolerance=0.1, method="parts", checkpoint=path)
+    first = db.estimate(model, "all", tolerance=0.1, method="parts", run=db.RunOptions(checkpoint=path), seed=7)
+    again = db.estimate(model, "all", tolerance=0.1, method="parts", run=db.RunOptions(checkpoint=path))
     np.testing.assert_array_equal(first.mean, again.mean)
     assert again.seed == 7
     first.report(tmp_path / "page.html", model=model, diagnosis=False)
@@ -152,7 +152,7 @@ def test_an_interruption_leaves_the_parts_that_are_there(monkeypatch):
     tangle = db.Ising({(i, int(j)): 0.05 for i in range(400) for j in rng.choice(400, 4) if i < j})
     model = together(TINY, tangle)
     with pytest.raises(db.Interrupted) as caught:
-        db.estimate(model, "all", tolerance=0.1, executor=Ended(), method="parts")
+        db.estimate(model, "all", tolerance=0.1, run=db.RunOptions(executor=Ended()), method="parts")
     answer = caught.value.result
     truth = np.concatenate(db.exact.marginals(TINY))
     assert answer.stopped_by == "Ctrl-C"

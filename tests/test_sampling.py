@@ -280,7 +280,7 @@ def test_colourings_are_drawn_without_a_start(tmp_path):
     run = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1)
     assert (run.states[:, edges[:, 0]] != run.states[:, edges[:, 1]]).all()
     with ProcessPoolExecutor(2) as pool:
-        there = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1, executor=pool)
+        there = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1, run=db.RunOptions(executor=pool))
     np.testing.assert_array_equal(run.states, there.states)
     run.save(tmp_path / "run.npz")
     assert db.Samples.load(tmp_path / "run.npz").start == run.start == "uniform where allowed"
@@ -341,7 +341,10 @@ def test_draws_do_not_depend_on_chains_batches_or_executors(monkeypatch):
             assert (db.sample(model, scan, chains=70, seed=9, kernel=kernel).states == whole[:70]).all()
             assert (db.sample(model, scan, chains=1, seed=9, kernel=kernel).states == whole[:1]).all()
             with ThreadPoolExecutor(3) as pool:
-                assert (db.sample(model, scan, chains=300, seed=9, kernel=kernel, executor=pool).states == whole).all()
+                assert (
+                    db.sample(model, scan, chains=300, seed=9, kernel=kernel, run=db.RunOptions(executor=pool)).states
+                    == whole
+                ).all()
             with monkeypatch.context() as patch:
                 patch.setattr("dobrushin._sampling.batches.CHUNK", 7)
                 patch.setattr("dobrushin._sampling.batches.SWEEPS", 1)
@@ -353,7 +356,7 @@ def test_other_processes_draw_the_same():
     model = db.Potts.grid(4, 4, states=3, couplings=0.4)
     scan = db.Scan.systematic(16, 64)
     with ProcessPoolExecutor(2) as pool:
-        there = db.sample(model, scan, chains=200, seed=3, executor=pool, initial="mode")
+        there = db.sample(model, scan, chains=200, seed=3, run=db.RunOptions(executor=pool), initial="mode")
     assert (there.states == db.sample(model, scan, chains=200, seed=3, initial="mode").states).all()
 
 
@@ -578,7 +581,7 @@ batches.SWEEPS = 1
 model = db.Ising.grid(20, 20, couplings=0.3)
 keep = db.Record(every=40_000, counts=True)
 result = db.sample(model, db.Scan.systematic(400, {steps}), chains=6, seed=5, kernel="table", record=keep,
-                   checkpoint=sys.argv[1])
+                   run=db.RunOptions(checkpoint=sys.argv[1]))
 result.save(sys.argv[2])
 """
 
@@ -611,19 +614,26 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
 def test_checkpoints_of_other_runs_are_refused(tmp_path):
     model = db.Ising.grid(3, 3, couplings=0.3)
     path = tmp_path / "checkpoint"
-    first = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
-    again = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+    first = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, run=db.RunOptions(checkpoint=path))
+    again = db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, run=db.RunOptions(checkpoint=path))
     assert (first.states == again.states).all()
-    unseeded = db.sample(model, db.Scan.systematic(9, 90), chains=3, checkpoint=path)
+    unseeded = db.sample(model, db.Scan.systematic(9, 90), chains=3, run=db.RunOptions(checkpoint=path))
     assert unseeded.seed == 5
+    keep = db.RunOptions(checkpoint=path)
     for change in ({"seed": 6}, {"chains": 4}):
         with pytest.raises(db.ArgumentError, match="the same run"):
-            db.sample(model, db.Scan.systematic(9, 90), **{"chains": 3, "seed": 5, "checkpoint": path, **change})
+            db.sample(model, db.Scan.systematic(9, 90), **{"chains": 3, "seed": 5, "run": keep, **change})
     with pytest.raises(db.ArgumentError, match="the same run"):
-        db.sample(db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+        db.sample(
+            db.Ising.grid(3, 3, couplings=0.2),
+            db.Scan.systematic(9, 90),
+            chains=3,
+            seed=5,
+            run=db.RunOptions(checkpoint=path),
+        )
     path.write_bytes(b"broken")
     with pytest.raises(db.ArgumentError, match="an earlier run wrote"):
-        db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, checkpoint=path)
+        db.sample(model, db.Scan.systematic(9, 90), chains=3, seed=5, run=db.RunOptions(checkpoint=path))
 
 
 def test_every_part_of_a_run_names_its_checkpoint(tmp_path, monkeypatch):
@@ -642,13 +652,13 @@ def test_every_part_of_a_run_names_its_checkpoint(tmp_path, monkeypatch):
     ]
     for k, (first, second) in enumerate(cases):
         path = tmp_path / str(k)
-        db.sample(*first[:2], chains=64, checkpoint=path, **first[2])
+        db.sample(*first[:2], chains=64, run=db.RunOptions(checkpoint=path), **first[2])
         with pytest.raises(db.ArgumentError, match="the same run"):
-            db.sample(*second[:2], chains=64, checkpoint=path, **second[2])
+            db.sample(*second[:2], chains=64, run=db.RunOptions(checkpoint=path), **second[2])
     # Another number of cores is the same run.
-    before = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, checkpoint=tmp_path / "cores")
+    before = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, run=db.RunOptions(checkpoint=tmp_path / "cores"))
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    after = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, checkpoint=tmp_path / "cores")
+    after = db.sample(model, db.Scan([0, 1]), chains=640, seed=1, run=db.RunOptions(checkpoint=tmp_path / "cores"))
     assert (before.states == after.states).all()
 
 
@@ -656,7 +666,7 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_run(tmp_path)
     model = db.Ising.grid(3, 3, couplings=0.2)
     for path in (tmp_path, tmp_path / "no" / "such", 5):
         with pytest.raises(db.ArgumentError, match="'checkpoint'"):
-            db.sample(model, db.Scan.systematic(9, 10**15), checkpoint=path)
+            db.sample(model, db.Scan.systematic(9, 10**15), run=db.RunOptions(checkpoint=path))
 
 
 def test_spawned_seeds_repeat_their_runs(tmp_path):
@@ -736,7 +746,7 @@ def test_wide_terms_are_refused_in_one_sentence():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"executor": 5}, {"seed": -1}, {"seed": 0.5}, {"chains": 0}, {"kernel": "best"}, {"kernel": "potts"},
+    [{"run": 5}, {"seed": -1}, {"seed": 0.5}, {"chains": 0}, {"kernel": "best"}, {"kernel": "potts"},
      {"initial": np.full(16, np.nan)}, {"initial": np.ones(15)}, {"initial": "no"}, {"record": 5}, {"record": "all"},
      {"record": db.Record(every=100)}],
     ids=str,
@@ -777,13 +787,13 @@ def test_an_executor_that_fails_is_not_hidden():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     with pytest.raises(db.ArgumentError, match=r"'executor' .* shutdown"):
-        db.sample(db.Ising.grid(2, 2), db.Scan([0]), executor=pool)
+        db.sample(db.Ising.grid(2, 2), db.Scan([0]), run=db.RunOptions(executor=pool))
 
 
 def test_a_run_interrupted_while_its_checkpoint_is_read_gives_the_file_back(tmp_path, monkeypatch):
     """The error is kept, and with it the run: its lock must not be."""
     model, scan, path = db.Ising.grid(4, 4, couplings=0.2), db.Scan.systematic(16, 32), tmp_path / "run.npz"
-    whole = db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+    whole = db.sample(model, scan, chains=70, seed=1, run=db.RunOptions(checkpoint=path))
     pack = batches._arrays
 
     def press(*_):
@@ -791,8 +801,8 @@ def test_a_run_interrupted_while_its_checkpoint_is_read_gives_the_file_back(tmp_
 
     monkeypatch.setattr(batches, "_arrays", press)
     with pytest.raises(KeyboardInterrupt) as kept:
-        db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+        db.sample(model, scan, chains=70, seed=1, run=db.RunOptions(checkpoint=path))
     monkeypatch.setattr(batches, "_arrays", pack)
-    again = db.sample(model, scan, chains=70, seed=1, checkpoint=path)
+    again = db.sample(model, scan, chains=70, seed=1, run=db.RunOptions(checkpoint=path))
     assert kept is not None
     np.testing.assert_array_equal(again.states, whole.states)

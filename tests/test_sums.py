@@ -575,10 +575,10 @@ def test_the_limit_is_sharp_and_says_what_is_missing():
     assert refusal.value.limit == needed - 1
     assert refusal.value.unit == "bytes"
     with pytest.raises(db.BudgetError, match="memory_limit"):
-        db.estimate(model, "all", method="exact", memory_limit="1KiB")
-    assert db.estimate(model, "all", method="exact", memory_limit="1MB").is_certified
+        db.estimate(model, "all", method="exact", run=db.RunOptions(memory_limit="1KiB"))
+    assert db.estimate(model, "all", method="exact", run=db.RunOptions(memory_limit="1MB")).is_certified
     # A plan that was refused is looked for again when more is allowed.
-    assert db.plan(model, "all", method="exact", memory_limit=needed).method == "exact"
+    assert db.plan(model, "all", method="exact", run=db.RunOptions(memory_limit=needed)).method == "exact"
 
 
 def test_a_large_clique_is_refused_before_anything_is_allocated():
@@ -716,4 +716,4 @@ def test_auto_says_how_many_bytes_are_missing(monkeypatch):
     with pytest.raises(
         db.CertificateError, match=r"exact: sums would take .* more than they may: raise 'memory_limit'"
     ):
-        db.estimate(model, [0], memory_limit="1KB", tolerance=1e-3)
+        db.estimate(model, [0], run=db.RunOptions(memory_limit="1KB"), tolerance=1e-3)

@@ -201,9 +201,9 @@ def test_answers_are_those_of_the_cpu_and_take_one_launch(monkeypatch):
     launches = count_launches(monkeypatch)
     needed = []
     for count in (3, 9):
-        here = db.estimate_many(GRID, queries(count), **HOW, backend="cpu")
+        here = db.estimate_many(GRID, queries(count), **HOW, run=db.RunOptions(backend="cpu"))
         assert sum(launches.values()) == sum(needed)
-        there = db.estimate_many(GRID, queries(count), **HOW, backend="cuda")
+        there = db.estimate_many(GRID, queries(count), **HOW, run=db.RunOptions(backend="cuda"))
         assert not there.errors
         assert all(same(a, b) for a, b in zip(here, there, strict=True))
         needed.append(sum(launches.values()) - sum(needed))
@@ -225,7 +225,7 @@ def test_queries_of_all_kinds_beside_each_other():
     small = db.Ising.grid(5, 5, couplings=0.1)
     for method in ("dobrushin", "auto", "local"):
         here, there = (
-            db.estimate_many(small, asked, seed=3, tolerance=0.1, method=method, backend=backend)
+            db.estimate_many(small, asked, seed=3, tolerance=0.1, method=method, run=db.RunOptions(backend=backend))
             for backend in ("cpu", "cuda")
         )
         assert sorted(here.errors) == sorted(there.errors)
@@ -242,9 +242,9 @@ def test_answers_by_coalescence_are_drawn_together_too(monkeypatch):
     model = db.Ising.grid(60, 60, couplings=0.3)
     asked = [([60 * k + k], {60 * k + k + 1: 1}) for k in range(5)]
     how = {"seed": 3, "method": "coalescence", "tolerance": 0.1}
-    here = db.estimate_many(model, asked, **how, backend="cpu")
+    here = db.estimate_many(model, asked, **how, run=db.RunOptions(backend="cpu"))
     launches = count_launches(monkeypatch)
-    there = db.estimate_many(model, asked, **how, backend="cuda")
+    there = db.estimate_many(model, asked, **how, run=db.RunOptions(backend="cuda"))
     # Streams, tables, updates, what is settled. Pilots are on the CPU, and a second try, where one is needed, is alone.
     assert launches["many"] == 4
     assert all(same(a, b) for a, b in zip(here, there, strict=True))
@@ -259,7 +259,9 @@ def test_models_that_forbid_states_and_other_families():
     for model in models:
         asked = [([label], None) for label in model.labels[:4]]
         how = {"seed": 1, "tolerance": 0.2, "method": "uncertified"}
-        here, there = (db.estimate_many(model, asked, **how, backend=backend) for backend in ("cpu", "cuda"))
+        here, there = (
+            db.estimate_many(model, asked, **how, run=db.RunOptions(backend=backend)) for backend in ("cpu", "cuda")
+        )
         assert sorted(here.answers) == sorted(there.answers)
         for k in here.answers:
             # The exponential of `factors` may differ in the last bit on a GPU.
@@ -267,13 +269,13 @@ def test_models_that_forbid_states_and_other_families():
 
 
 def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
-    here = db.estimate_many(GRID, queries(4), **HOW, backend="cpu")
+    here = db.estimate_many(GRID, queries(4), **HOW, run=db.RunOptions(backend="cpu"))
 
     def full(_):
         raise MemoryError("no room")
 
     monkeypatch.setattr(together, "draw_together", full)
-    there = db.estimate_many(GRID, queries(4), **HOW, backend="cuda")
+    there = db.estimate_many(GRID, queries(4), **HOW, run=db.RunOptions(backend="cuda"))
     assert all(same(a, b) for a, b in zip(here, there, strict=True))
 
 
@@ -285,10 +287,10 @@ def test_without_memory_for_many_each_is_drawn_by_itself(monkeypatch):
     ],
 )
 def test_an_interruption_keeps_what_there_is(where, name, moment, kept, monkeypatch):
-    whole = db.estimate_many(GRID, queries(6), **HOW, backend="cpu")
+    whole = db.estimate_many(GRID, queries(6), **HOW, run=db.RunOptions(backend="cpu"))
     monkeypatch.setattr(where, name, interrupted(getattr(where, name), moment))
     with pytest.raises(db.Interrupted) as caught:
-        db.estimate_many(GRID, queries(6), **HOW, backend="cuda")
+        db.estimate_many(GRID, queries(6), **HOW, run=db.RunOptions(backend="cuda"))
     assert sorted(caught.value.result.answers) == kept
     assert all(same(whole[k], caught.value.result[k]) for k in kept)
 
@@ -298,7 +300,7 @@ def test_what_cannot_wait_is_answered_at_once(monkeypatch):
     asked = [(product, None), *queries(3), (product, {5: 1})]
     monkeypatch.setattr(ChainRun, "draw", interrupted(ChainRun.draw, 2))
     with pytest.raises(db.Interrupted) as caught:
-        db.estimate_many(GRID, asked, **HOW, backend="cuda")
+        db.estimate_many(GRID, asked, **HOW, run=db.RunOptions(backend="cuda"))
     assert sorted(caught.value.result.answers) == [0, 1, 2, 3]
 
 
@@ -307,7 +309,7 @@ def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(device.Function, "_get", broken)
-    found = db.estimate_many(GRID, queries(3), **HOW, backend="cuda")
+    found = db.estimate_many(GRID, queries(3), **HOW, run=db.RunOptions(backend="cuda"))
     assert sorted(found.errors) == [0, 1, 2]
     assert all("no compiler" in str(error) for error in found.errors.values())
 
@@ -315,7 +317,7 @@ def test_what_a_gpu_says_is_said_of_each_query(monkeypatch):
 def test_queries_on_one_large_model_wait_for_each_other(monkeypatch):
     monkeypatch.setattr(several, "_MOST_VARIABLES", 50_000)
     launches = count_launches(monkeypatch)
-    found = db.estimate_many(GRID, [([201 * k], None) for k in range(6)], **HOW, backend="cuda")
+    found = db.estimate_many(GRID, [([201 * k], None) for k in range(6)], **HOW, run=db.RunOptions(backend="cuda"))
     assert not found.errors
     assert launches == {"one": 0, "many": 5}
 
@@ -329,11 +331,11 @@ def test_small_launches_are_not_blown_up_by_large_ones(gpu, monkeypatch):
 
 
 def test_short_waves_give_the_same_answers(monkeypatch):
-    here = db.estimate_many(GRID, queries(5), **HOW, backend="cpu")
+    here = db.estimate_many(GRID, queries(5), **HOW, run=db.RunOptions(backend="cpu"))
     for name, limit in (("_SECONDS_TOGETHER", 0.0), ("_MOST_VARIABLES", 300)):
         with monkeypatch.context() as patch:
             patch.setattr(several, name, limit)
-            there = db.estimate_many(GRID, queries(5), **HOW, backend="cuda")
+            there = db.estimate_many(GRID, queries(5), **HOW, run=db.RunOptions(backend="cuda"))
         assert all(same(a, b) for a, b in zip(here, there, strict=True))
 
 
@@ -341,20 +343,23 @@ def test_with_little_work_auto_stays_on_the_cpu(monkeypatch):
     monkeypatch.setattr(several, "is_available", lambda: True)
     monkeypatch.setattr(several, "may_be_available", lambda: True)
     launches = count_launches(monkeypatch)
-    here = db.estimate_many(GRID, queries(3), **HOW, backend="cpu")
-    there = db.estimate_many(GRID, queries(3), **HOW, backend="auto")
+    here = db.estimate_many(GRID, queries(3), **HOW, run=db.RunOptions(backend="cpu"))
+    there = db.estimate_many(GRID, queries(3), **HOW, run=db.RunOptions(backend="auto"))
     assert sum(launches.values()) == 0
     monkeypatch.setattr(several, "MANY_UPDATES", 0)
-    moved = db.estimate_many(GRID, queries(3), **HOW, backend="auto")
+    moved = db.estimate_many(GRID, queries(3), **HOW, run=db.RunOptions(backend="auto"))
     assert launches["many"] == 5
     assert all(same(a, b) and same(a, c) for a, b, c in zip(here, there, moved, strict=True))
 
 
 def test_a_limit_in_time_ends_many_on_the_gpu_too():
     asked = queries(4)
-    found = db.estimate_many(GRID, asked, **HOW, backend="cuda", time_limit=60)
-    assert all(same(a, b) for a, b in zip(found, db.estimate_many(GRID, asked, **HOW, backend="cpu"), strict=True))
-    ended = db.estimate_many(GRID, asked, **HOW, backend="cuda", time_limit=1e-6)
+    found = db.estimate_many(GRID, asked, **HOW, run=db.RunOptions(backend="cuda"), time_limit=60)
+    assert all(
+        same(a, b)
+        for a, b in zip(found, db.estimate_many(GRID, asked, **HOW, run=db.RunOptions(backend="cpu")), strict=True)
+    )
+    ended = db.estimate_many(GRID, asked, **HOW, run=db.RunOptions(backend="cuda"), time_limit=1e-6)
     assert sorted({*ended.answers, *ended.errors}) == [0, 1, 2, 3]
 
 
@@ -383,6 +388,6 @@ def test_sets_that_are_counted_give_the_answers_of_those_that_are_kept(states, m
     assert told.asked.transcript.run.tallies[0].open.sum() > 0  # else there would be nothing to forget
     monkeypatch.setattr("dobrushin._estimate.coalescence._KEPT_STATES", 0)
     for backend in ("cpu", "cuda"):
-        counted = db.estimate(model, "all", **how, backend=backend)
+        counted = db.estimate(model, "all", **how, run=db.RunOptions(backend=backend))
         assert same(kept, counted)
         assert counted.plan.chains == kept.plan.chains

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
     from dobrushin._sampling import Record, Samples, sample, self_check
     from dobrushin._scan import Scan
+    from dobrushin._shared.running import RunOptions
     from dobrushin._variation import Variation, variation
     from dobrushin.adapters.dimod import from_dimod, to_dimod, to_sampleset
     from dobrushin.adapters.networks import from_networkx, from_pgmpy, from_pyagrum, to_pgmpy, to_pyagrum
@@ -88,6 +89,7 @@ _HOME = {
     "Potts": "_models",
     "Quantile": "_fields",
     "Record": "_sampling",
+    "RunOptions": "_shared.running",
     "Samples": "_sampling",
     "Scan": "_scan",
     "ScanResult": "_optimize",
@@ -161,6 +163,7 @@ __all__ = [
     "Potts",
     "Quantile",
     "Record",
+    "RunOptions",
     "Samples",
     "Scan",
     "ScanResult",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +19,9 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.executors import raise_trouble
 from dobrushin._shared.intervals import upper_end
-from dobrushin._shared.running import kept_seed, read_running, refuse_long, seed_sequence
+from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import card, percent, rounded_up
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import Backend
 
 _RUNS = 10_000
 # Variables that a notebook shows.
@@ -188,11 +186,9 @@ def coalescence(
     confidence: float = 0.999,
     runs: int | None = None,
     seed: int | np.random.SeedSequence | None = None,
-    backend: Backend = "auto",
-    executor: Executor | None = None,
-    progress: bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     time_limit: float | None = None,
+    progress: bool | None = None,
+    run: RunOptions | None = None,
 ) -> Coalescence:
     """Certify a scan by simulation: works where Dobrushin's condition fails.
 
@@ -213,18 +209,13 @@ def coalescence(
         Number of independent runs; default 10 000. With no failure at all the limit is about
         -log(1 - confidence) / runs.
     seed : int, SeedSequence or None
-    backend : {"auto", "cpu", "cuda"}
-        Where to draw: with "auto" on an NVIDIA GPU if there is one and the runs are long (extra `cuda`). The draws are
-        the same.
-    executor : concurrent.futures.Executor, optional
-    progress : bool, optional
-        Show progress. None: only in a terminal or notebook; True: always; False: never.
-    checkpoint : path, optional
-        Write the state of the runs here every few seconds, and resume from it if it exists. (Very many runs are made
-        in parts, each of which has a file of its own.)
     time_limit : number, optional
         Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
         than an hour are refused; ``math.inf`` allows them.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    run : RunOptions, optional
+        Executor, GPU and checkpoint. The draws are the same.
 
     Returns
     -------
@@ -261,7 +252,7 @@ def coalescence(
         raise ArgumentError("scan", "without random steps (draw them first)", scan)
     confidence = check.fraction(confidence, "confidence")
     runs = _RUNS if runs is None else check.count(runs, "runs")
-    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
+    running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)
     kernel = choose_sets(model, scan)
     if targets is not None:
         positions = check.positions(targets, model.labels, model._lookup, "targets")

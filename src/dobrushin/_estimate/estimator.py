@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,11 +26,11 @@ from dobrushin._models.near import Numbering
 from dobrushin._models.sources import as_model
 from dobrushin._models.state_names import shown_evidence
 from dobrushin._sampling.batches import Job, Outcome
-from dobrushin._shared.call import PLANNING_SHARE, public
+from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, public
 from dobrushin._shared.environment import log
-from dobrushin._shared.running import Running, read_running
+from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
-from dobrushin.typing import Backend, EstimateMethod
+from dobrushin.typing import EstimateMethod
 
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25
@@ -48,14 +47,11 @@ def estimate(
     seed: int | np.random.SeedSequence | None = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
-    memory_limit: float | str | None = None,
-    backend: Backend = "auto",
-    executor: Executor | None = None,
-    progress: bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     time_limit: float | None = None,
+    progress: bool | None = None,
     proof: str | os.PathLike[str] | None = None,
     verify: bool = False,
+    run: RunOptions | None = None,
 ) -> Estimate:
     """Estimate marginals or means, with intervals that are guaranteed at finite time.
 
@@ -85,26 +81,19 @@ def estimate(
         intervals that leave out the unknown bias; never chosen by "auto".
     budget : number, optional
         Largest number of Gibbs updates.
-    memory_limit : number or str, optional
-        Largest number of bytes for exact sums, as a number or as in "2GiB". Default: most of the free memory.
-    backend : {"auto", "cpu", "cuda"}
-        Where to draw and to sum; see `sample`. The draws are the same, sums differ by rounding.
-    executor : concurrent.futures.Executor, optional
-        Runs the chains; default: one thread per core.
-    progress : bool, optional
-        Show progress. None: only in a terminal or notebook; True: always; False: never.
-    checkpoint : path, optional
-        File to which the state of the run is written every few seconds, and from which the run resumes if the file
-        exists. (Very many chains are run in parts, each with a separate file.)
     time_limit : number, optional
         Time limit in seconds, after which the partial result is returned: valid intervals, wider than the tolerance
         (see `Estimate.stopped_by`). Without a limit, an estimate expected to take over an hour is refused; ``math.inf``
         allows it.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
     proof : path, optional
         File to which a proof of the answer is written; see `Estimate.write_proof`. Without a seed, the seed then
         follows from the model and the plan, so that it cannot have been chosen for its result.
     verify : bool
         Check the proof at once with `dobrushin.verify`; raise `CertificateError` if the proof does not hold.
+    run : RunOptions, optional
+        Executor, GPU, checkpoint, and the memory for exact sums.
 
     Returns
     -------
@@ -140,15 +129,17 @@ def estimate(
            0      1  0.60...
       ... steps x ... chains, kernel bits, seed 1
     """
-    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
+    options = read_options(run)
+    running, sequence = read_running(options, seed, time_limit)
     model = as_model(model)
-    settings = read_settings(model, tolerance, confidence, method, budget, time_limit, memory_limit)
-    settings = settings._replace(backend=backend, proof=proof is not None or verify)
+    seconds = None if running.deadline is NO_DEADLINE else running.deadline.limit
+    settings = read_settings(model, tolerance, confidence, method, budget, seconds, options)
+    settings = settings._replace(proof=proof is not None or verify)
     if not settings.proof:
         return answer_query(model, targets, evidence, settings, sequence, running)
     from dobrushin._proof import answer_with_proof, seed_of_plan
 
-    from_plan = seed_of_plan if seed is None and checkpoint is None else None
+    from_plan = seed_of_plan if seed is None and running.checkpoint is None else None
     answer = answer_query(model, targets, evidence, settings, sequence, running, from_plan)
     return answer_with_proof(answer, proof, verify)
 
@@ -163,14 +154,14 @@ def plan(
     evidence: Mapping[Any, Any] | None = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
-    memory_limit: float | str | None = None,
     progress: bool | None = None,
+    run: RunOptions | None = None,
 ) -> Plan:
     """Return the plan that `estimate` would follow with the same arguments, without running it.
 
     Parameters
     ----------
-    model, targets, tolerance, confidence, evidence, method, budget, memory_limit, progress
+    model, targets, tolerance, confidence, evidence, method, budget, progress, run
         As for `estimate`.
 
     Returns
@@ -198,7 +189,7 @@ def plan(
     ('dobrushin', 208, 6784)
     """
     model = as_model(model)
-    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, memory_limit)
+    settings = read_settings(model, tolerance, confidence, method, budget, math.inf, read_options(run))
     return plan_query(model, targets, evidence, settings)
 
 

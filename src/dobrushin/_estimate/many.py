@@ -21,7 +21,6 @@ from dobrushin._estimate.query import read_settings
 from dobrushin._estimate.several import Content, Outcomes, Pair, answer_some
 from dobrushin._models import Model
 from dobrushin._models.sources import as_model
-from dobrushin._shared import validate as check
 from dobrushin._shared.call import NO_DEADLINE, Deadline, bar, entered, public
 from dobrushin._shared.environment import require
 from dobrushin._shared.executors import (
@@ -37,11 +36,11 @@ from dobrushin._shared.executors import (
     shares_memory,
     workers_of,
 )
-from dobrushin._shared.running import BACKENDS, kept_seed, read_time_limit, seed_sequence
+from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_time_limit, seed_sequence
 from dobrushin._shared.state_file import fingerprint
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import Backend, EstimateMethod
+from dobrushin.typing import EstimateMethod
 
 if TYPE_CHECKING:
     import pandas
@@ -168,11 +167,10 @@ def estimate_many(
     seed: int | np.random.SeedSequence | None = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
-    backend: Backend = "auto",
-    executor: Executor | None = None,
+    time_limit: float | None = None,
     progress: bool | None = None,
     finished: Estimates | None = None,
-    time_limit: float | None = None,
+    run: RunOptions | None = None,
 ) -> Estimates:
     """Answer many queries (targets, evidence) about one model.
 
@@ -182,21 +180,23 @@ def estimate_many(
         Sent to each worker once.
     queries : iterable of (targets, evidence)
         Targets and evidence as for `estimate`; the evidence may be None.
-    tolerance, confidence, method, budget, backend
+    tolerance, confidence, method, budget
         Settings of each query, as for `estimate`.
     seed : int, SeedSequence or None
         The draws of a query depend only on the seed and on the number of the query, not on the executor.
-    executor : concurrent.futures.Executor, optional
-        Default: one query after the other, each on all cores; on a GPU, many are drawn at once. Planning is Python
-        code, so threads gain nothing; a `ProcessPoolExecutor` or ``client.get_executor()`` of Dask does.
-    progress : bool, optional
-        Show progress. None: only in a terminal or notebook; True: always; False: never.
     finished : Estimates, optional
         Result of an earlier call with the same arguments, to resume from: its answers are kept, and queries that
         failed or were stopped by the time limit are tried again.
     time_limit : number, optional
         Time limit in seconds for all queries. The query running at the limit has a partial result; queries not yet
         begun have a `BudgetError` in ``errors``.
+
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    run : RunOptions, optional
+        Executor, GPU, and the memory for exact sums. Without an executor one query is answered after the other, each
+        on all cores; on a GPU, many are drawn at once. Planning is Python code, so threads gain nothing; a
+        `ProcessPoolExecutor` or ``client.get_executor()`` of Dask does. A checkpoint is refused: see `finished`.
 
     Returns
     -------
@@ -225,11 +225,11 @@ def estimate_many(
     """
     model = as_model(model)
     asked = _read_queries(queries)
-    executor = read_executor(executor)
-    deadline = read_time_limit(time_limit)
-    settings = read_settings(model, tolerance, confidence, method, budget, None)
-    name = fingerprint(model, asked, settings)
-    settings = settings._replace(backend=check.choice(backend, BACKENDS, "backend"))
+    options = read_options(run, ("checkpoint",))
+    executor = read_executor(options.executor)
+    deadline = read_time_limit(options.time_limit if time_limit is None else time_limit)
+    settings = read_settings(model, tolerance, confidence, method, budget, None, options)
+    name = fingerprint(model, asked, settings._replace(backend="auto", memory_limit=None))
     answers: dict[int, Estimate] = {}
     cut_short: dict[int, Estimate] = {}  # partial results of queries that are tried again
     if finished is not None:

@@ -29,6 +29,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct
 from dobrushin._shared.intervals import FINAL, PLANNED, trials_needed, values_needed
 from dobrushin._shared.memory import memory_limit as read_memory
+from dobrushin._shared.running import RunOptions, read_options
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -59,19 +60,19 @@ class Settings(NamedTuple):
 
 
 def read_settings(
-    model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, time_limit: Any,
-    memory_limit: Any = None,
+    model: Model, tolerance: Any, confidence: Any, method: Any, budget: Any, seconds: float | None,
+    run: RunOptions | None = None,
 ) -> Settings:  # fmt: skip
-    """Check the settings of a call and return them."""
-    space = workspace(model)
+    """Check the settings of a call and return them; `seconds` is its time limit."""
+    space, options = workspace(model), read_options(run)
     tolerance = space.read_tolerance(tolerance)
     confidence = check.fraction(confidence, "confidence")
     if 1.0 - confidence < _LEAST_ERROR:
         raise ArgumentError("confidence", f"at most 1 - {_LEAST_ERROR:g}", confidence)
     check.choice(method, ("auto", *space.methods), "method")
     most = None if budget is None else check.positive(budget, "budget")
-    memory = None if memory_limit is None else read_memory(memory_limit)
-    return Settings(tolerance, confidence, method, most, None if time_limit is None else float(time_limit), memory)
+    memory = None if options.memory_limit is None else read_memory(options.memory_limit)
+    return Settings(tolerance, confidence, method, most, seconds, memory, options.backend)
 
 
 @dataclass(frozen=True)

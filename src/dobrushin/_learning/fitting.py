@@ -20,8 +20,8 @@ from dobrushin._models.sources import as_model, read_source
 from dobrushin._models.state_names import read_state
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import bar, public
-from dobrushin._shared.running import read_time_limit, seed_sequence
-from dobrushin._shared.state_file import StateFile, read_checkpoint, stored_seed
+from dobrushin._shared.running import RunOptions, read_options, read_running
+from dobrushin._shared.state_file import StateFile
 from dobrushin.errors import ArgumentError
 from dobrushin.typing import FitFamily, FitMethod, Learn, LearningRate, ModelLike, Seed
 
@@ -46,9 +46,9 @@ def fit(
     gradient_tol: float | None = None,
     callback: Callable[[int, NDArray[np.float64]], Any] | None = None,
     seed: Seed = None,
-    progress: bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     time_limit: float | None = None,
+    progress: bool | None = None,
+    run: RunOptions | None = None,
 ) -> Fit:
     """Fit the parameters of a model to data, by maximum likelihood with Gibbs gradients of bounded bias.
 
@@ -86,13 +86,13 @@ def fit(
     callback : function, optional
         Called after each iteration with its number and the parameters.
     seed : int, SeedSequence or None
-    progress : bool, optional
-        Show progress. None: only in a terminal or notebook; True: always; False: never.
-    checkpoint : path, optional
-        Save the state of the fit here every few seconds, and resume from the file if it exists. The result is that of
-        an uninterrupted fit. A finished fit resumes if `iterations` is raised.
     time_limit : number, optional
         Seconds after which to return the fit as it was after the last iteration that finished.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    run : RunOptions, optional
+        Checkpoint, from which an interrupted fit resumes; its result is that of an uninterrupted fit. A finished fit
+        resumes if `iterations` is raised. Fits have no use for the other options.
 
     Returns
     -------
@@ -129,9 +129,8 @@ def fit(
     if callback is not None and not callable(callback):
         raise ArgumentError("callback", "a function", callback)
     structure, observed = read_problem(model, data, family, states, learn)
-    deadline = read_time_limit(time_limit)
-    file = read_checkpoint(checkpoint)
-    sequence = seed_sequence(stored_seed(file) if seed is None and file is not None else seed)
+    running, sequence = read_running(read_options(run, ("executor", "backend", "memory_limit")), seed, time_limit)
+    file, deadline = running.checkpoint, running.deadline
     if gradient_tol is not None:
         gradient_tol = check.positive(gradient_tol, "gradient_tol")
     elif method == "exact":

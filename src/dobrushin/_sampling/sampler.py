@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, cast
@@ -28,9 +26,19 @@ from dobrushin._shared.device import cupy, is_available
 from dobrushin._shared.environment import log
 from dobrushin._shared.executors import Trouble, raise_trouble
 from dobrushin._shared.memory import require_memory
-from dobrushin._shared.running import PLAIN, Running, kept_seed, master_key, read_running, refuse_long, seed_sequence
+from dobrushin._shared.running import (
+    PLAIN,
+    Running,
+    RunOptions,
+    kept_seed,
+    master_key,
+    read_options,
+    read_running,
+    refuse_long,
+    seed_sequence,
+)
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import Backend, KernelName
+from dobrushin.typing import KernelName
 
 # Chains that fill a device, and updates that are worth its start (benchmarks/gpu.py).
 MANY_CHAINS, MANY_UPDATES = 2**16, 10**10
@@ -126,11 +134,9 @@ def sample(
     initial: Any = "uniform",
     record: Any = None,
     kernel: KernelName | None = None,
-    backend: Backend = "auto",
-    executor: Executor | None = None,
-    progress: bool | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
     time_limit: float | None = None,
+    progress: bool | None = None,
+    run: RunOptions | None = None,
 ) -> Samples:
     """Run a scan on a model, in independent chains.
 
@@ -153,18 +159,13 @@ def sample(
         What to keep; default the final states.
     kernel : {"bits", "counts", "table", "dense", "field", "potts", "conditional", "factors"}, optional
         Force a kernel; default the fastest that fits, which the result names.
-    backend : {"auto", "cpu", "cuda"}
-        Where to draw: with "auto" on an NVIDIA GPU if there is one and the run is long (extra `cuda`). The draws are
-        the same.
-    executor : concurrent.futures.Executor, optional
-        Default: one thread per core.
-    progress : bool, optional
-        Show progress. None: only in a terminal or notebook; True: always; False: never.
-    checkpoint : path, optional
-        Write the state of the run here every few seconds, and resume from it if it exists.
     time_limit : number, optional
         Seconds after which to return what is there: the chains with the first numbers, up to the first one that did
         not finish. Without it, a run that would take longer than an hour is refused; ``math.inf`` allows it.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never.
+    run : RunOptions, optional
+        Executor, GPU and checkpoint. The draws are the same.
 
     Returns
     -------
@@ -198,7 +199,7 @@ def sample(
     scan = as_scan(scan)
     scan._check_fits(model.n_variables)
     chains = check.count(chains, "chains")
-    running, sequence = read_running(executor, backend, checkpoint, seed, time_limit)
+    running, sequence = read_running(read_options(run, ("memory_limit",)), seed, time_limit)
     keep, runner = read_record(record), make_runner(model, scan, chains, kernel, initial)
     refuse_long("This run", runner.seconds(float(len(scan)) * chains, scan), running.deadline, _TOO_LONG)
     samples, trouble = run_chains(

@@ -120,7 +120,7 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
             try:
                 if not what:
                     return guarded(function, *args, **kwargs)
-                with watch(kwargs.pop("progress", None), what), np.errstate(under="ignore"):
+                with watch(_read_progress(kwargs), what), np.errstate(under="ignore"):
                     return guarded(function, *args, **kwargs)
             except ArgumentError as error:
                 error.name_function(called_name)
@@ -131,6 +131,16 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
         return cast("_Function", called)
 
     return decorate
+
+
+def _read_progress(arguments: dict[str, Any]) -> bool | None:
+    """Take the argument `progress` of a call; without it, that of its run options."""
+    progress: bool | None = arguments.pop("progress", None)
+    if progress is not None or arguments.get("run") is None:
+        return progress
+    from dobrushin._shared.running import read_options
+
+    return read_options(arguments["run"]).progress
 
 
 def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

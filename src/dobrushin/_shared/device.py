@@ -39,11 +39,11 @@ def cupy() -> Any:
 def _no_device(reason: str) -> RuntimeError:
     if "cudaErrorInitializationError" in reason:
         return RuntimeError(
-            "backend='cuda' cannot be used in a process that was forked from one that has used the GPU: make the pool "
-            f"with mp_context=multiprocessing.get_context('spawn') ({reason})."
+            "RunOptions(backend='cuda') cannot be used in a process forked from one that has used the GPU: make "
+            f"the pool with mp_context=multiprocessing.get_context('spawn') ({reason})."
         )
     return RuntimeError(
-        "backend='cuda' needs an NVIDIA GPU with its driver, and a CuPy that fits them "
+        "RunOptions(backend='cuda') needs an NVIDIA GPU with its driver, and a CuPy that fits them "
         f"(extra 'cuda': pip install 'dobrushin[cuda]'): {reason}."
     )
 

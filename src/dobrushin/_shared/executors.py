@@ -55,7 +55,7 @@ class TimeUp(Exception):
 
 # What can end a run before its time.
 Trouble = KeyboardInterrupt | Lost | TimeUp
-_RESUME = "With checkpoint= the same call could go on from there, with a new executor."
+_RESUME = "With RunOptions(checkpoint=) the same call could go on from there, with a new executor."
 _RESUME_SAVED = "It is in the checkpoint: the same call with a new executor goes on from there."
 
 

@@ -1,12 +1,14 @@
-"""How the work of a call is run: executor, backend, checkpoint, time and seed.
+"""How the work of a call is run: `RunOptions`, which users give, and `Running`, which is made of them; seeds.
 
 A seed is an int, a SeedSequence or None; global state is never touched.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import NO_DEADLINE, Deadline
+from dobrushin._shared.call import NO_DEADLINE, Deadline, public
 from dobrushin._shared.executors import read_executor
+from dobrushin._shared.memory import memory_limit
 from dobrushin._shared.state_file import numbered_file, read_checkpoint, stored_seed
 from dobrushin.errors import ArgumentError, BudgetError
 from dobrushin.typing import Backend
@@ -25,6 +28,68 @@ MOST_SECONDS = 3600.0
 BACKENDS = get_args(Backend)
 # Of a SeedSequence that is made from a number alone.
 _POOL = np.random.SeedSequence(0).pool_size
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a call is run, as the argument ``run=`` of `estimate`, `sample` and others.
+
+    The answer does not depend on these options, but for the rounding of sums on a GPU and for a time limit that ends
+    the call early. Options that a function has no use for are refused.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor, optional
+        Runs chains or queries: a process pool, or ``client.get_executor()`` of Dask. Default: one thread per core.
+    backend : {"auto", "cpu", "cuda"}
+        Where to draw and to sum: with "auto" on an NVIDIA GPU if there is one and the work is long (extra `cuda`).
+    checkpoint : path, optional
+        File to which the state of the run is written every few seconds, and from which the run resumes if the file
+        exists. (Very many chains are run in parts, each with a separate file.)
+    memory_limit : number or str, optional
+        Largest number of bytes for exact sums, as a number or as in "2GiB". Default: most of the free memory.
+    time_limit : number, optional
+        Time limit in seconds; the keyword of the same name takes precedence.
+    progress : bool, optional
+        Show progress. None: only in a terminal or notebook; True: always; False: never. The keyword of the same name
+        takes precedence.
+
+    Examples
+    --------
+    >>> import dobrushin as db
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     answer = db.estimate(db.Ising({(0, 1): 0.5}), [0], seed=1, run=db.RunOptions(executor=pool, backend="cpu"))
+    >>> answer.plan.method
+    'exact'
+    """
+
+    executor: Executor | None = None
+    backend: Backend = "auto"
+    checkpoint: str | os.PathLike[str] | None = None
+    memory_limit: float | str | None = None
+    time_limit: float | None = None
+    progress: bool | None = None
+
+    @public()
+    def __post_init__(self) -> None:
+        check.choice(self.backend, BACKENDS, "backend")
+        if self.memory_limit is not None:
+            memory_limit(self.memory_limit)
+        read_time_limit(self.time_limit)
+        read_executor(self.executor)
+
+
+def read_options(run: Any, unused: Sequence[str] = ()) -> RunOptions:
+    """Return the options of a call, of which some are refused."""
+    if run is None:
+        return RunOptions()
+    if not isinstance(run, RunOptions):
+        raise ArgumentError("run", "a RunOptions", run)
+    for field in fields(run):
+        if field.name in unused and getattr(run, field.name) != field.default:
+            raise ArgumentError("run", f"without {field.name!r}, which this function has no use for", run)
+    return run
 
 
 @dataclass(frozen=True)
@@ -45,17 +110,13 @@ class Running:
 PLAIN = Running()
 
 
-def read_running(
-    executor: Any, backend: Any, checkpoint: Any, seed: Any, time_limit: Any
-) -> tuple[Running, np.random.SeedSequence]:
-    """Check these arguments of a call, whose time begins now; a run that goes on from a file goes on with its seed."""
-    deadline = read_time_limit(time_limit)
-    check.choice(backend, BACKENDS, "backend")
-    executor = None if executor is None else read_executor(executor)
-    file = None if checkpoint is None else read_checkpoint(checkpoint)
+def read_running(run: RunOptions, seed: Any, time_limit: Any) -> tuple[Running, np.random.SeedSequence]:
+    """Return how a call is run, whose time begins now, and its seed: that of its checkpoint if a run is resumed."""
+    deadline = read_time_limit(run.time_limit if time_limit is None else time_limit)
+    file = read_checkpoint(run.checkpoint)
     if seed is None and file is not None:
         seed = stored_seed(file)
-    return Running(executor, backend, file, deadline), seed_sequence(seed)
+    return Running(read_executor(run.executor), run.backend, file, deadline), seed_sequence(seed)
 
 
 def read_time_limit(time_limit: Any) -> Deadline:

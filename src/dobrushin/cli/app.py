@@ -206,15 +206,16 @@ def estimate(
     quiet: Quiet = False,
 ) -> int:
     """Estimate marginals with guaranteed intervals. Without a model: a built-in example."""
+    from dobrushin import RunOptions
     from dobrushin.cli.estimate import run, show_plan
     from dobrushin.experiments.scans import paper_ising
 
     source = Source(model, evidence or (), beta, lambda: paper_ising(1000, 1000, fields=False))
     query: dict[str, Any] = {"tolerance": tolerance, "confidence": confidence, "method": method, "budget": budget}
-    query["memory_limit"] = memory_limit
+    query["run"] = RunOptions(memory_limit=memory_limit, checkpoint=checkpoint)
     if plan:
         return show_plan(source, target or [], query, Output(as_json, quiet))
-    query |= {"seed": seed, "time_limit": time_limit, "checkpoint": checkpoint}
+    query |= {"seed": seed, "time_limit": time_limit}
     return run(source, target or [], query, (report, output, proof), Output(as_json, quiet))
 
 
@@ -287,17 +288,13 @@ def certify(
     quiet: Quiet = False,
 ) -> int:
     """Bound how far Gibbs sampling with a scan is from the truth, before sampling."""
+    from dobrushin import RunOptions
     from dobrushin.cli import verbs
 
     simulation: dict[str, Any] | None = None
     if coalescence:
-        simulation = {
-            "confidence": confidence,
-            "runs": runs,
-            "seed": seed,
-            "time_limit": time_limit,
-            "checkpoint": checkpoint,
-        }
+        run = RunOptions(checkpoint=checkpoint)
+        simulation = {"confidence": confidence, "runs": runs, "seed": seed, "time_limit": time_limit, "run": run}
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
     return verbs.certify(source, ScanChoice(scan, steps), target or [], simulation, plot, out)
 
@@ -341,10 +338,11 @@ def sample(
     quiet: Quiet = False,
 ) -> int:
     """Run a scan in many chains. What it gives carries no bound: see estimate and certify."""
+    from dobrushin import RunOptions
     from dobrushin.cli import verbs
 
     source, out = Source(model, evidence or (), beta), Output(as_json, quiet)
-    options = {"chains": chains, "seed": seed, "time_limit": time_limit, "checkpoint": checkpoint}
+    options = {"chains": chains, "seed": seed, "time_limit": time_limit, "run": RunOptions(checkpoint=checkpoint)}
     return verbs.sample(source, ScanChoice(scan, steps), target or [], output, out, **options)
 
 
@@ -371,12 +369,14 @@ def fit(
     quiet: Quiet = False,
 ) -> int:
     """Fit the parameters of a model to data, with gradients of bounded bias."""
+    from dobrushin import RunOptions
     from dobrushin.cli import verbs
 
     return verbs.fit(
         Source(model), data, output, Output(as_json, quiet), method,
         {"scan": scan, "tolerance": tolerance, "chains": chains},
-        iterations=iterations, ridge=ridge, box=box, seed=seed, time_limit=time_limit, checkpoint=checkpoint,
+        iterations=iterations, ridge=ridge, box=box, seed=seed, time_limit=time_limit,
+        run=RunOptions(checkpoint=checkpoint),
     )  # fmt: skip
 
 

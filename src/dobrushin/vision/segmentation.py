@@ -285,7 +285,13 @@ def draw_labels(
     updated = np.flatnonzero(order.counts())
     record = db.Record(variables=updated.tolist(), states=False, counts=True)
     run = db.sample(
-        posed.posterior, order, chains=chains, seed=sequence, initial=start, executor=executor, record=record
+        posed.posterior,
+        order,
+        chains=chains,
+        seed=sequence,
+        initial=start,
+        run=db.RunOptions(executor=executor),
+        record=record,
     )
     shares[updated] = run.marginals()
     probabilities = shares.reshape(*posed.first.shape, states)
