@@ -9,7 +9,7 @@ import pytest
 import dobrushin as db
 import models
 from dobrushin._estimate import evidence as weighing
-from dobrushin._models import barren
+from dobrushin._models import derived
 from test_relevance import random_network, random_question
 
 
@@ -96,5 +96,5 @@ def test_improbable_evidence_is_said_in_logarithms():
 
 def test_sums_with_terms_of_zero():
     table = np.array([[0.0, -np.inf], [-np.inf, 0.0], [-np.inf, 0.0]])
-    assert barren.log_sum(table, 1) == 0.0
-    assert barren.log_sum(np.log([[1.0, 1.0], [2.0, 2.0]]), 0) == pytest.approx(math.log(3))
+    assert derived.log_sum(table, 1) == 0.0
+    assert derived.log_sum(np.log([[1.0, 1.0], [2.0, 2.0]]), 0) == pytest.approx(math.log(3))

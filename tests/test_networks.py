@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import dobrushin as db
 import fuzz_networks
-from dobrushin._models.barren import find_parents
+from dobrushin._models.derived import find_parents
 from dobrushin.cli.app import app
 from models import FAMILIES, SPRINKLER, random_model
 

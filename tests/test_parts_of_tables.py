@@ -9,7 +9,6 @@ import pytest
 
 import dobrushin as db
 from dobrushin._estimate import choice
-from dobrushin._models.local import LocalForm
 from dobrushin._sampling.kernel import WHOLE_KERNEL
 from models import all_states, random_model
 
@@ -98,10 +97,10 @@ def test_inner_variables_of_a_part_have_their_conditional_laws(family, seed):
             np.testing.assert_allclose(
                 part.model.conditional(int(i), state[where]), model.conditional(int(where[i]), state), rtol=1e-12
             )
-    local = model._local()
+    parts = model._parts()
     for i in range(9):
-        assert set(local.neighbors(i)) == set(model.neighbors(i))
-        assert local.degrees_of(np.array([i]))[0] >= len(model.neighbors(i))
+        assert set(parts.neighbors_at(np.array([i]))) - {i} == set(model.neighbors(i))
+        assert parts.degrees_at(np.array([i]))[0] >= len(model.neighbors(i))
 
 
 def test_models_with_forbidden_combinations_have_no_parts():
@@ -138,7 +137,7 @@ def test_only_what_is_near_is_looked_at(monkeypatch):
         return part(form, inside, inner)
 
     monkeypatch.setattr(type(model._form), "part", watch)
-    monkeypatch.setattr(LocalForm, "first_radius", 2)
+    monkeypatch.setattr(type(model._form), "first_radius", 2)
     db.estimate(model, [7], tolerance=0.05, seed=1)
     assert sizes
     assert "adjacency" not in vars(model._form)
@@ -165,7 +164,7 @@ def test_a_part_is_cut_where_there_are_very_many():
         np.stack([np.zeros(30_000, dtype=int), 1 + np.arange(30_000)], axis=1),
         np.zeros((30_000, 2, 2)),
     )
-    part = LocalForm(star._form)._near(np.array([5]), 4)
+    part = star._near(np.array([5]), 4)
     assert list(part.numbering.positions) == [0, 5]
     assert part.inner.tolist() == [False, True]
 
@@ -213,7 +212,7 @@ def test_a_factor_graph_on_disk_gives_the_answers_of_memory(tmp_path):
     model, scopes, _ = random_graph(5000, np.random.default_rng(2))
     db.write(model, tmp_path / "graph")
     stored = db.open_model(tmp_path / "graph")
-    assert repr(stored) == "StoredTables(5000 variables, 10000 factors)"
+    assert repr(stored) == "LocalModel(5000 variables, 10000 factors)"
     assert set(stored.neighbors(7)) == set(model.neighbors(7))
     assert list(stored.states(7)) == [0, 1, 2]
     other = int(scopes[(scopes == 7).any(axis=1)][0].sum() - 7)

@@ -14,7 +14,7 @@ import dobrushin as db
 import models
 from dobrushin._estimate import choice
 from dobrushin._estimate.query import read_query, read_settings
-from dobrushin._models import barren
+from dobrushin._models import derived
 from dobrushin._models.factors import FactorTables
 from dobrushin.cli.app import app
 from dobrushin.errors import BudgetError
@@ -205,7 +205,7 @@ def test_sums_vary_by_less_than_the_bound():
         table = rng.random(shape) ** rng.choice([1, 5, 40])
         logs = np.log(table / table.sum(axis=-1, keepdims=True)) + rng.choice([-300.0, 0.0, 5.5, 400.0])
         logs += rng.choice([0.0, 1e-14, 1e-13]) * rng.normal(size=(*shape[:2], 1))
-        bound = barren.sum_variation(logs, 2)
+        bound = derived.sum_variation(logs, 2)
         sums = [sum(Decimal(float(x)).exp() for x in row) for row in logs.reshape(-1, shape[2])]
         truth = (max(sums) / min(sums)).ln()
         assert truth <= Decimal(bound) < Decimal("2e-12")
@@ -215,11 +215,11 @@ def test_sums_vary_by_less_than_the_bound():
 
 
 def test_sums_that_are_not_constant():
-    assert barren.sum_variation(np.log([[0.5, 0.5], [0.5, 0.5 + 1e-11]]), 1) == np.inf
-    assert barren.sum_variation(np.array([[-np.inf, -np.inf], [0.0, 0.0]]), 1) == np.inf
-    assert barren.sum_variation(np.full((2, 2), -np.inf), 1) == np.inf
-    assert barren.sum_variation(np.array([[0.0, -np.inf], [-np.inf, 0.0]]), 0) < 1e-13
-    assert barren.sum_variation(np.array([[0.0, -800.0], [0.0, -900.0]]), 1) < 1e-13
+    assert derived.sum_variation(np.log([[0.5, 0.5], [0.5, 0.5 + 1e-11]]), 1) == np.inf
+    assert derived.sum_variation(np.array([[-np.inf, -np.inf], [0.0, 0.0]]), 1) == np.inf
+    assert derived.sum_variation(np.full((2, 2), -np.inf), 1) == np.inf
+    assert derived.sum_variation(np.array([[0.0, -np.inf], [-np.inf, 0.0]]), 0) < 1e-13
+    assert derived.sum_variation(np.array([[0.0, -800.0], [0.0, -900.0]]), 1) < 1e-13
 
 
 # -- any model -------------------------------------------------------------------------------------------------------

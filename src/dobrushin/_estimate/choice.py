@@ -25,7 +25,7 @@ from dobrushin._estimate.query import Query, Settings, Workspace, make_query, re
 from dobrushin._estimate.questions import Question
 from dobrushin._estimate.targets import variables_of
 from dobrushin._models import Model
-from dobrushin._models.forms import Form
+from dobrushin._models.forms import Form, Parts
 from dobrushin._models.near import Numbering, Part
 from dobrushin._sampling.start import allowed_state
 from dobrushin._shared import validate as check
@@ -215,8 +215,8 @@ def _choose_quickly_nearby(
 
 def _first_radius(model: Model, method: str) -> int:
     """Return the radius of the first ball, in edges."""
-    local = model._local()
-    radius = model.first_radius if local is None else local.first_radius
+    parts = model._parts()
+    radius = Parts.first_radius if parts is None else parts.first_radius
     return radius if method == "auto" else METHODS[method].reach * radius
 
 

@@ -320,7 +320,7 @@ class Method(ABC):
     @classmethod
     def refuse_many_states(cls, query: Query, question: Question) -> None:
         """Refuse a question about the joint law of more states than may be summed."""
-        states = math.prod(query.model._form.sizes_at(question.positions).tolist())
+        states = math.prod(query.model._form.cardinalities[question.positions].tolist())
         if question.needs_joint_law and states > _MAX_JOINT_STATES:
             count = f"{states:.3g}" if states < 1e300 else "more than 1e300"
             raise cls.refuse(

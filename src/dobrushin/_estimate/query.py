@@ -231,7 +231,7 @@ class _StateReader(TargetReader):
 
     def _states(self, positions: NDArray[np.int64]) -> list[range]:
         # Variables with equally many states have the same states: a model has either spins or labels.
-        sizes = self.rest._form.sizes_at(positions)
+        sizes = self.rest._form.cardinalities[positions]
         kinds = {int(k): self.rest.states(int(positions[np.argmax(sizes == k)])) for k in set(sizes.tolist())}
         return [kinds[k] for k in sizes.tolist()]
 

@@ -74,7 +74,7 @@ class Region:
         """Return the elimination order, searched for with at most `cells` table entries unless known."""
         if self._order is None and cells > self._searched:
             ball, form = self.ball, self.query.model._form
-            states = form.sizes_at(ball.positions)
+            states = form.cardinalities[ball.positions]
             inwards = np.empty(self.size, dtype=np.int64)
             inwards[ball.outwards[::-1]] = np.arange(self.size)
             self._order = find_order(ball.start, ball.neighbor, states, self.group, inwards, cells)

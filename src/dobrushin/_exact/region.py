@@ -156,7 +156,7 @@ def surroundings(form: Form, inside: NDArray[np.int64]) -> Surroundings:
     own = distinct(np.concatenate([inside, *(scope.ravel() for scope, _ in blocks)]), form.n_variables)
     scopes, tables = [np.searchsorted(own, scope) for scope, _ in blocks], [table for _, table in blocks]
     is_inside = frozen(is_among(own, inside))
-    factors = _join(form.sizes_at(own), scopes, tables)
+    factors = _join(form.cardinalities[own], scopes, tables)
     return Surroundings(Numbering(form.n_variables, own), is_inside, factors)
 
 

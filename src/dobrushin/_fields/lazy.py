@@ -50,15 +50,11 @@ class LazyGrid(Model):
         self.largest_mean = beyond(self.bound / self.own * (1.0 + 4 * UNIT), self.rho)
 
     @property
-    def _form(self) -> NoReturn:
+    def _lowered(self) -> NoReturn:  # type: ignore[override]
         raise ArgumentError("model", "made as a whole here: by a function only estimate and plan", self)
 
-    def _local(self) -> None:
+    def _parts(self) -> None:
         return None
-
-    def _near(self, centres: NDArray[np.int64], radius: int) -> Any:
-        del centres, radius
-        return self._form
 
     def _read_evidence(self, evidence: Any) -> dict[int, Any]:
         if evidence:

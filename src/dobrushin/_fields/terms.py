@@ -77,7 +77,7 @@ class FieldTerms(Form):
         linear_error: NDArray[np.float64] | None = None,
         diagonal_error: NDArray[np.float64] | None = None,
     ) -> None:
-        self.couplings = couplings
+        self.n_variables, self.couplings = len(diagonal), couplings
         self.diagonal, self.linear = frozen(diagonal), frozen(linear)
         self.lower, self.upper = frozen(lower), frozen(upper)
         self.exposure, self.trials = frozen(exposure), frozen(trials)
@@ -97,10 +97,6 @@ class FieldTerms(Form):
         return FieldTerms(**{name: parts.get(name, getattr(self, name)) for name in PARTS})
 
     # -- the variables ---------------------------------------------------------------------
-
-    @property
-    def n_variables(self) -> int:
-        return len(self.diagonal)
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:

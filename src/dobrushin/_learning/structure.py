@@ -94,7 +94,7 @@ class Structure(ABC):
     def pairwise(self, full: NDArray[np.float64]) -> PairwiseMRF:
         """Return the same distribution with a table on every edge, also where a coupling is 0."""
         pairs, singles = self.tables(full)
-        return PairTables(self.sizes, singles, self.edges, pairs).to_model(self.labels)
+        return PairwiseMRF._from_form(PairTables(self.sizes, singles, self.edges, pairs), self.labels)
 
     def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Return the average of every statistic over observations."""
@@ -175,7 +175,7 @@ class IsingStructure(Structure):
 
     def model(self, full: NDArray[np.float64]) -> Ising:
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[: self.split], self.n)
-        return SpinPairs(matrix, full[self.split :]).to_model(self.labels)
+        return Ising._from_form(SpinPairs(matrix, full[self.split :]), self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         pairs = np.outer(full[: self.split], [1.0, -1.0, -1.0, 1.0]).ravel()
@@ -211,7 +211,7 @@ class PottsStructure(Structure):
     def model(self, full: NDArray[np.float64]) -> Potts:
         k = int(self.sizes[0])
         matrix = symmetric(self.edges[:, 0], self.edges[:, 1], full[: self.split], self.n)
-        return LabelPairs(matrix, k, full[self.split :].reshape(self.n, k)).to_model(self.labels)
+        return Potts._from_form(LabelPairs(matrix, k, full[self.split :].reshape(self.n, k)), self.labels)
 
     def tables(self, full: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.outer(full[: self.split], np.eye(int(self.sizes[0])).ravel()).ravel(), full[self.split :]

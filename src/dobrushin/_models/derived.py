@@ -1,10 +1,16 @@
-"""Models made from others: soft evidence as one more factor, and groups of variables as joint variables.
+"""Models made from others: with soft evidence, with joint variables, and with variables summed out. [trusted]
 
 pi(x | seen) ∝ pi(x) l(x_i): a likelihood is kept as a factor of its own, so that nothing is added up and rounded.
+
+A variable that occurs in one factor only can be summed out there. If the sum does not depend on the other variables of
+the factor, as in a table of probabilities given parents, both can go, and then perhaps the parents. In a Bayesian
+network these are the variables without observed or wanted descendants. But nothing here rests on a claim that the model
+is one: the sums are computed, so that no reader, file or change of the model can make it wrong.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import product
@@ -19,15 +25,19 @@ from dobrushin._shared import validate as check
 from dobrushin.errors import ArgumentError, BudgetError
 
 if TYPE_CHECKING:
-    from dobrushin._models.factors import FactorGraph
+    from dobrushin._models.factors import FactorGraph, FactorTables
     from dobrushin._models.model import Model
 
 # Smaller quotients of likelihoods may have lost digits.
 _SMALLEST_RATIO = 1e-300
+# Joint states of one group, and entries of one factor's table after merging.
+_MAX_JOINT_STATES, _MAX_TABLE_ENTRIES = 2**16, 2**24
+# Sums that differ by this much relatively still count as equal; what that changes is counted.
+_EQUAL = 1e-12
 
 
 class SplitEvidence(NamedTuple):
-    """A model that has the soft evidence in it, the hard evidence that is left, and the soft one as it was given."""
+    """A model with the soft evidence in it, the hard evidence that is left, and the soft evidence as it was given."""
 
     model: Model
     hard: Any
@@ -42,7 +52,7 @@ def split_evidence(
     A likelihood of one state only is that state, unless somebody asks about the variable, which then has to stay.
     """
     is_soft = isinstance(evidence, Mapping) and any(isinstance(value, Mapping) for value in evidence.values())
-    if not is_soft or not model._is_discrete:  # values of a field have no likelihoods: it says so when it reads them
+    if not is_soft or not model._is_discrete:  # a field refuses likelihoods when it reads its evidence
         return SplitEvidence(model, evidence, {})
     hard: dict[Hashable, Any] = {}
     soft: dict[Hashable, dict[Any, float]] = {}
@@ -66,7 +76,7 @@ def split_evidence(
 
 
 def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> NDArray[np.float64]:
-    """A number for each state, by its name or number."""
+    """Read one likelihood for each state of a variable, by its name or number."""
     states, where = model._states_at(i), f"label {model.labels[i]!r}"
     likelihood = np.full(len(states), np.nan)
     for state, number in value.items():
@@ -83,7 +93,7 @@ def _read_likelihood(model: Model, i: int, value: Mapping[Any, Any]) -> NDArray[
 
 
 def _log_ratios(likelihood: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Logarithms of likelihoods over the largest one, and how far they may be off."""
+    """Return the logarithms of likelihoods over the largest one, and a bound on their error."""
     ratio = likelihood / likelihood.max()
     is_lost = (likelihood > 0) & (ratio < _SMALLEST_RATIO)
     logs, error = log_table(np.where(is_lost, 1.0, ratio), units=1.0)
@@ -95,7 +105,7 @@ def _log_ratios(likelihood: NDArray[np.float64]) -> tuple[NDArray[np.float64], f
 
 
 def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]], error: float) -> Model:
-    """The model with more factors of single variables; spins keep their names -1 and +1."""
+    """Return the model with more factors of single variables; spins keep their names -1 and +1."""
     from dobrushin._models.factors import FactorTables
 
     tables = model._form.tables()
@@ -115,13 +125,8 @@ def _weigh(model: Model, factors: list[tuple[int, NDArray[np.float64]]], error: 
     return form.off_by(tables.error + error).to_model(model.labels)._name_states(names)
 
 
-# Joint states of one group, and entries of one factor's table after merging.
-STATE_LIMIT = 2**16
-TABLE_LIMIT = 2**24
-
-
 def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
-    """The factor graph in which each group is one variable; see `Model.merge`."""
+    """Make the factor graph in which each group is one variable; see `Model.merge`."""
     from dobrushin._models.factors import FactorGraph
 
     graph = model.to_factor_graph()
@@ -142,8 +147,9 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
         scope, table = graph.factor(k)
         joint = tuple(sorted({int(home[v]) for v in scope}))
         shape = tuple(int(states[g]) for g in joint)
-        if (entries := float(np.prod(shape, dtype=float))) > TABLE_LIMIT:
-            raise BudgetError("The table of a tables factor", entries, TABLE_LIMIT, "entries", "Make smaller groups.")
+        if (entries := float(np.prod(shape, dtype=float))) > _MAX_TABLE_ENTRIES:
+            what, remedy = "The table of a merged factor", "Make smaller groups."
+            raise BudgetError(what, entries, _MAX_TABLE_ENTRIES, "entries", remedy)
         axes = np.indices(shape, sparse=True)
         own = tuple((axes[joint.index(home[v])] // stride[v]) % graph.cardinalities[v] for v in scope)
         expanded = np.broadcast_to(table[own], shape)
@@ -153,26 +159,20 @@ def merge(model: Model, groups: Iterable[Iterable[Hashable]]) -> FactorGraph:
             expanded = tables[joint] + expanded
         tables[joint] = expanded
     labels = [tuple(model.labels[v] for v in group) if len(group) > 1 else model.labels[group[0]] for group in members]
-    merged = FactorGraph(states, tables.items(), labels)._name_states(_join_names(model, members))
-    return merged._off_by(graph._error + error)
-
-
-def _join_names(model: Model, members: list[NDArray[np.int64]]) -> StateNames | None:
-    """Names of joint states: tuples of names, where all members have names."""
+    merged = FactorGraph(states, tables.items(), labels)._off_by(graph._error + error)
     if model._state_names is None:
-        return None
-    own: list[Names | None] = []
+        return merged
+    joint_names: list[Names | None] = []  # tuples of names, where all members have names
     for group in members:
         parts = [model._names_at(int(i)) for i in group]
         known = [names for names in parts if names is not None]
-        joint = tuple(product(*known)) if len(group) > 1 else parts[0]
-        own.append(joint if len(known) == len(parts) else None)
-    return StateNames(own=tuple(own))
+        combined = tuple(product(*known)) if len(group) > 1 else parts[0]
+        joint_names.append(combined if len(known) == len(parts) else None)
+    return merged._name_states(StateNames(own=tuple(joint_names)))
 
 
 def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDArray[np.int64]]:
-    """Members of every joint variable, singles included, ordered by their first member."""
-    f"{type(model).__name__}.merge"
+    """Read the members of every joint variable, singles included, ordered by their first member."""
     taken = np.zeros(model.n_variables, dtype=bool)
     first_of: dict[int, NDArray[np.int64]] = {}
     if not check.is_several(groups):
@@ -182,10 +182,128 @@ def _read_groups(model: Model, groups: Iterable[Iterable[Hashable]]) -> list[NDA
         if taken[joined].any():
             shared = model.labels[int(joined[taken[joined]][0])]
             raise ArgumentError("groups", "disjoint", shared, f"group {k}")
-        if (states := float(model.cardinalities[joined].prod(dtype=float))) > STATE_LIMIT:
-            raise BudgetError(f"Group {k}", states, STATE_LIMIT, "joint states", "Make smaller groups.")
+        if (states := float(model.cardinalities[joined].prod(dtype=float))) > _MAX_JOINT_STATES:
+            raise BudgetError(f"Group {k}", states, _MAX_JOINT_STATES, "joint states", "Make smaller groups.")
         taken[joined] = True
         first_of[int(joined.min())] = joined
     for i in np.flatnonzero(~taken):
         first_of[int(i)] = np.array([i])
     return [first_of[i] for i in sorted(first_of)]
+
+
+# -- summing variables out ----------------------------------------------------------------------
+
+
+class Summed(NamedTuple):
+    """What remains after summation, and the sums.
+
+    Attributes
+    ----------
+    variables, factors : arrays of bool
+        Masks of those that remain.
+    error : float
+        Bound on how far the log-density of the rest is off, up to a constant.
+    sums : list of pairs
+        Factors that were dropped, each with the axis over which it was summed.
+    """
+
+    variables: NDArray[np.bool_]
+    factors: NDArray[np.bool_]
+    error: float
+    sums: list[tuple[int, int]]
+
+
+def sum_out(form: FactorTables, wanted: NDArray[np.bool_]) -> Summed:
+    """Drop variables that are not wanted and in one factor or none, as long as the sums are constant.
+
+    Each sum is within a factor of e^(±error) of a constant, and all terms are non-negative: so is, in the end, their
+    product, by which the law of the variables that are left differs from the product of the factors that are left.
+    """
+    factor_start, factor_of = form.factor_start.tolist(), form.factor_of.tolist()
+    count = np.diff(form.factor_start).tolist()  # factors that are left, of each variable
+    variables, factors = np.ones(form.n_variables, dtype=bool), np.ones(form.n_factors, dtype=bool)
+    waiting = np.flatnonzero((np.diff(form.factor_start) <= 1) & ~wanted).tolist()
+    error, sums = 0.0, []
+    while waiting:
+        v = waiting.pop()
+        if not variables[v]:
+            continue
+        own = [k for k in factor_of[factor_start[v] : factor_start[v + 1]] if factors[k]]
+        if own:
+            scope = form.scope[form.scope_start[own[0]] : form.scope_start[own[0] + 1]].tolist()
+            axis = scope.index(v)
+            variation = form.sum_variation(own[0], axis)
+            if variation == math.inf:
+                continue
+            error += variation
+            sums.append((own[0], axis))
+            factors[own[0]] = False
+            for u in scope:
+                count[u] -= 1
+                if count[u] <= 1 and not wanted[u]:
+                    waiting.append(u)
+        variables[v] = False
+    return Summed(variables, factors, error, sums)
+
+
+def sum_variation(log_table: NDArray[np.float64], axis: int) -> float:
+    """Bound how much the logarithm of the sum over an axis varies with the other axes; inf if the sum varies.
+
+    The largest term is 1, so that sums that are about equal are 1 or more. A sum of k terms is then good to
+    (k + 16) / 2^52: a few units for each exponential, one for each addition, and less than one for each argument.
+    """
+    top = float(log_table.max())
+    if top == -math.inf:
+        return math.inf
+    sums = np.exp(log_table - top).sum(axis=axis)
+    least, most = float(sums.min()), float(sums.max())
+    if least <= 0.0 or most - least > _EQUAL * least:
+        return math.inf
+    return (most - least) / least + (log_table.shape[axis] + 16) * 2.0**-51
+
+
+def log_sum(log_table: NDArray[np.float64], axis: int) -> float:
+    """Return the logarithm of the sum over an axis where it is about constant; `sum_variation` bounds its error."""
+    top = float(log_table.max())
+    first = np.moveaxis(log_table, axis, -1).reshape(-1, log_table.shape[axis])[0]
+    return top + math.log(float(np.exp(first - top).sum()))
+
+
+def sums_to_one(sums: NDArray[np.float64], states: Any) -> NDArray[np.bool_]:
+    """Return which sums of probabilities over `states` states are 1 up to rounding.
+
+    Published tables are rounded, to two digits at worst: 0.33 three times sums to 0.99.
+    """
+    return np.abs(sums - 1) <= np.maximum(0.01, 0.005 * np.asarray(states)) + 1e-9
+
+
+def find_parents(model: FactorGraph) -> list[tuple[int, int]] | None:
+    """Pair each variable with the factor of its probabilities given its parents; None if the model is no network.
+
+    A variable in one factor only must be the child of that factor, and its sums must be 1. Once both are left out, the
+    same holds for the remaining variables.
+    """
+    scopes = [set(model.factor(k)[0]) for k in range(model.n_factors)]
+    homes: list[set[int]] = [set() for _ in range(model.n_variables)]
+    for k, scope in enumerate(scopes):
+        for i in scope:
+            homes[i].add(k)
+    leaves = [i for i, home in enumerate(homes) if len(home) == 1]
+    pairs: list[tuple[int, int]] = []
+    while leaves:
+        i = leaves.pop()
+        if len(homes[i]) != 1:
+            continue
+        k = homes[i].pop()
+        members, table = model.factor(k)
+        weights = np.moveaxis(np.exp(table), members.index(i), -1)
+        if not sums_to_one(weights.sum(axis=-1), weights.shape[-1]).all():
+            return None
+        pairs.append((i, k))
+        for j in scopes[k] - {i}:
+            homes[j].discard(k)
+            if len(homes[j]) == 1:
+                leaves.append(j)
+            elif not homes[j]:
+                return None
+    return pairs if len(pairs) == model.n_variables == model.n_factors else None

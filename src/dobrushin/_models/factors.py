@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dobrushin._models.barren import log_sum, sum_out, sum_variation
-from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, DivisibleForm, ImpossibleEvidence, require_variables
+from dobrushin._models.couplings import read_blocks, read_cardinalities, read_factors
+from dobrushin._models.derived import log_sum, sum_out, sum_variation
+from dobrushin._models.forms import (
+    FLOAT,
+    WHOLE,
+    CheckedArrays,
+    DivisibleForm,
+    ImpossibleEvidence,
+    own_numbers,
+    require_variables,
+)
 from dobrushin._models.model import Model
-from dobrushin._models.read_factors import read_blocks, read_cardinalities, read_factors
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
@@ -143,6 +151,10 @@ class ScopedForm(DivisibleForm):
         """Number of factors."""
         return len(self.scope_start) - 1
 
+    def scope_of(self, k: int) -> NDArray[np.int64]:
+        """Positions of the variables of factor `k`."""
+        return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
+
     @property
     def numbers_per_state(self) -> int:
         return 2 * len(self.scope) + self.n_variables
@@ -155,7 +167,7 @@ class ScopedForm(DivisibleForm):
 
     @cached_property
     def _by_variable(self) -> NDArray[np.int64]:
-        """The places in all scopes, variable by variable."""
+        """The entries of all scopes, sorted by variable."""
         return np.argsort(self.scope, kind="stable")
 
     @cached_property
@@ -167,13 +179,13 @@ class ScopedForm(DivisibleForm):
         return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_start))[self._by_variable])
 
     def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the factors of each of some variables begin, and which ones they are."""
+        """Return where the factors of each of some variables begin, and their numbers."""
         first = self.factor_start[positions]
         start, slot = row_entries(first, self.factor_start[positions + 1] - first)
         return start, self.factor_of[slot]
 
     def _scopes_of(self, factors: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the scopes of some factors begin, and the positions in them."""
+        """Return where the scopes of some factors begin, and the positions in them."""
         first = self.scope_start[factors]
         start, members = row_entries(first, self.scope_start[factors + 1] - first)
         return start, self.scope[members]
@@ -200,10 +212,10 @@ class FactorTables(ScopedForm):
     scope_start, scope : arrays of int
         Distinct positions in each scope.
     table_start, table : array of int, array of log-potentials
-    function : str
-        Name of the function in error messages.
     """
 
+    family = FactorGraph
+    sizes: NDArray[np.int64]
     stored_as = "FactorGraph"
     stored_arrays: ClassVar = {"cardinalities": WHOLE, "arity": WHOLE, "scope": WHOLE, "tables": FLOAT}
 
@@ -215,25 +227,24 @@ class FactorTables(ScopedForm):
         table_start: NDArray[np.int64],
         table: NDArray[np.float64],
     ) -> None:
-        require_variables(len(cardinalities), "cardinalities")
         check.log_potential(table, "factors")
         self._set(cardinalities, scope_start, scope, table_start, table)
 
-    def _set(
-        self,
-        cardinalities: NDArray[np.int64],
-        scope_start: NDArray[np.int64],
-        scope: NDArray[np.int64],
-        table_start: NDArray[np.int64],
-        table: NDArray[np.float64],
-    ) -> None:
-        self._cardinalities = frozen(cardinalities)
-        self.scope_start, self.scope = frozen(scope_start), frozen(scope)
-        self.table_start, self.table = frozen(table_start), frozen(table)
+    def _set(self, cardinalities: NDArray[np.int64], *arrays: NDArray[Any]) -> None:
+        """Set the arrays without a look at the potentials."""
+        self.n_variables = require_variables(len(cardinalities), "cardinalities")
+        self.sizes = frozen(cardinalities)
+        self.scope_start, self.scope, self.table_start, self.table = (frozen(array) for array in arrays)
 
     @cached_property
     def stride(self) -> NDArray[np.int64]:
-        return frozen(_strides(self.scope_start, self._cardinalities[self.scope]))
+        """Strides of C-ordered tables: within each scope, the product of the sizes that follow."""
+        sizes, start = self.sizes[self.scope], self.scope_start
+        strides, arity = np.ones(len(sizes), dtype=np.int64), np.diff(start)
+        for back in range(1, int(arity.max(initial=1))):
+            wide = start[1:][arity > back] - 1 - back
+            strides[wide] = strides[wide + 1] * sizes[wide + 1]
+        return frozen(strides)
 
     @cached_property
     def factor_stride(self) -> NDArray[np.int64]:
@@ -244,20 +255,20 @@ class FactorTables(ScopedForm):
         cls, cardinalities: NDArray[np.int64], blocks: list[tuple[NDArray[Any], NDArray[np.float64]]]
     ) -> FactorTables:
         """Join blocks of factors of one shape, known to be right: scopes (F, arity) and flat tables (F, size)."""
-        scope_start, table_start = (_starts([part[k].shape for part in blocks]) for k in (0, 1))
-        scope = _join([scopes.ravel() for scopes, _ in blocks], np.int64)
-        table = _join([tables.ravel() for _, tables in blocks], np.float64)
+
+        def join(which: int, dtype: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+            parts = [block[which] for block in blocks]
+            start, at = np.zeros(1 + sum(len(part) for part in parts), dtype=np.int64), 0
+            for rows, size in (part.shape for part in parts):
+                ends = np.arange(start[at], start[at] + size * rows + 1, size) if size else start[at]
+                start[at : at + rows + 1] = ends
+                at += rows
+            flat = [part.ravel() for part in parts]
+            return start, np.concatenate([*flat, np.empty(0, dtype=dtype)], dtype=dtype, casting="unsafe")
+
         form = cls.__new__(cls)
-        form._set(cardinalities, scope_start, scope, table_start, table)
+        form._set(cardinalities, *join(0, np.int64), *join(1, np.float64))
         return form
-
-    @property
-    def n_variables(self) -> int:
-        return len(self._cardinalities)
-
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return self._cardinalities
 
     @property
     def counts(self) -> dict[str, int]:
@@ -265,9 +276,9 @@ class FactorTables(ScopedForm):
 
     def factor(self, k: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
         """Scope and log-table of factor `k`."""
-        scope = self.scope[self.scope_start[k] : self.scope_start[k + 1]]
+        scope = self.scope_of(k)
         table = self.table[self.table_start[k] : self.table_start[k + 1]]
-        return tuple(scope.tolist()), table.reshape(self._cardinalities[scope])
+        return tuple(scope.tolist()), table.reshape(self.sizes[scope])
 
     def factors_of(self, i: int) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
         """Scopes and log-tables of the factors of variable `i`."""
@@ -285,7 +296,7 @@ class FactorTables(ScopedForm):
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         digits = np.zeros(len(positions), dtype=np.int64)
         for place, i in enumerate(positions.tolist()):
-            total = np.zeros(int(self._cardinalities[i]))
+            total = np.zeros(int(self.sizes[i]))
             for scope, table in self.factors_of(i):
                 if len(scope) == 1:
                     total = total + table
@@ -308,7 +319,7 @@ class FactorTables(ScopedForm):
         return self.table[self.table_start[:-1] + offset].sum(axis=1)
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        total = np.zeros((*states.shape[:-1], int(self._cardinalities[i])))
+        total = np.zeros((*states.shape[:-1], int(self.sizes[i])))
         for scope, table in self.factors_of(i):
             axis = scope.index(i)
             others = tuple(states[..., v] for v in scope if v != i)
@@ -333,7 +344,7 @@ class FactorTables(ScopedForm):
             if kept[k]:
                 left[table_start[place[k]] : table_start[place[k] + 1]] = cells
         scope = (np.cumsum(~fixed) - 1)[self.scope[is_free]]
-        rest = FactorTables(self._cardinalities[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
+        rest = FactorTables(self.sizes[~fixed], prefix_sums(free[kept]), scope, table_start, self.table[left])
         return rest.off_by(self.error)  # tables are cut, and nothing is added
 
     def _cut(self, k: int, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -360,7 +371,7 @@ class FactorTables(ScopedForm):
         # Variables that are in no factor any more go with as many terms as they have states.
         alone = ~rest.variables
         alone[[self.factor(k)[0][axis] for k, axis in rest.sums]] = False
-        terms += np.log(self._cardinalities[alone]).tolist()
+        terms += np.log(self.sizes[alone]).tolist()
         if not rest.variables.any():
             terms += [float(self.factor(k)[1]) for k in np.flatnonzero(rest.factors).tolist()]
         left = self._select(rest.variables, rest.factors) if rest.variables.any() else None
@@ -378,29 +389,22 @@ class FactorTables(ScopedForm):
 
     def _select(self, variables: NDArray[np.bool_], factors: NDArray[np.bool_]) -> FactorTables:
         """Some variables and some factors, which have no other variables."""
-        renumber = np.cumsum(variables) - 1
-        rest = self._those(np.flatnonzero(factors), self._cardinalities[variables], renumber.__getitem__)
-        return rest.off_by(self.error)
+        return self._take(np.flatnonzero(variables), np.flatnonzero(factors)).off_by(self.error)
 
-    def _those(
-        self, factors: NDArray[np.int64], sizes: NDArray[np.int64], renumber: Callable[[Any], NDArray[np.int64]]
-    ) -> FactorTables:
-        """Some factors, over variables of these sizes; `renumber` gives their numbers from their positions."""
+    def _take(self, inside: NDArray[np.int64], factors: NDArray[np.int64]) -> FactorTables:
+        """Return some factors over the variables at increasing positions."""
         scope_start, members = self._scopes_of(factors)
         first = self.table_start[factors]
         table_start, cells = row_entries(first, self.table_start[factors + 1] - first)
-        return FactorTables(sizes, scope_start, renumber(members), table_start, self.table[cells])
+        sizes = np.asarray(self.sizes[inside])
+        return FactorTables(sizes, scope_start, own_numbers(inside, members), table_start, self.table[cells])
 
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
-        # Not those of the others: one of them may have very many.
-        factors = np.unique(self._factors_at(inside[inner])[1])
-        return self._those(factors, self._cardinalities[inside], lambda members: np.searchsorted(inside, members))
-
-    def to_model(self, labels: Sequence[Hashable] | None) -> FactorGraph:
-        return FactorGraph._from_form(self, labels)
+        # Not the factors of other variables: one of them may have very many.
+        return self._take(inside, np.unique(self._factors_at(inside[inner])[1]))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        shape = {"arity": np.diff(self.scope_start), "scope": self.scope, "cardinalities": self._cardinalities}
+        shape = {"arity": np.diff(self.scope_start), "scope": self.scope, "cardinalities": self.sizes}
         return {**shape, "tables": self.table}
 
     @classmethod
@@ -436,27 +440,3 @@ def adjacency(scope_start: NDArray[np.int64], scope: NDArray[np.int64], n: int) 
     graph.sort_indices()
     index = np.int32 if max(n, graph.nnz) < 2**31 else np.int64
     return frozen(graph.indptr.astype(index)), frozen(graph.indices.astype(index))
-
-
-def _join(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([*parts, np.empty(0, dtype=dtype)], dtype=dtype, casting="unsafe")
-
-
-def _starts(shapes: list[Any]) -> NDArray[np.int64]:
-    """Return the offset of each row, and the end, for concatenated blocks of shape (rows, size)."""
-    start = np.zeros(1 + sum(rows for rows, _ in shapes), dtype=np.int64)
-    at = 0
-    for rows, size in shapes:
-        start[at : at + rows + 1] = np.arange(start[at], start[at] + size * rows + 1, size) if size else start[at]
-        at += rows
-    return start
-
-
-def _strides(start: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Strides of C-ordered tables: within each scope, the product of the sizes that follow."""
-    strides = np.ones(len(sizes), dtype=np.int64)
-    arity = np.diff(start)
-    for back in range(1, int(arity.max(initial=1))):
-        wide = start[1:][arity > back] - 1 - back
-        strides[wide] = strides[wide + 1] * sizes[wide + 1]
-    return strides

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dobrushin._models.factors import FactorTables
-    from dobrushin._models.local import LocalModel
     from dobrushin._models.model import Model
 
 
@@ -36,27 +35,78 @@ UNIT = 2.0**-53
 _NORMAL = 708.0  # the size of the logarithm of numbers that have all their digits
 
 
-class Form(ABC):
-    """A distribution over positions 0..n-1, known up to its normalising constant.
+class Variables:
+    """Discrete variables at positions 0..n-1, without names.
 
-    Arrays of states have shape (..., n_variables), with -1/+1 where `spins`. Digits are states counted from 0.
+    Attributes
+    ----------
+    n_variables : int
+    sizes : int or array
+        Number of states of every variable, or of each.
+    spins : bool
+        Whether the digits 0, 1 are shown as the states -1, +1.
+    error : float
+        Bound on how far the log-density is from the intended one, up to a constant: rounding of potentials that were
+        computed, by logarithms, by scaling energies or by adding terms.
     """
 
-    spins: ClassVar[bool] = False  # whether people see the digits 0, 1 as -1, +1
-    is_indexed: ClassVar[bool] = False  # whether all about a variable is found without a pass over the form
-    state_type: ClassVar[type] = np.int64  # of arrays of states
-
-    # Bounds how far the log-density is from the one that was meant, up to a constant: the rounding of potentials that
-    # were computed, by taking logarithms, by scaling energies or by adding up terms.
+    n_variables: int
+    sizes: int | NDArray[np.int64]
+    spins: bool = False
     error: float = 0.0
 
     def off_by(self, error: float) -> Self:
-        """Add to the error of a form that was just made, and return the form."""
+        """Add to the error of an object that was just made, and return the object."""
         self.error += error
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         return lasting(self)
+
+    @property
+    def cardinalities(self) -> NDArray[np.int64]:
+        """Number of states of each variable."""
+        return np.broadcast_to(np.int64(self.sizes), self.n_variables)
+
+    def states_of(self, i: int) -> range:
+        """Return the states of a variable as users see them: -1 and +1, or 0 to k-1."""
+        return range(-1, 2, 2) if self.spins else range(int(self.cardinalities[i]))
+
+
+class Parts(Variables, ABC):
+    """Variables of a distribution of which any part can be made by itself."""
+
+    first_radius: ClassVar[int] = 8  # radius of the first ball around targets, in edges
+
+    @abstractmethod
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bound the number of neighbours of some variables: neighbours of several terms may count several times."""
+
+    @abstractmethod
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Neighbours of some variables, unordered, perhaps repeated; the variables themselves may be among them."""
+
+    @abstractmethod
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+        """Make the form of some variables at increasing positions: all terms of the inner ones.
+
+        All neighbours of inner variables are inside. Terms of the others do not matter: they are never updated.
+        """
+
+    def is_forbidden(self, positions: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which variables may not have these digits by their unary potentials."""
+        del digits
+        return np.zeros(len(positions), dtype=np.bool_)
+
+
+class Form(Variables, ABC):
+    """A distribution over positions 0..n-1, known up to its normalising constant.
+
+    Arrays of states have shape (..., n_variables), with -1/+1 where `spins`. Digits are states counted from 0.
+    """
+
+    is_indexed: ClassVar[bool] = False  # whether all terms of a variable are found without a pass over the form
+    state_type: ClassVar[type] = np.int64  # of arrays of states
 
     @cached_property
     def memory(self) -> Memory:
@@ -65,20 +115,10 @@ class Form(ABC):
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes the form takes."""
+        """Approximate number of bytes of the form's arrays."""
         return held_bytes(vars(self))
 
     # -- the variables ---------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def n_variables(self) -> int:
-        """Number of variables."""
-
-    @property
-    @abstractmethod
-    def cardinalities(self) -> NDArray[np.int64]:
-        """Number of states of each variable."""
 
     @property
     @abstractmethod
@@ -90,22 +130,14 @@ class Form(ABC):
     def counts(self) -> dict[str, int]:
         """Numbers of edges, terms or factors by name, as a `repr` shows them."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def has_zeros(self) -> bool:
         """Whether some combination of states is forbidden."""
+        return False
 
     @abstractmethod
     def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the most likely digit of each of some variables by its unary potentials alone."""
-
-    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of states of some variables."""
-        return self.cardinalities[positions]
-
-    def states_of(self, i: int) -> range:
-        """Return the states of a variable as users see them: -1 and +1, or 0 to k-1."""
-        return range(-1, 2, 2) if self.spins else range(int(self.sizes_at(np.array([i]))[0]))
 
     # -- wider forms -----------------------------------------------------------------------
 
@@ -137,7 +169,7 @@ class Form(ABC):
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
         """Log-weights of the states of variable `i`, up to a constant: shape (..., cardinality)."""
 
-    # -- evidence --------------------------------------------------------------------------
+    # -- evidence and components -----------------------------------------------------------
 
     @abstractmethod
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> Form:
@@ -150,28 +182,26 @@ class Form(ABC):
         """
 
     def _around(self, fixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which variables are fixed, or have a neighbour that is."""
+        """Mask of the variables that are fixed or have a fixed neighbour."""
         start, neighbor = self.adjacency
         _, entry = row_entries(start[:-1][fixed].astype(np.int64), np.diff(start)[fixed].astype(np.int64))
         near = fixed.copy()
         near[neighbor[entry]] = True
         return near
 
-    # -- what matters ----------------------------------------------------------------------
-
     def components(self) -> NDArray[np.int32]:
-        """The number of the connected component that each variable is in."""
+        """Number of the connected component of each variable."""
         start, neighbor = self.adjacency
         links = np.ones(len(neighbor), dtype=np.int8)
         graph = sparse.csr_array((links, neighbor, start), shape=(self.n_variables, self.n_variables))
         return np.asarray(csgraph.connected_components(graph, directed=False)[1])
 
     def restrict(self, variables: NDArray[np.bool_]) -> Form:
-        """The form of some of the components: variables that share no term with the others."""
+        """Return the form of some of the components: variables that share no term with the others."""
         return self.condition(~variables, np.where(variables, 0, 1))  # in which state they are fixed does not matter
 
     def sum_out(self, wanted: NDArray[np.bool_]) -> tuple[Form, NDArray[np.bool_]]:
-        """Leave out variables, but for those that are wanted, whose sum does not depend on the others.
+        """Sum out unwanted variables whose sum does not depend on the others.
 
         Returns
         -------
@@ -183,12 +213,14 @@ class Form(ABC):
 
     # -- models and files ------------------------------------------------------------------
 
-    @abstractmethod
-    def to_model(self, labels: Sequence[Hashable] | None) -> Model:
-        """A model of the ordinary family of this form."""
+    family: ClassVar[type[Model]]  # the ordinary family of this form
 
-    def local(self) -> LocalModel | None:
-        """Return a lazy model that makes parts of the form on demand; None where that is not possible."""
+    def to_model(self, labels: Sequence[Hashable] | None) -> Model:
+        """Make a model of the ordinary family of this form."""
+        return self.family._from_form(self, labels)
+
+    def parts(self) -> Parts | None:
+        """Return what makes parts of the distribution by themselves; None where that is not possible."""
         return None
 
     stored_as: ClassVar[str]  # name in files: that of the ordinary family
@@ -205,29 +237,29 @@ class Form(ABC):
         """Make the form from the arrays of a file; `arrays` raises what is wrong with them."""
 
 
-class DivisibleForm(Form):
+class DivisibleForm(Form, Parts):
     """A form of which a part can be made by itself."""
 
-    def local(self) -> LocalModel | None:
-        """None where states are forbidden: that some state of the whole is allowed cannot be seen in a part."""
-        from dobrushin._models.local import LocalForm
+    first_radius = 5
 
-        return None if self.has_zeros else LocalForm(self)
+    def parts(self) -> Parts | None:
+        """None where states are forbidden: a part does not show whether the whole has an allowed state."""
+        return None if self.has_zeros else self
 
-    @abstractmethod
     def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many neighbours each of some variables has; those of several terms may count several times."""
+        start = self.adjacency[0]
+        return (start[positions + 1] - start[positions]).astype(np.int64)
 
-    @abstractmethod
+    def _entries_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the row of each of some variables begins, and which entries of the adjacency the rows hold."""
+        return row_entries(self.adjacency[0][positions].astype(np.int64), self.degrees_at(positions))
+
     def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Neighbours of some variables, in any order, some several times; the variables themselves may be there."""
+        return self.adjacency[1][self._entries_at(positions)[1]].astype(np.int64)
 
-    @abstractmethod
-    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
-        """The form of some variables, at increasing positions: all terms of the inner ones, whose neighbours are there.
-
-        Terms of the others do not matter, since these are never updated.
-        """
+    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+        positions = np.flatnonzero(variables)
+        return self.part(positions, np.ones(len(positions), dtype=np.bool_)).off_by(self.error)
 
 
 class ImpossibleEvidence(Exception):
@@ -300,10 +332,22 @@ def require_finite_sums(values: NDArray[np.float64], positions: NDArray[Any]) ->
         raise ImpossibleEvidence(positions[index[0]], repr(float(values[index])), requirement)
 
 
-def require_variables(n: int, argument: str) -> None:
-    """A model has a variable."""
+def own_numbers(inside: NDArray[np.int64], positions: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers of some variables in the part that has the variables at the increasing positions `inside`."""
+    if not len(inside) or inside[-1] == len(inside) - 1:
+        return positions
+    if 8 * len(positions) > inside[-1]:
+        number = np.empty(inside[-1] + 1, dtype=np.int64)
+        number[inside] = np.arange(len(inside))
+        return number[positions]
+    return np.searchsorted(inside, positions)
+
+
+def require_variables(n: int, argument: str) -> int:
+    """Return the number of variables; fail if there are none."""
     if n < 1:
         raise ArgumentError(argument, "a model of at least one variable", 0)
+    return n
 
 
 def widen(form: Form, implementations: Mapping[type[Form], T]) -> tuple[Any, T]:
@@ -362,11 +406,11 @@ class CheckedArrays:
             raise self.error(expected, f"{instead[k]} at entry {k}")
 
     def require_variables(self, n: int) -> None:
-        """A model has a variable."""
+        """Fail if a model would have no variables."""
         self.require(n >= 1, "one or more variables", "none")
 
     def finite(self, name: str) -> NDArray[np.float64]:
-        """Numbers that can be computed with."""
+        """Finite numbers."""
         array = self[name]
         self.require(np.abs(array) <= check.LARGEST, f"{name} that are {check.FINITE}", array)
         return array

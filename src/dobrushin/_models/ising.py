@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy import sparse
 
 from dobrushin._models.couplings import (
     by_position,
+    couplings_of_part,
     grid_couplings,
     is_graph,
     read_couplings,
@@ -20,10 +21,19 @@ from dobrushin._models.couplings import (
     site_values,
 )
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.forms import FLOAT, UNIT, WHOLE, CheckedArrays, Form, require_finite_sums, require_variables
+from dobrushin._models.forms import (
+    FLOAT,
+    UNIT,
+    WHOLE,
+    CheckedArrays,
+    DivisibleForm,
+    Form,
+    Parts,
+    require_finite_sums,
+    require_variables,
+)
 from dobrushin._models.model import Model
-from dobrushin._models.spins import SpinTerms, field_tables
-from dobrushin._shared.arrays import row_entries
+from dobrushin._models.spins import SpinForm, SpinTerms
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -134,10 +144,10 @@ class Ising(Model):
         >>> torus.neighbors(0)
         array([   1,   39,   40, 1560])
         """
-        from dobrushin._models.local import LocalGrid, is_local
+        from dobrushin._models.local import Grid, LocalModel, is_local
 
         if is_local(rows, cols, couplings, fields):
-            return LocalGrid(rows, cols, couplings, fields, periodic, None, state_names)
+            return LocalModel(Grid(rows, cols, couplings, fields, periodic, None), state_names)
         matrix = grid_couplings(rows, cols, couplings, periodic)
         values = None if fields is None else site_values(fields, rows, cols, "fields")
         return cls._from_form(SpinPairs(matrix, values), None, state_names)
@@ -153,15 +163,21 @@ class Ising(Model):
         return self._form.fields
 
 
-class CoupledForm(Form):
-    """Variables whose pairs have one coupling each, in a symmetric CSR matrix with an empty diagonal."""
+class CoupledForm(DivisibleForm):
+    """Variables whose pairs have one coupling each, in a symmetric CSR matrix with an empty diagonal.
+
+    Parameters
+    ----------
+    couplings : CSR matrix
+        Symmetric, with an empty diagonal and sorted columns (see `symmetric`).
+    """
 
     is_indexed = True
-    couplings: Any
+    first_radius = 8
 
-    @property
-    def n_variables(self) -> int:
-        return int(self.couplings.shape[0])
+    def __init__(self, couplings: Any) -> None:
+        self.n_variables = require_variables(couplings.shape[0], "couplings")
+        self.couplings = couplings
 
     @property
     def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -172,45 +188,38 @@ class CoupledForm(Form):
         upper = sparse.coo_array(sparse.triu(self.couplings, k=1))
         return (*upper.coords, upper.data)
 
+    @abstractmethod
+    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> Form:
+        """Return the form of some variables, with these couplings and their own potentials."""
 
-class SpinPairs(CoupledForm):
-    """Spins with couplings of pairs and fields.
+    def parts(self) -> Parts:
+        return self
 
-    Parameters
-    ----------
-    couplings : CSR matrix
-        Symmetric, with an empty diagonal and sorted columns (see `symmetric`).
-    fields : number or array, optional
-    function : str
-        Name of the function in error messages.
-    """
+    def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> Form:
+        start, entry = self._entries_at(inside[inner])
+        row = np.repeat(np.flatnonzero(inner), np.diff(start))
+        column = np.searchsorted(inside, self.couplings.indices[entry])
+        return self._replace(couplings_of_part(row, column, self.couplings.data[entry], inner), inside)
 
-    spins = True
+    def restrict(self, variables: NDArray[np.bool_]) -> Form:
+        rest = self._replace(restrict_couplings(self.couplings, variables), np.flatnonzero(variables))
+        return rest.off_by(self.error)
+
+
+class SpinPairs(CoupledForm, SpinForm):
+    """Spins with couplings of pairs and fields."""
+
+    family = Ising
     stored_as = "Ising"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "fields": FLOAT}
 
     def __init__(self, couplings: Any, fields: Any = None) -> None:
-        require_variables(couplings.shape[0], "couplings")
-        self.couplings = couplings
-        self.fields = read_fields(fields, couplings.shape[0])
-
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return np.full(self.n_variables, 2, dtype=np.int64)
-
-    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.full(len(positions), 2, dtype=np.int64)
+        super().__init__(couplings)
+        self.fields = read_fields(fields, self.n_variables)
 
     @property
     def counts(self) -> dict[str, int]:
         return {"edges": self.couplings.nnz // 2}
-
-    @property
-    def has_zeros(self) -> bool:
-        return False
-
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (self.fields[positions] >= 0).astype(np.int64)
 
     def wider(self) -> SpinTerms:
         i, j, strengths = self.pairs()
@@ -220,7 +229,7 @@ class SpinPairs(CoupledForm):
     def tables(self) -> FactorTables:
         i, j, strengths = self.pairs()
         tables = np.stack([strengths, -strengths, -strengths, strengths], axis=1)
-        blocks = [field_tables(self.fields), (np.stack([i, j], axis=1), tables)]
+        blocks = [self.field_tables(), (np.stack([i, j], axis=1), tables)]
         return FactorTables.from_blocks(self.cardinalities, blocks).off_by(self.error)
 
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -237,29 +246,15 @@ class SpinPairs(CoupledForm):
         kept = np.flatnonzero(~fixed)
         fields = self.fields[kept] + (self.couplings @ state.astype(np.float64))[kept]
         require_finite_sums(fields, kept)
-        error = self.error + self._sum_error(np.flatnonzero(fixed))
+        # A sum of a field and k - 1 couplings is off by at most k units of the sum of their sizes.
+        _, entry = self._entries_at(np.flatnonzero(fixed))
+        near, place, counts = np.unique(self.couplings.indices[entry], return_inverse=True, return_counts=True)
+        sizes = np.bincount(place, weights=np.abs(self.couplings.data[entry]), minlength=len(near))
+        error = self.error + float(2.0 * UNIT * ((counts + 2) * (sizes + np.abs(self.fields[near]))).sum())
         return SpinPairs(restrict_couplings(self.couplings, ~fixed), fields).off_by(error)
 
-    def _sum_error(self, known: NDArray[np.int64]) -> float:
-        """Bound on the rounding of sums of fields and couplings to known spins: k units of the sizes of k numbers."""
-        start = self.couplings.indptr
-        _, entry = row_entries(start[known].astype(np.int64), start[known + 1] - start[known])
-        touched, place, counts = np.unique(self.couplings.indices[entry], return_inverse=True, return_counts=True)
-        sizes = np.bincount(place, weights=np.abs(self.couplings.data[entry]), minlength=len(touched))
-        return float(2.0 * UNIT * ((counts + 2) * (sizes + np.abs(self.fields[touched]))).sum())
-
-    def restrict(self, variables: NDArray[np.bool_]) -> SpinPairs:
-        return SpinPairs(restrict_couplings(self.couplings, variables), self.fields[variables]).off_by(self.error)
-
-    def to_model(self, labels: Sequence[Hashable] | None) -> Ising:
-        return Ising._from_form(self, labels)
-
-    def local(self) -> LocalModel:
-        from dobrushin._models.local import LocalArrays
-
-        matrix = self.couplings
-        arrays = (matrix.indptr, matrix.indices, matrix.data, self.fields)
-        return LocalArrays(self.n_variables, None, *arrays, self.error)
+    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> SpinPairs:
+        return SpinPairs(couplings, self.fields[kept])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         return dict(zip(self.stored_arrays, (*self.pairs(), self.fields), strict=True))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dobrushin._models.derived import split_evidence
-from dobrushin._models.forms import Form, ImpossibleEvidence
-from dobrushin._models.identity import describe, fingerprint_of, same_model
+from dobrushin._models.derived import merge, split_evidence
+from dobrushin._models.forms import Form, ImpossibleEvidence, Parts, Variables
 from dobrushin._models.memory import Memory, lasting
-from dobrushin._models.near import Part, Region, region_of
+from dobrushin._models.near import Numbering, Part, Region, find_ball, region_of
 from dobrushin._models.state_names import Names, NamesByLabel, StateNames, read_evidence, read_state_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dobrushin._models.factors import FactorGraph
-    from dobrushin._models.local import LocalModel
 
 
-# Rows of states handled at once: keeps the temporaries of log_density near 64 MB.
+# Numbers that log_density makes at a time: its temporaries take about 64 MB.
 _CHUNK_NUMBERS = 8_000_000
+# Hexadecimal digits of a fingerprint: 2^-64 is the chance that two models share them.
+_FINGERPRINT_DIGITS = 16
 
 
 class Model:
@@ -41,11 +43,14 @@ class Model:
     labels to such tuples, or a list of them by position. Evidence can then be given by names, and answers have them.
     Arrays of states, and functions of them, have numbers all the same.
 
-    A family is a constructor that reads its arguments and hands a form up: what the distribution is, without names.
-    All that is asked of a model is then answered by its form.
+    A family is a constructor that reads its arguments and hands a form to this class. The form, which holds the
+    distribution without names, answers all that stages ask about a model.
     """
 
+    _lowered: Variables
     _state_names: StateNames | None = None
+    _is_whole: bool = True  # whether the model is in memory; a lazy model is not
+    _is_discrete: bool = True  # whether its variables have finitely many states
 
     @public()
     def __init__(self, form: Form, labels: Sequence[Hashable] | None = None, state_names: Any = None) -> None:
@@ -55,7 +60,7 @@ class Model:
 
     @classmethod
     def _from_form(cls, form: Form, labels: Sequence[Hashable] | None, state_names: Any = None) -> Self:
-        """A model of this family, without its own constructor."""
+        """Make a model of this family without its own constructor."""
         model = cls.__new__(cls)
         Model.__init__(model, form, labels, state_names)
         return model
@@ -69,19 +74,19 @@ class Model:
     @property
     def _form(self) -> Form:
         """The distribution without labels and names."""
-        return self._lowered
+        return cast(Form, self._lowered)
 
     def __getstate__(self) -> dict[str, Any]:
         return lasting(self)
 
     @property
     def _error(self) -> float:
-        """Bound on how far the log-density is from the one that was meant; see `Form.error`."""
-        return self._form.error
+        """Bound on how far the log-density is from the intended one; see `Variables.error`."""
+        return self._lowered.error
 
     def _off_by(self, error: float) -> Self:
         """Add to the error of a model that was just made, and return the model."""
-        self._form.off_by(error)
+        self._lowered.off_by(error)
         return self
 
     @cached_property
@@ -89,7 +94,7 @@ class Model:
         """Values that later stages keep about the model; values that do not depend on labels are in `Form.memory`."""
         return Memory()
 
-    # -- who the variables are -------------------------------------------------------------
+    # -- variables -------------------------------------------------------------------------
 
     @property
     def n_variables(self) -> int:
@@ -104,7 +109,7 @@ class Model:
     @property
     def cardinalities(self) -> NDArray[np.int64]:
         """Number of states of each variable."""
-        return self._form.cardinalities
+        return self._lowered.cardinalities
 
     @cached_property
     def _lookup(self) -> dict[Hashable, int] | None:
@@ -155,7 +160,7 @@ class Model:
 
     @property
     def _spins(self) -> bool:
-        return self._form.spins
+        return self._lowered.spins
 
     # -- probabilities ---------------------------------------------------------------------
 
@@ -246,7 +251,6 @@ class Model:
         >>> rest.labels, rest.fields
         (('b', 'c'), array([-0.5,  0. ]))
         """
-        f"{type(self).__name__}.condition"
         model, hard, soft = split_evidence(self, evidence, lambda _: True)
         rest = model._fix(model._read_evidence(hard))
         if soft and rest._state_names is not None:  # it has become a FactorGraph, whose states are 0, 1
@@ -258,7 +262,7 @@ class Model:
         return read_evidence(self, evidence)
 
     def _shown_state(self, i: int, state: Any) -> Any:
-        """Return what people call a state of the variable at position `i`."""
+        """Return the name of a state of the variable at position `i`, or its number."""
         return self._called(i)[self._states_at(i).index(state)]
 
     def _fix(self, given: Mapping[int, Any]) -> Model:
@@ -308,54 +312,52 @@ class Model:
         >>> pairs.labels, pairs.cardinalities
         (((0, 1), (2, 3)), array([4, 4]))
         """
-        from dobrushin._models.derived import merge
-
         return merge(self, groups)
 
     def to_factor_graph(self) -> FactorGraph:
         """Convert the model to a `FactorGraph`, where -1/+1 become 0/1."""
-        return self._form.tables().to_model(self._labels)._name_states(self._state_names)
+        from dobrushin._models.factors import FactorGraph
+
+        return FactorGraph._from_form(self._form.tables(), self._labels, self._state_names)
 
     # -- parts -----------------------------------------------------------------------------
 
-    _is_whole: bool = True  # whether the model is in memory; a lazy model is not
-
-    _is_discrete: bool = True  # whether its variables have states that are counted
-
-    first_radius: int = 8  # how far to look around targets at first, in edges
+    def _parts(self) -> Parts | None:
+        """Return what makes parts of the model by themselves; None where that is not possible."""
+        return self._form.parts()
 
     @property
     def _has_parts(self) -> bool:
         """Whether the part near some variables can be made without looking at the rest."""
-        return check.are_positions(self._labels) and self._local() is not None
+        return check.are_positions(self._labels) and self._parts() is not None
 
-    @public()
     def _near(self, centres: NDArray[np.int64], radius: int) -> Part:
-        """An ordinary model of the variables near some others, if `has_parts`; see `LocalModel.near`."""
-        local = self._local()
-        if local is None:
+        """Make an ordinary model of the variables near some others; see `find_ball`."""
+        parts = self._parts()
+        if parts is None:
             raise ArgumentError("model", "one without forbidden combinations of states", self)
-        part = local._near(centres, radius)
-        part.model._name_states(self._names_of(part.numbering.positions))
-        part.model._memory.share(self._memory)
-        return part
+        inside, inner = find_ball(parts, centres, radius)
+        form = parts.part(inside, inner).off_by(parts.error)
+        model = form.to_model(inside.tolist())._name_states(self._names_of(inside))
+        model._memory.share(self._memory)
+        return Part(model, inner, Numbering(self.n_variables, inside))
 
     def _refuse_forbidden(self, evidence: Mapping[Any, int]) -> None:
         """Fail if a variable may not have its observed state by its own potentials; labels are positions."""
-        local = self._local()
-        if local is not None:
-            local._refuse_forbidden(evidence)
-
-    def _local(self) -> LocalModel | None:
-        """The model as one of which any part can be made by itself; None where that is not possible."""
-        return self._form.local()
+        parts = self._parts()
+        if parts is None or not evidence:
+            return
+        known, digits = np.array(list(evidence), dtype=np.int64), np.array(list(evidence.values()), dtype=np.int64)
+        if (forbidden := parts.is_forbidden(known, digits)).any():
+            where = f"label {known[int(np.argmax(forbidden))]}"
+            raise ArgumentError("evidence", "possible", got="a forbidden state", where=where)
 
     def _region(self, updated: NDArray[np.int64]) -> tuple[Form, Region]:
         """Return the form and the region that updates of the variables at increasing positions read."""
         return self._form, region_of(self._form, updated)
 
     def _form_of(self, region: Region) -> Form:
-        """The form that the places of a region are in."""
+        """Return the form that has the places of a region."""
         del region
         return self._form
 
@@ -377,7 +379,18 @@ class Model:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint_of(self)
+        digest = hashlib.blake2b(digest_size=_FINGERPRINT_DIGITS // 2)
+        digest.update(self._form.stored_as.encode())
+        for name, array in sorted(self._form.to_arrays().items()):
+            # One type, without negative zeros, so that equal numbers have equal bytes on every machine.
+            plain = array.astype("<f8") + 0.0 if array.dtype.kind == "f" else array.astype("<i8")
+            digest.update(f"\n{name} {plain.dtype.str} {len(plain)}\n".encode())
+            digest.update(np.ascontiguousarray(plain).data if plain.size else b"")
+        if not isinstance(self.labels, range):
+            digest.update(f"\nlabels {_text(tuple(self.labels))}".encode("utf-8", "surrogatepass"))
+        for label, names in self.state_names.items():
+            digest.update(f"\nstates {_text((label, *names))}".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Whether the other is the same model: the same form with equal parameters, labels and names of states."""
@@ -385,7 +398,17 @@ class Model:
             return True
         if not isinstance(other, Model):
             return NotImplemented
-        return self._is_whole and other._is_whole and same_model(self, other)
+        if not (self._is_whole and other._is_whole):
+            return False
+        mine, yours = self._form, other._form
+        if mine.stored_as != yours.stored_as or self.n_variables != other.n_variables or self.labels != other.labels:
+            return False
+        if self._state_names != other._state_names and dict(self.state_names) != dict(other.state_names):
+            return False
+        if mine is yours:
+            return True
+        one, two = mine.to_arrays(), yours.to_arrays()
+        return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
 
     def __hash__(self) -> int:
         if not self._is_whole:
@@ -401,7 +424,7 @@ class Model:
         return self._states_at(i)
 
     def _states_at(self, i: int) -> range:
-        return self._form.states_of(i)
+        return self._lowered.states_of(i)
 
     def _labels_at(self, positions: NDArray[Any]) -> list[Hashable]:
         return [self._labels[i] for i in positions.tolist()]
@@ -418,8 +441,13 @@ class Model:
         return "states", f"{count}; those of {self.labels[0]}: {called}"
 
     def _repr_html_(self) -> str:
-        """Return the representation for notebooks."""
-        return card(repr(self), describe(self))
+        labels = ", ".join(str(label) for label, _ in zip(self.labels, range(5), strict=False))
+        more = ", ..." if self.n_variables > 5 else ""
+        facts = [("variables", f"{self.n_variables:,}: {labels}{more}"), self._describe_states()]
+        if self._is_whole:
+            facts += [(name, f"{count:,}") for name, count in self._form.counts.items() if name != "states"]
+            facts.append(("fingerprint", self._fingerprint))
+        return card(repr(self), facts)
 
     def _check_position(self, i: int) -> None:
         if not check.is_whole(i) or not 0 <= i < self.n_variables:
@@ -435,3 +463,13 @@ class Model:
             ok = (array >= 0) & (array < self.cardinalities) & (array == np.floor(array))
             check.all_entries(ok, array, "states", "from 0 to the variable's cardinality less one")
         return array.astype(np.int64)
+
+
+def _text(name: Hashable) -> str:
+    """Return a label as text: the same for labels that are equal."""
+    if isinstance(name, tuple):
+        return f"({','.join(map(_text, name))})"
+    if isinstance(name, Real):
+        whole = int(name) if isinstance(name, Integral) or float(name).is_integer() else float(name)
+        return repr(whole)
+    return repr(name)

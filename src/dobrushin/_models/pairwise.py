@@ -15,6 +15,7 @@ from dobrushin._models.forms import (
     WHOLE,
     CheckedArrays,
     DivisibleForm,
+    own_numbers,
     require_finite_sums,
     require_possible,
     require_variables,
@@ -23,7 +24,7 @@ from dobrushin._models.forms import (
 )
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, prefix_sums, row_entries
+from dobrushin._shared.arrays import distinct, frozen, prefix_sums, row_entries
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 
@@ -122,10 +123,10 @@ class PairTables(DivisibleForm):
     edges : array of int, shape (E, 2)
         Each unordered pair at most once.
     table : array of log-potentials
-    function : str
-        Name of the function in error messages.
     """
 
+    family = PairwiseMRF
+    sizes: NDArray[np.int64]
     stored_as = "PairwiseMRF"
     stored_arrays: ClassVar = {"cardinalities": WHOLE, "unaries": FLOAT, "i": WHOLE, "j": WHOLE, "tables": FLOAT}
 
@@ -136,9 +137,8 @@ class PairTables(DivisibleForm):
         edges: NDArray[np.int64],
         table: NDArray[np.float64],
     ) -> None:
-        n = len(cardinalities)
-        require_variables(n, "unaries")
-        self._cardinalities, self.edges = frozen(cardinalities), frozen(edges)
+        self.n_variables = n = require_variables(len(cardinalities), "unaries")
+        self.sizes, self.edges = frozen(cardinalities), frozen(edges)
         self.unary_start = frozen(prefix_sums(cardinalities))
         self.unary = frozen(check.log_potential(unary, "unaries"))
         self.table_start = frozen(prefix_sums(cardinalities[edges].prod(axis=1)))
@@ -155,14 +155,6 @@ class PairTables(DivisibleForm):
         self.other_stride = frozen(np.concatenate([one, width])[order])
 
     @property
-    def n_variables(self) -> int:
-        return len(self._cardinalities)
-
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return self._cardinalities
-
-    @property
     def adjacency(self) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.start, self.neighbor
 
@@ -177,7 +169,7 @@ class PairTables(DivisibleForm):
     def table_of(self, e: int) -> NDArray[np.float64]:
         """Log-table of edge `e`."""
         flat = self.table[self.table_start[e] : self.table_start[e + 1]]
-        return flat.reshape(self._cardinalities[self.edges[e]])
+        return flat.reshape(self.sizes[self.edges[e]])
 
     @cached_property
     def has_zeros(self) -> bool:
@@ -193,7 +185,7 @@ class PairTables(DivisibleForm):
     def _tables(self) -> FactorTables:
         n, edges = self.n_variables, len(self.edges)
         return FactorTables(
-            self._cardinalities,
+            self.sizes,
             np.concatenate([np.arange(n), n + 2 * np.arange(edges + 1)]),
             np.concatenate([np.arange(n), self.edges.ravel()]),
             np.concatenate([self.unary_start[:-1], self.unary_start[-1] + self.table_start]),
@@ -206,13 +198,13 @@ class PairTables(DivisibleForm):
 
     def log_density(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
         first, second = self.edges[:, 0], self.edges[:, 1]
-        cell = self.table_start[:-1] + states[:, first] * self._cardinalities[second] + states[:, second]
+        cell = self.table_start[:-1] + states[:, first] * self.sizes[second] + states[:, second]
         return self.unary[self.unary_start[:-1] + states].sum(axis=1) + self.table[cell].sum(axis=1)
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
         span = slice(self.start[i], self.start[i + 1])
         base = self.table_start[self.edge_of[span]] + states[..., self.neighbor[span]] * self.other_stride[span]
-        own = np.arange(self._cardinalities[i])
+        own = np.arange(self.sizes[i])
         return self.unary_of(i) + self.table[base[..., None] + self.own_stride[span][:, None] * own].sum(axis=-2)
 
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> PairTables:
@@ -229,7 +221,7 @@ class PairTables(DivisibleForm):
                 unary[self.unary_start[b] : self.unary_start[b + 1]] += self.table_of(e)[state[a]]
             else:
                 unary[self.unary_start[a] : self.unary_start[a + 1]] += self.table_of(e)[:, state[b]]
-        sizes = self._cardinalities[kept]
+        sizes = self.sizes[kept]
         _, entry = row_entries(self.unary_start[kept], sizes)
         require_finite_sums(unary[entry], np.repeat(kept, sizes))
         require_possible(np.maximum.reduceat(unary, self.unary_start[:-1])[kept], kept)
@@ -237,42 +229,25 @@ class PairTables(DivisibleForm):
         unaries, tables = np.flatnonzero(near), np.flatnonzero(near[self.edges].any(axis=1))
         largest = sizes_of(self.unary, self.unary_start)[unaries], sizes_of(self.table, self.table_start)[tables]
         error = sums_of(np.concatenate(largest))
-        return self._select(~fixed, unary).off_by(error)
-
-    def restrict(self, variables: NDArray[np.bool_]) -> PairTables:
-        return self._select(variables, self.unary)
-
-    def _select(self, variables: NDArray[np.bool_], unary: NDArray[np.float64]) -> PairTables:
-        """Some variables with these unaries, and the edges between them."""
-        kept, free = np.flatnonzero(variables), np.flatnonzero(variables[self.edges].all(axis=1))
-        sizes = self._cardinalities[kept]
-        _, entry = row_entries(self.unary_start[kept], sizes)
-        _, cells = row_entries(self.table_start[free], np.diff(self.table_start)[free])
-        renumber = np.cumsum(variables) - 1
-        rest = PairTables(sizes, unary[entry], renumber[self.edges[free]], self.table[cells])
-        return rest.off_by(self.error)
-
-    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (self.start[positions + 1] - self.start[positions]).astype(np.int64)
-
-    def _entries_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return row_entries(self.start[positions].astype(np.int64), self.degrees_at(positions))[1]
-
-    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self.neighbor[self._entries_at(positions)].astype(np.int64)
+        free = np.flatnonzero(~ends.any(axis=1))
+        return self._take(kept, free, unary).off_by(self.error + error)
 
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> PairTables:
-        sizes, edge = self._cardinalities[inside], np.unique(self.edge_of[self._entries_at(inside[inner])])
-        _, entry = row_entries(self.unary_start[inside], sizes)
-        _, cells = row_entries(self.table_start[edge], self.table_start[edge + 1] - self.table_start[edge])
-        return PairTables(sizes, self.unary[entry], np.searchsorted(inside, self.edges[edge]), self.table[cells])
+        return self._take(
+            inside, distinct(self.edge_of[self._entries_at(inside[inner])[1]], len(self.edges)), self.unary
+        )
 
-    def to_model(self, labels: Sequence[Hashable] | None) -> PairwiseMRF:
-        return PairwiseMRF._from_form(self, labels)
+    def _take(self, inside: NDArray[np.int64], edges: NDArray[np.int64], unary: NDArray[np.float64]) -> PairTables:
+        """Return some variables at increasing positions, with these unaries, and some edges between them."""
+        _, entry = row_entries(self.unary_start[inside], self.sizes[inside])
+        first = self.table_start[edges]
+        _, cells = row_entries(first, self.table_start[edges + 1] - first)
+        ends = own_numbers(inside, self.edges[edges])
+        return PairTables(self.sizes[inside], unary[entry], ends, self.table[cells])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         i, j = self.edges.T
-        unaries = {"cardinalities": self._cardinalities, "unaries": self.unary}
+        unaries = {"cardinalities": self.sizes, "unaries": self.unary}
         return {**unaries, "i": i, "j": j, "tables": self.table}
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +23,6 @@ from dobrushin._models.forms import (
     CheckedArrays,
     require_finite_sums,
     require_possible,
-    require_variables,
     sizes_of,
     sums_of,
 )
@@ -116,11 +114,11 @@ class Potts(Model):
         >>> db.Potts.grid(20, 31, states=9, couplings=0.48)
         Potts(n_variables=620, states=9, edges=1189)
         """
-        from dobrushin._models.local import LocalGrid, is_local
+        from dobrushin._models.local import Grid, LocalModel, is_local
 
         if is_local(rows, cols, couplings, unaries):
             count = check.count(states, "states", 2)
-            return LocalGrid(rows, cols, couplings, unaries, periodic, count, state_names)
+            return LocalModel(Grid(rows, cols, couplings, unaries, periodic, count), state_names)
         matrix = grid_couplings(rows, cols, couplings, periodic)
         if unaries is not None:
             array = check.real_array(unaries, "unaries")
@@ -152,24 +150,22 @@ class LabelPairs(CoupledForm):
         Number of states, at least 2.
     unaries : array of shape (n, states), optional
         Log-potentials.
-    function : str
-        Name of the function in error messages.
     """
 
+    family = Potts
     stored_as = "Potts"
     stored_arrays: ClassVar = {"i": WHOLE, "j": WHOLE, "couplings": FLOAT, "size": WHOLE}
     optional_arrays: ClassVar = {"unaries": FLOAT}
 
     def __init__(self, couplings: Any, states: int, unaries: Any = None) -> None:
-        n = couplings.shape[0]
-        self.states = check.count(states, "states", 2)
-        require_variables(n, "couplings")
-        self.couplings = couplings
+        self.states = self.sizes = check.count(states, "states", 2)
+        super().__init__(couplings)
         self.given_unaries: NDArray[np.float64] | None = None  # None: all 0
         if unaries is not None:
             array = check.log_potential(check.real_array(unaries, "unaries"), "unaries")
-            if array.shape != (n, states):
-                raise ArgumentError("unaries", f"an array of shape {(n, states)}", got=f"shape {array.shape}")
+            if array.shape != (self.n_variables, states):
+                requirement = f"an array of shape {(self.n_variables, states)}"
+                raise ArgumentError("unaries", requirement, got=f"shape {array.shape}")
             none = np.flatnonzero(np.isneginf(array).all(axis=1))
             if len(none):
                 requirement = "above -inf for some state of each variable"
@@ -182,19 +178,17 @@ class LabelPairs(CoupledForm):
         return np.zeros((self.n_variables, self.states)) if self.given_unaries is None else self.given_unaries
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return np.full(self.n_variables, self.states, dtype=np.int64)
-
-    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.full(len(positions), self.states, dtype=np.int64)
-
-    @property
     def counts(self) -> dict[str, int]:
         return {"states": self.states, "edges": self.couplings.nnz // 2}
 
     @cached_property
     def has_zeros(self) -> bool:
         return self.given_unaries is not None and bool(np.isneginf(self.given_unaries).any())
+
+    def is_forbidden(self, positions: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.bool_]:
+        if self.given_unaries is None:
+            return super().is_forbidden(positions, digits)
+        return np.isneginf(self.given_unaries[positions, digits])
 
     @cached_property
     def largest_exponent(self) -> float:
@@ -240,31 +234,17 @@ class LabelPairs(CoupledForm):
         one_hot[known, state[known]] = 1.0
         unaries = self.unaries[kept] + (self.couplings @ one_hot)[kept]
         require_finite_sums(unaries, kept)
-        rest = LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
-        return rest.off_by(self.error + self._sum_error(fixed))
-
-    def _sum_error(self, fixed: NDArray[np.bool_]) -> float:
-        """Bound on the rounding when the terms around fixed variables are added up; see `sums_of`."""
         near, (i, j, strengths) = self._around(fixed), self.pairs()
         sizes = np.abs(strengths[near[i] | near[j]])
         if self.given_unaries is not None:
             start = np.arange(0, self.given_unaries.size + 1, self.states)
             sizes = np.concatenate([sizes, sizes_of(self.given_unaries.ravel(), start)[near]])
-        return sums_of(sizes)
+        rest = LabelPairs(restrict_couplings(self.couplings, ~fixed), self.states, unaries)
+        return rest.off_by(self.error + sums_of(sizes))
 
-    def restrict(self, variables: NDArray[np.bool_]) -> LabelPairs:
-        rest = LabelPairs(restrict_couplings(self.couplings, variables), self.states, self.unaries[variables])
-        return rest.off_by(self.error)
-
-    def to_model(self, labels: Sequence[Hashable] | None) -> Potts:
-        return Potts._from_form(self, labels)
-
-    def local(self) -> LocalModel:
-        from dobrushin._models.local import LocalArrays
-
-        matrix = self.couplings
-        arrays = (matrix.indptr, matrix.indices, matrix.data, self.given_unaries)
-        return LocalArrays(self.n_variables, self.states, *arrays, self.error)
+    def _replace(self, couplings: Any, kept: NDArray[np.int64]) -> LabelPairs:
+        given = self.given_unaries
+        return LabelPairs(couplings, self.states, np.zeros((len(kept), self.states)) if given is None else given[kept])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = dict(zip(("i", "j", "couplings"), self.pairs(), strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,10 +11,19 @@ from numpy.typing import NDArray
 
 from dobrushin._models.couplings import by_position, name_variables, read_fields
 from dobrushin._models.factors import FactorTables, ScopedForm
-from dobrushin._models.forms import FLOAT, WHOLE, CheckedArrays, require_finite_sums, require_variables, sums_of
+from dobrushin._models.forms import (
+    FLOAT,
+    WHOLE,
+    CheckedArrays,
+    Form,
+    own_numbers,
+    require_finite_sums,
+    require_variables,
+    sums_of,
+)
 from dobrushin._models.model import Model
 from dobrushin._shared import validate as check
-from dobrushin._shared.arrays import frozen, row_entries
+from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError, BudgetError
 
@@ -95,7 +104,23 @@ class SpinMRF(Model):
         return self._form.order
 
 
-class SpinTerms(ScopedForm):
+class SpinForm(Form):
+    """Spins with fields."""
+
+    spins = True
+    sizes = 2
+    fields: NDArray[np.float64]
+
+    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.fields[positions] >= 0).astype(np.int64)
+
+    def field_tables(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Scopes and tables of the fields that are not 0, as a block of factors."""
+        biased = np.flatnonzero(self.fields)
+        return biased[:, None], np.stack([-self.fields[biased], self.fields[biased]], axis=1)
+
+
+class SpinTerms(ScopedForm, SpinForm):
     """Spins with terms of any order and fields.
 
     Terms are the factors of `ScopedForm`.
@@ -110,7 +135,7 @@ class SpinTerms(ScopedForm):
         One number for each variable.
     """
 
-    spins = True
+    family = SpinMRF
     stored_as = "SpinMRF"
     stored_arrays: ClassVar = {"arity": WHOLE, "scope": WHOLE, "strengths": FLOAT, "fields": FLOAT}
 
@@ -121,21 +146,10 @@ class SpinTerms(ScopedForm):
         strengths: NDArray[np.float64],
         fields: NDArray[np.float64],
     ) -> None:
-        require_variables(len(fields), "fields")
+        self.n_variables = require_variables(len(fields), "fields")
         self.scope_start, self.scope = frozen(np.asarray(scope_start, dtype=np.int64)), frozen(scope)
         self.strengths = frozen(check.finite(strengths, "strengths"))
         self.fields = read_fields(fields, len(fields))
-
-    @property
-    def n_variables(self) -> int:
-        return len(self.fields)
-
-    @property
-    def cardinalities(self) -> NDArray[np.int64]:
-        return np.full(self.n_variables, 2, dtype=np.int64)
-
-    def sizes_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.full(len(positions), 2, dtype=np.int64)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -145,17 +159,6 @@ class SpinTerms(ScopedForm):
     def order(self) -> int:
         """Number of variables of the largest term."""
         return int(np.diff(self.scope_start).max(initial=0))
-
-    def scope_of(self, k: int) -> NDArray[np.int64]:
-        """Positions of the variables of term `k`."""
-        return self.scope[self.scope_start[k] : self.scope_start[k + 1]]
-
-    @property
-    def has_zeros(self) -> bool:
-        return False
-
-    def favourites(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return (self.fields[positions] >= 0).astype(np.int64)
 
     @property
     def has_tables(self) -> bool:
@@ -169,7 +172,7 @@ class SpinTerms(ScopedForm):
         if not self.has_tables:
             need, limit = 2.0**self.order, 2.0**TABLE_ORDER
             raise BudgetError("The table of a term", need, limit, "entries", "Keep the model a SpinMRF.")
-        blocks = [field_tables(self.fields)]
+        blocks = [self.field_tables()]
         arity = np.diff(self.scope_start)
         for order in np.unique(arity):
             which = np.flatnonzero(arity == order)
@@ -185,18 +188,14 @@ class SpinTerms(ScopedForm):
         return total
 
     def log_weights(self, i: int, states: NDArray[np.int64]) -> NDArray[np.float64]:
-        terms = self.factor_of[self.factor_start[i] : self.factor_start[i + 1]]
+        terms = self._factors_at(np.array([i]))[1]
         own = states.copy()
         own[..., i] = 1
-        local_field = self.fields[i] + self._products(own, terms) @ self.strengths[terms]
+        local_field = np.full(states.shape[:-1], self.fields[i])
+        if len(terms):
+            start, scope = self._scopes_of(terms)
+            local_field += np.multiply.reduceat(own[..., scope], start[:-1], axis=-1) @ self.strengths[terms]
         return np.stack([-local_field, local_field], axis=-1)
-
-    def _products(self, states: NDArray[np.int64], terms: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Product of the spins of each of the given terms, shape (..., terms)."""
-        if not len(terms):
-            return np.ones((*states.shape[:-1], 0), dtype=np.int64)
-        start, entry = row_entries(self.scope_start[terms], np.diff(self.scope_start)[terms])
-        return np.multiply.reduceat(states[..., self.scope[entry]], start[:-1], axis=-1)
 
     def condition(self, fixed: NDArray[np.bool_], state: NDArray[np.int64]) -> SpinTerms:
         fields = self.fields.copy()
@@ -222,20 +221,10 @@ class SpinTerms(ScopedForm):
         sizes = np.abs(np.concatenate([self.strengths[touched], self.fields[near]]))
         return rest.off_by(self.error + sums_of(sizes[sizes > 0]))
 
-    def restrict(self, variables: NDArray[np.bool_]) -> SpinTerms:
-        terms = np.flatnonzero(variables[self.scope[self.scope_start[:-1]]])
-        start, scope = self._scopes_of(terms)
-        renumber = np.cumsum(variables) - 1
-        rest = SpinTerms(start, renumber[scope], self.strengths[terms], self.fields[variables])
-        return rest.off_by(self.error)
-
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> SpinTerms:
         terms = np.unique(self._factors_at(inside[inner])[1])
         start, scope = self._scopes_of(terms)
-        return SpinTerms(start, np.searchsorted(inside, scope), self.strengths[terms], self.fields[inside])
-
-    def to_model(self, labels: Sequence[Hashable] | None) -> SpinMRF:
-        return SpinMRF._from_form(self, labels)
+        return SpinTerms(start, own_numbers(inside, scope), self.strengths[terms], self.fields[inside])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         scopes = {"arity": np.diff(self.scope_start), "scope": self.scope}
@@ -251,9 +240,3 @@ class SpinTerms(ScopedForm):
         sets = {ordered[a:b].tobytes() for a, b in zip(start[:-1].tolist(), start[1:].tolist(), strict=True)}
         arrays.require(len(sets) == len(strengths), "each set of variables once", "one of them twice")
         return cls(start, arrays["scope"], strengths, fields)
-
-
-def field_tables(fields: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Scopes and tables of the fields that are not 0, as a block of factors."""
-    biased = np.flatnonzero(fields)
-    return biased[:, None], np.stack([-fields[biased], fields[biased]], axis=1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dobrushin._exact.region import LogTables, surroundings
 from dobrushin._models import Model
-from dobrushin._models.barren import sum_variation
+from dobrushin._models.derived import sum_variation
 from dobrushin._proof.archive import Arrays
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate import Estimate, estimate
 from dobrushin._estimate.targets import Joint
 from dobrushin._models import FactorGraph, Ising, Potts
-from dobrushin._models.barren import sums_to_one
+from dobrushin._models.derived import sums_to_one
 from dobrushin._shared import validate as check
 from dobrushin._shared.call import public
 from dobrushin._shared.environment import require

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models import FactorGraph, Model
-from dobrushin._models.barren import find_parents
+from dobrushin._models.derived import find_parents
 from dobrushin._shared.call import public
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import Network, Tokens

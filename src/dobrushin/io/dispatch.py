@@ -143,7 +143,7 @@ def write(
     >>> folder = os.path.join(tempfile.mkdtemp(), "torus")
     >>> write(db.Potts.grid(100, 100, states=3, couplings=0.2, periodic=True), folder)
     >>> db.open_model(folder)
-    StoredModel(10000 variables, 20000 edges, 3 states)
+    LocalModel(10000 variables, 20000 edges, 3 states)
     """
     model = as_model(model)
     if format == "folder" or (format is None and _is_folder(path)):

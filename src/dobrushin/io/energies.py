@@ -94,7 +94,7 @@ class Energy:
                 k = int(np.argmax(bad))
                 raise refuse(float(values[k]), tuple(int(end[k]) for end in ends))
         form = SpinPairs(symmetric(self.i, self.j, couplings, len(self.h)), fields).off_by(error)
-        return form.to_model(self.labels)._name_states(StateNames(common=(0, 1)) if self.bits else None)
+        return Ising._from_form(form, self.labels, StateNames(common=(0, 1)) if self.bits else None)
 
     def model_of_file(self, source: Source, beta: float) -> Ising:
         """Make the model of a file at an inverse temperature."""

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import Model
-from dobrushin._models.local import LocalForm, LocalPairs
+from dobrushin._models.forms import DivisibleForm
+from dobrushin._models.ising import CoupledForm, SpinPairs
+from dobrushin._models.local import LazyPairs
+from dobrushin._models.potts import LabelPairs
 from dobrushin._models.state_names import Names, StateNames, read_names
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import prefix_sums
@@ -35,10 +38,9 @@ _Rows = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]  # sizes of 
 
 def write_folder(model: Model, path: Path) -> None:
     """Write an Ising or Potts model, a `LocalModel` or tables to a folder; a part at a time."""
-    local = model._local()
-    names = model._state_names
-    if isinstance(local, LocalForm) and not local._whole.spins:
-        form = local._whole.tables()
+    parts, names = model._parts(), model._state_names
+    if isinstance(parts, DivisibleForm) and not parts.spins and not isinstance(parts, CoupledForm):
+        form = parts.tables()
         arrays = {
             "cardinalities": form.cardinalities, "scope_start": form.scope_start, "scope": form.scope,
             "table_start": form.table_start, "table": form.table,
@@ -51,10 +53,18 @@ def write_folder(model: Model, path: Path) -> None:
                 folder.append(name, values)
             folder.finish({"format": TABLES_FORMAT, **dict(zip(COUNTS, counts, strict=True))}, names)
         return
-    if not isinstance(local, LocalPairs):
+    if not isinstance(parts, LazyPairs | SpinPairs | LabelPairs):
         requirement = "an Ising or Potts model, or tables that forbid nothing, for a folder"
         raise ArgumentError("model", requirement, got=type(model).__name__)
-    n = local.n_variables
+    n, states = parts.n_variables, 0 if parts.spins else int(parts.sizes)
+    if not isinstance(parts, LazyPairs):  # in memory
+        matrix = parts.couplings
+        given = parts.fields if isinstance(parts, SpinPairs) else parts.given_unaries
+        whole = iter([(np.diff(matrix.indptr), matrix.indices, matrix.data)])
+        with _Folder(path) as folder:
+            folder.write_pairs((n, matrix.nnz, states), whole, None if given is None else iter([given]), names)
+        return
+    local = parts
 
     def rows() -> Iterator[_Rows]:
         for positions in _blocks(n):
@@ -65,7 +75,7 @@ def write_folder(model: Model, path: Path) -> None:
 
     potentials = (local.potentials_of(positions) for positions in _blocks(n)) if local.has_potentials else None
     with _Folder(path) as folder:
-        folder.write_pairs((n, 2 * local.n_edges, local.n_states or 0), rows(), potentials, names)
+        folder.write_pairs((n, 2 * local.n_edges, states), rows(), potentials, names)
 
 
 @public(name="io.build_folder")
@@ -112,7 +122,7 @@ def build_folder(
     ...         yield i, (i + 1) % 1000, np.full(100, 0.3)
     >>> db.io.build_folder(folder, 1000, ring())
     >>> db.open_model(folder)
-    StoredModel(1000 variables, 1000 edges, spins)
+    LocalModel(1000 variables, 1000 edges, spins)
     """
     n = check.count(n_variables, "n_variables")
     if n > _MOST_VARIABLES:

@@ -31,7 +31,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dobrushin._models import FactorGraph
-from dobrushin._models.barren import sums_to_one
+from dobrushin._models.derived import sums_to_one
 from dobrushin._models.forms import log_table
 from dobrushin.errors import FormatError
 from dobrushin.io.source import Source, quote, read_weights, word_starts

@@ -37,7 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dobrushin._models.factors import FactorTables
-from dobrushin._models.local import LocalArrays, LocalForm, LocalModel
+from dobrushin._models.forms import Parts
+from dobrushin._models.local import LazyPairs, LocalModel, PairRows
 from dobrushin._models.state_names import Names, StateNames
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import row_entries
@@ -66,19 +67,20 @@ NAMES, KINDS = "state_names.json", "state_kind.npy"
 _SHORT = 10_000
 
 
-class StoredModel(LocalArrays):
-    """An Ising or Potts model whose arrays stay on disk."""
+class MappedPairs(LazyPairs):
+    """An Ising or Potts model whose arrays stay on disk. What is read of them is checked: files may be damaged."""
 
     def __init__(self, path: str, n: int, states: int | None, arrays: dict[str, Any]) -> None:
-        super().__init__(n, states, arrays["start"], arrays["neighbor"], arrays["coupling"], arrays.get("potential"))
-        self.path = path
+        self.path, self._start, self._neighbor = path, arrays["start"], arrays["neighbor"]
+        self._coupling, self._potential = arrays["coupling"], arrays.get("potential")
+        super().__init__(n, len(self._neighbor) // 2, states, self._potential is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, repr(self))
+        return _reopen, (self.path, str(self))
 
-    def degrees_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        sizes = super().degrees_of(positions)
+    def degrees_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         first = np.asarray(self._start[positions], dtype=np.int64)
+        sizes = np.asarray(self._start[positions + 1], dtype=np.int64) - first
         wrong = (sizes < 0) | (first < 0) | (first + sizes > len(self._neighbor))
         if wrong.any():
             k = int(np.argmax(wrong))
@@ -86,15 +88,24 @@ class StoredModel(LocalArrays):
             raise self._fault("start", f"increasing up to {len(self._neighbor)}", what, where)
         return sizes
 
-    def _entries(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        start, entry = super()._entries(positions)
-        columns, owner = self._neighbor[entry], np.repeat(positions, np.diff(start))
+    def neighbors_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.rows_of(positions).columns
+
+    def rows_of(self, positions: NDArray[np.int64]) -> PairRows:
+        sizes = self.degrees_at(positions)
+        start, entry = row_entries(np.asarray(self._start[positions], dtype=np.int64), sizes)
+        columns, owner = np.asarray(self._neighbor[entry], dtype=np.int64), np.repeat(positions, sizes)
         wrong = (columns < 0) | (columns >= self.n_variables) | (columns == owner)
         if wrong.any():
             k = int(np.argmax(wrong))
             expected = f"from 0 to {self.n_variables - 1} other than the variable itself"
             raise self._fault("neighbor", expected, int(columns[k]), f"variable {owner[k]}")
-        return start, entry
+        return PairRows(start, columns, np.asarray(self._coupling[entry], dtype=np.float64))
+
+    def _look_up(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._potential is None:
+            return np.zeros(len(positions) if self.spins else (len(positions), int(self.sizes)))
+        return np.asarray(self._potential[positions], dtype=np.float64)
 
     def _fault(self, what: str, requirement: str, value: object, where: str) -> Exception:
         subject = {"start": "row starts", "neighbor": "neighbours"}.get(what, f"{what}s")
@@ -108,10 +119,19 @@ class MappedTables(FactorTables):
 
     def __init__(self, path: str, arrays: dict[str, Any]) -> None:
         self.path, self._arrays = path, arrays
-        self._cardinalities = arrays["cardinalities"]
+        self.sizes, self.n_variables = arrays["cardinalities"], len(arrays["cardinalities"])
         self.scope_start, self.scope = arrays["scope_start"], arrays["scope"]
         self.table_start, self.table = arrays["table_start"], arrays["table"]
         self.factor_start, self.factor_of = arrays["factor_start"], arrays["factor_of"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, str(self))
+
+    def __str__(self) -> str:
+        return f"{self.n_variables} variables, {self.n_factors} factors"
+
+    def parts(self) -> Parts:
+        return self
 
     def _factors_at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         start, slot = self._rows("factor_start", positions, len(self.factor_of))
@@ -130,7 +150,7 @@ class MappedTables(FactorTables):
         return np.asarray(seen)
 
     def part(self, inside: NDArray[np.int64], inner: NDArray[np.bool_]) -> FactorTables:
-        sizes = np.asarray(self._cardinalities[inside])
+        sizes = np.asarray(self.sizes[inside])
         self._require("cardinalities", sizes >= 2, "2 or more", sizes)
         start, factor = self._factors_at(inside[inner])
         values = self.table[self._rows("table_start", np.unique(factor), len(self.table))[1]]
@@ -158,22 +178,14 @@ class MappedTables(FactorTables):
             raise FormatError(os.path.join(self.path, f"{name}.npy"), f"numbers that are {expected}", f"{value}")
 
 
-class StoredTables(LocalForm):
-    """A factor graph whose arrays stay on disk."""
-
-    def __init__(self, path: str, arrays: dict[str, Any]) -> None:
-        super().__init__(MappedTables(path, arrays))
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, repr(self))
-
-
 class StoredNames(Sequence[Names | None]):
     """Names by position, looked up where they lie; what is read is checked, since files may be damaged."""
 
     def __init__(self, path: str, kinds: tuple[Names, ...], codes: Any, sizes: Any) -> None:
         self.path, self._kinds, self._codes, self._sizes = path, kinds, codes, sizes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen_names, (self.path,)
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -218,7 +230,7 @@ def open_model(path: Path) -> LocalModel:
     >>> db.write(db.Ising.grid(300, 300, couplings=0.2), folder)
     >>> stored = db.open_model(folder)
     >>> stored
-    StoredModel(90000 variables, 179400 edges, spins)
+    LocalModel(90000 variables, 179400 edges, spins)
     >>> db.estimate(stored, [0], tolerance=0.05, seed=1).is_certified
     True
     """
@@ -239,16 +251,15 @@ def open_model(path: Path) -> LocalModel:
         if ends != (0, about[end]):
             expected = f"row starts from 0 to {about[end]}"
             raise FormatError(os.path.join(folder, f"{start}.npy"), expected, f"{ends[0]} to {ends[1]}")
+    stored: MappedPairs | MappedTables
     if tables:
-        model: StoredModel | StoredTables = StoredTables(folder, arrays)
-        sizes = model.cardinalities
+        stored = MappedTables(folder, arrays)
     else:
-        model = StoredModel(folder, about["variables"], about["states"] or None, arrays)
-        sizes = np.array([model.n_states or 2])
+        stored = MappedPairs(folder, about["variables"], about["states"] or None, arrays)
+    model = LocalModel(stored)
     if not about.get("state_names"):
         return model
-    shape = (model.n_variables,)
-    sizes = np.broadcast_to(sizes, shape)
+    shape, sizes = (model.n_variables,), model.cardinalities
     source = load(os.path.join(folder, NAMES), LIMIT)
     is_common, lists = read_names(source, source.data, "kinds")
     kinds = tuple(names or () for names in lists)
@@ -258,17 +269,24 @@ def open_model(path: Path) -> LocalModel:
     if tables:  # the sizes of the variables are in a file, which is not read here
         own = StoredNames(folder, kinds, np.broadcast_to(np.int32(0), shape), sizes)
         return model._name_states(StateNames(own=own))
-    if int(sizes[0]) != len(kinds[0]):
-        raise source.error(f"names of {int(sizes[0])} states", f"{len(kinds[0])}")
+    if stored.sizes != len(kinds[0]):
+        raise source.error(f"names of {stored.sizes} states", f"{len(kinds[0])}")
     return model._name_states(StateNames(common=kinds[0]))
 
 
-def _reopen(path: str, known: str) -> LocalModel:
-    """Open a model that comes from another process, if the folder still holds it."""
-    model = open_model(path)
-    if repr(model) != known:
-        raise FormatError(path, f"{known} as when it was opened first", repr(model))
-    return model
+def _reopen(path: str, known: str) -> Parts:
+    """Open the source of a model that comes from another process, if the folder still holds it."""
+    stored = open_model(path)._lowered
+    if str(stored) != known:
+        raise FormatError(path, f"{known} as when it was opened first", str(stored))
+    return stored
+
+
+def _reopen_names(path: str) -> Sequence[Names | None]:
+    names = open_model(path)._state_names
+    if names is None or names.common is not None:
+        raise FormatError(path, "names of the states of each variable, as when it was opened first", "none")
+    return names.own
 
 
 def _read_manifest(manifest: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dobrushin._models import FactorGraph, Model
-from dobrushin._models.barren import sums_to_one
+from dobrushin._models.derived import sums_to_one
 from dobrushin._models.factors import FactorTables
 from dobrushin._models.forms import log_table
 from dobrushin._shared import validate as check
@@ -55,7 +55,7 @@ def read(source: Source) -> FactorGraph:
     kept = random[scopes.values]
     scope = (np.cumsum(random) - 1)[scopes.values[kept]]
     form = FactorTables(sizes[random], prefix_sums(kept)[scopes.start], scope, tables.start, logs)
-    return form.off_by(error).to_model(None if random.all() else np.flatnonzero(random).tolist())
+    return FactorGraph._from_form(form.off_by(error), None if random.all() else np.flatnonzero(random).tolist())
 
 
 def read_sizes(path: Path, *, memory_limit: float | str = LIMIT) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dobrushin._estimate import Estimate
 from dobrushin._estimate.targets import Target
 from dobrushin._models import Model
-from dobrushin._models.barren import find_parents
+from dobrushin._models.derived import find_parents
 from dobrushin._shared.layout import layered, spread
 from dobrushin._shared.text import printable
 
