@@ -20,6 +20,7 @@ STAGES = {
     "_estimate": 7,
     "_diagnose": 8,
     "_learning": 8,
+    "_self_check": 8,
     "_proof": 8,
     "_fields": 9,
 }

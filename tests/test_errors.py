@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -208,3 +209,30 @@ def test_other_system_errors_stay_what_they_are():
 
     with pytest.raises(SystemError, match="broken"):
         guarded(call)
+
+
+def test_limits_are_printed_as_they_are_compared():
+    assert "needs 7.5004 seconds, over the limit of 7.5." in str(db.BudgetError("It", 7.5004, 7.5, "seconds", ""))
+    assert "needs 12 bytes, over the limit of 1.5." in str(db.BudgetError("It", 12.0, 1.5, "bytes", ""))
+    assert "needs 2 bytes, over the limit of 2." in str(db.BudgetError("It", 2.0, 2.0, "bytes", ""))
+
+
+def test_tracebacks_show_no_wrappers():
+    wrapper = public.__code__.co_filename
+    for call in (lambda: db.sample(MODEL, SCAN, chains=0), lambda: db.Ising.grid(0, 3)):
+        with pytest.raises(db.ArgumentError) as caught:
+            call()
+        files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
+        assert files.count(__file__) == 2
+        assert wrapper not in files
+
+
+def test_warnings_are_about_the_line_of_the_caller():
+    strong = db.Ising.grid(4, 4, couplings=2.0)
+    for call in (
+        lambda: db.variation(strong, db.Scan.systematic(16, 16)),
+        lambda: db.sample(strong, db.Scan.systematic(16, 16), seed=1).variation(strong),
+    ):
+        with pytest.warns(db.VacuousBoundWarning) as caught:
+            call()
+        assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, call.__code__.co_firstlineno)]

@@ -703,7 +703,7 @@ def test_samples_of_a_field_are_kept(tmp_path):
     run.save(tmp_path / "run.npz")
     again = db.Samples.load(tmp_path / "run.npz")
     assert (again.states == run.states).all()
-    assert (again.point == [1.0, 0.5]).all()
+    assert (again._point == [1.0, 0.5]).all()
     assert again.variation(field, ["a"]).value == run.variation(field, ["a"]).value
     with pytest.raises(db.ArgumentError, match="of discrete variables"):
         again.marginals()

@@ -4,6 +4,8 @@ import json
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -62,6 +64,31 @@ def test_a_lost_checkpoint(said, tmp_path, monkeypatch):
     with pytest.warns(db.CheckpointWarning):
         file.save({})
     assert "can no longer be written (No space left on device)" in said()
+
+
+BROKEN = [True]
+
+
+def start_three_fifths(numbers):
+    if BROKEN and numbers[0] >= 384:
+        raise RuntimeError("broken")
+    return np.ones((len(numbers), 16))
+
+
+def test_a_checkpoint_that_is_taken_up(said, tmp_path):
+    file = tmp_path / "run.npz"
+    model, scan = db.Ising.grid(4, 4, couplings=0.2), db.Scan.systematic(16, 160)
+    with ThreadPoolExecutor(1) as pool:
+        options = db.RunOptions(executor=pool, checkpoint=file)
+        run = partial(db.sample, model, scan, chains=640, seed=1, initial=start_three_fifths, run=options)
+        with pytest.raises(RuntimeError, match="broken"):
+            run()
+        assert "resuming" not in said()
+        BROKEN.clear()
+        run()
+        assert f"resuming from {file} at 60 %" in said()
+        run()
+    assert f"resuming from {file} at 100 %" in said()
 
 
 def test_silent_by_default():

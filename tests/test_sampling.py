@@ -249,7 +249,7 @@ def test_only_forbidden_uniform_starts_are_replaced(family, seed):
         )
         assert (model.log_density(run.states.astype(int)) > -np.inf).all()
         np.testing.assert_array_equal(few.states, run.states[:3])
-        if run.start == "uniform where allowed":
+        if run._start == "uniform where allowed":
             assert repr(run).endswith(f"seed={seed}, start='uniform where allowed')")
             uniform = uniform_starts(model, kernel, scan, 80, seed)
             fine = model.log_density(uniform) > -np.inf
@@ -258,7 +258,7 @@ def test_only_forbidden_uniform_starts_are_replaced(family, seed):
                 initial=np.where(fine[:, None], uniform, allowed_state(model._form)),
             )  # fmt: skip
             np.testing.assert_array_equal(run.states, given.states)
-            assert given.start == "given"
+            assert given._start == "given"
 
 
 def made_for(model, scan):
@@ -283,17 +283,17 @@ def test_colourings_are_drawn_without_a_start(tmp_path):
         there = db.sample(colours, db.Scan.systematic(36, 360), chains=200, seed=1, run=db.RunOptions(executor=pool))
     np.testing.assert_array_equal(run.states, there.states)
     run.save(tmp_path / "run.npz")
-    assert db.Samples.load(tmp_path / "run.npz").start == run.start == "uniform where allowed"
+    assert db.Samples.load(tmp_path / "run.npz")._start == run._start == "uniform where allowed"
 
 
 def test_starts_are_uniform_where_nothing_near_is_forbidden():
     tables = [np.zeros((2, 2)), np.zeros((2, 2)), np.array([[0.0, -np.inf], [-np.inf, -np.inf]])]
     model = db.FactorGraph([2] * 4, [((0, 1), tables[0]), ((1, 2), tables[1]), ((2, 3), tables[2])])
-    assert db.sample(model, db.Scan([0, 1]), chains=100, seed=1).start == "uniform"
+    assert db.sample(model, db.Scan([0, 1]), chains=100, seed=1)._start == "uniform"
     run = db.sample(model, db.Scan([0, 1, 2]), chains=100, seed=1)
-    assert run.start == "uniform where allowed"
+    assert run._start == "uniform where allowed"
     assert (run.states[:, 2:] == 0).all()
-    assert db.sample(db.Ising.grid(3, 3), db.Scan([0]), seed=1).start == "uniform"
+    assert db.sample(db.Ising.grid(3, 3), db.Scan([0]), seed=1)._start == "uniform"
 
 
 def test_a_model_that_allows_nothing_is_named(monkeypatch):
@@ -683,6 +683,27 @@ def test_spawned_seeds_repeat_their_runs(tmp_path):
     odd.save(tmp_path / "odd")
     assert list(db.Samples.load(tmp_path / "odd").variables) == list(odd.variables)
     assert (0, 1) in odd.variables
+
+
+def test_a_generator_is_a_seed_by_its_state():
+    model, scan = db.Ising.grid(3, 3, couplings=0.2), db.Scan.systematic(9, 90)
+    how = {"method": "dobrushin", "tolerance": 0.1}
+    calls = [
+        lambda seed: db.sample(model, scan, chains=70, seed=seed).states,
+        lambda seed: db.exact_sample(model, [0, 1], 70, seed=seed).states,
+        lambda seed: db.coalescence(model, scan, [0], runs=500, seed=seed).seed,
+        lambda seed: db.estimate(model, [0], seed=seed, **how).mean,
+        lambda seed: db.estimate_many(model, [([0], None)], seed=seed, **how)[0].mean,
+        lambda seed: db.fit(model, np.ones((5, 9)), iterations=1, seed=seed).seed,
+    ]
+    for call in calls:
+        rng = np.random.default_rng(5)
+        first, second = call(rng), call(rng)
+        assert not np.array_equal(first, second)  # the calls have moved it on
+        assert np.array_equal(first, call(np.random.default_rng(5)))
+    run = db.sample(model, scan, chains=70, seed=np.random.default_rng(5))
+    assert isinstance(run.seed, int)
+    assert np.array_equal(run.states, db.sample(model, scan, chains=70, seed=run.seed).states)
 
 
 def test_a_function_is_asked_once_for_each_chain_and_its_answer_checked():

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from dobrushin._models import FactorGraph, Ising, Model, PairwiseMRF, Potts, SpinMRF
     from dobrushin._models.local import LocalModel
     from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
-    from dobrushin._sampling import Record, Samples, sample, self_check
+    from dobrushin._sampling import Record, Samples, sample
     from dobrushin._scan import Scan
+    from dobrushin._self_check import self_check
     from dobrushin._shared.running import RunOptions
     from dobrushin._variation import Variation, variation
     from dobrushin.adapters.dimod import from_dimod, to_dimod, to_sampleset
@@ -120,7 +121,7 @@ _HOME = {
     "read": "io",
     "read_evidence": "io",
     "sample": "_sampling",
-    "self_check": "_sampling",
+    "self_check": "_self_check",
     "shortest_scan": "_optimize",
     "suggest_groups": "_diagnose",
     "to_dimod": "adapters.dimod",

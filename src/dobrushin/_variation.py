@@ -8,7 +8,6 @@ upper bound.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -25,7 +24,7 @@ from dobrushin._models.sources import read_source
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import distinct, frozen, prefix_sums
-from dobrushin._shared.call import public
+from dobrushin._shared.call import public, warn
 from dobrushin._shared.compile import in_pieces
 from dobrushin._shared.text import card, rounded_up
 from dobrushin.errors import ArgumentError, BudgetError, VacuousBoundWarning
@@ -415,12 +414,11 @@ def warn_vacuous(result: Variation) -> None:
         hint = f"Single variables are bounded (by {least} to {most}): see per_variable. "
     else:
         hint = ""
-    warnings.warn(
+    warn(
         f"The bound {rounded_up(result.value, 4)} after {result.steps} steps is vacuous for "
         f"{result._objective.describe(result._problem.n)}. {hint}Try a longer scan, fewer targets, or a sharper "
         "influence (method='best' or 'exact'); where influence.satisfies_dobrushin is False no scan may help.",
         VacuousBoundWarning,
-        stacklevel=3,
     )
 
 

@@ -121,7 +121,8 @@ class BudgetError(_WithResult, RuntimeError):
         self.limit = limit
         self.unit = unit
         self.plan = plan
-        message = f"{what} needs {required:.3g} {unit}, over the limit of {limit:.3g}."
+        digits = next((d for d in range(3, 17) if f"{required:.{d}g}" != f"{limit:.{d}g}"), 3)
+        message = f"{what} needs {required:.{digits}g} {unit}, over the limit of {limit:.{digits}g}."
         arguments = (what, required, limit, unit, remedy, plan)
         self._tell_with(result, arguments, message, remedy, result is not None and not result.says_nothing)
 
@@ -194,12 +195,12 @@ class UncertifiedStep(CertificateError):
 
 
 class CoalescenceError(_Told, RuntimeError):
-    """Exact draws that did not settle in time.
+    """Exact draws that did not coalesce in time.
 
     Attributes
     ----------
     draws, open_draws : int
-        How many were asked for, and how many of them were not settled.
+        How many were asked for, and how many of them did not coalesce.
     steps : int
         How far into the past they went.
     """
@@ -209,8 +210,8 @@ class CoalescenceError(_Told, RuntimeError):
         self.open_draws = open_draws
         self.steps = steps
         message = (
-            f"After {steps} steps into the past {open_draws} of {draws} draws were not settled. The others are not "
-            "returned: draws that settle soon differ from those that do not, and would be biased."
+            f"After {steps} steps into the past {open_draws} of {draws} draws had not coalesced. The others are not "
+            "returned: draws that coalesce soon differ from those that do not, and would be biased."
         )
         remedy = (
             "The targets depend on nothing more, so that going further back does not help: try joint variables "

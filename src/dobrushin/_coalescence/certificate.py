@@ -22,6 +22,7 @@ from dobrushin._shared.intervals import upper_end
 from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_running, refuse_long, seed_sequence
 from dobrushin._shared.text import card, percent, rounded_up
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Seed
 
 _RUNS = 10_000
 # Variables that a notebook shows.
@@ -185,7 +186,7 @@ def coalescence(
     *,
     confidence: float = 0.999,
     runs: int | None = None,
-    seed: int | np.random.SeedSequence | None = None,
+    seed: Seed = None,
     time_limit: float | None = None,
     progress: bool | None = None,
     run: RunOptions | None = None,
@@ -208,7 +209,7 @@ def coalescence(
     runs : int, optional
         Number of independent runs; default 10 000. With no failure at all the limit is about
         -log(1 - confidence) / runs.
-    seed : int, SeedSequence or None
+    seed : int, SeedSequence, Generator or None
     time_limit : number, optional
         Seconds after which to return what the runs that have finished show. Without it, runs that would take longer
         than an hour are refused; ``math.inf`` allows them.

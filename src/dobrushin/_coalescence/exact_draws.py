@@ -31,6 +31,7 @@ from dobrushin._shared.running import kept_seed, master_key, read_time_limit, se
 from dobrushin._shared.text import card, counted, rounded_up
 from dobrushin._variation import Objective
 from dobrushin.errors import ArgumentError, BudgetError, CertificateError, CoalescenceError
+from dobrushin.typing import Seed
 
 if TYPE_CHECKING:
     import pandas
@@ -66,12 +67,12 @@ class ExactSamples:
     steps: int
     error: float
     seed: int | np.random.SeedSequence
-    spins: bool = False
-    state_names: Sequence[Names | None] = ()
+    state_names: Sequence[Names | None]
+    _spins: bool
 
-    def called(self, k: int) -> NDArray[Any]:
+    def _called(self, k: int) -> NDArray[Any]:
         """Return the states of the variable number `k` in all draws, by name where they have names."""
-        return call_states(self.states[:, k], self.state_names[k] if self.state_names else None, self.spins)
+        return call_states(self.states[:, k], self.state_names[k], self._spins)
 
     def to_dataframe(self) -> pandas.DataFrame:
         """Return a pandas DataFrame: a row for each draw, a column for each variable; states by their names.
@@ -85,7 +86,7 @@ class ExactSamples:
         0  ...
         """
         pandas = require("pandas", "formats")
-        return pandas.DataFrame({label: self.called(k) for k, label in enumerate(self.variables)})
+        return pandas.DataFrame({label: self._called(k) for k, label in enumerate(self.variables)})
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: shares of the states."""
@@ -94,7 +95,7 @@ class ExactSamples:
         rows = []
         for k, label in zip(range(_SHOWN), self.variables, strict=False):
             states, counts = np.unique(self.states[:, k], return_counts=True)
-            called = call_states(states, self.state_names[k] if self.state_names else None, self.spins)
+            called = call_states(states, self.state_names[k], self._spins)
             shares = [f"{state}: {count / len(self.states):.4g}" for state, count in zip(called, counts, strict=True)]
             rows.append((str(label), ", ".join(shares[:_SHOWN]) + (", ..." if len(shares) > _SHOWN else "")))
         more = len(self.variables) - len(rows)
@@ -114,7 +115,7 @@ def exact_sample(
     draws: int,
     *,
     scan: Any = None,
-    seed: int | np.random.SeedSequence | None = None,
+    seed: Seed = None,
     max_steps: int = _MAX_STEPS,
     time_limit: float | None = None,
     progress: bool | None = None,
@@ -129,7 +130,7 @@ def exact_sample(
     scan : Scan or ScanResult, optional
         Without random steps; it is repeated into the past. Default: a greedy scan for the targets, which grows
         into the past without changing its end.
-    seed : int, SeedSequence or None
+    seed : int, SeedSequence, Generator or None
     max_steps : int
         Give up when some draw needs to go further back than this.
     time_limit : float, optional
@@ -203,7 +204,7 @@ def exact_sample(
         )
         raise CertificateError({"exact draws": reason}, "Use smaller potentials.")
     names = [model._names_at(i) for i in positions.tolist()]
-    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence), model._spins, names)
+    return ExactSamples(frozen(states), labels, longest, error, kept_seed(sequence), names, model._spins)
 
 
 def _room_for(draws: int, variables: int) -> NDArray[np.int64]:

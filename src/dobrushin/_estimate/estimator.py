@@ -30,7 +30,7 @@ from dobrushin._shared.call import NO_DEADLINE, PLANNING_SHARE, public
 from dobrushin._shared.environment import log
 from dobrushin._shared.running import Running, RunOptions, read_options, read_running
 from dobrushin.errors import BudgetError, CertificateError
-from dobrushin.typing import EstimateMethod
+from dobrushin.typing import EstimateMethod, Seed
 
 # The part of the time that is left for drawing, and a tolerance that is not worth another plan.
 _SHARE, _VAGUE = 0.8, 0.25
@@ -44,7 +44,7 @@ def estimate(
     tolerance: float = 0.01,
     confidence: float = 0.99,
     evidence: Mapping[Any, Any] | None = None,
-    seed: int | np.random.SeedSequence | None = None,
+    seed: Seed = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
     time_limit: float | None = None,
@@ -71,7 +71,7 @@ def estimate(
     evidence : dict from label to state, optional
         Observed states. A dict of likelihoods in place of a state is soft (virtual) evidence: P(observation | state),
         up to a constant factor.
-    seed : int, SeedSequence or None
+    seed : int, SeedSequence, Generator or None
     method : {"auto", "exact", "local", "dobrushin", "parts", "coalescence", "uncertified"}
         "exact": a clique tree. "local": sums over a region around each target, with a bound on the boundary effect.
         "dobrushin": sampling with the bias bounded beforehand by the Dobrushin variation. "coalescence": simulated

@@ -40,7 +40,7 @@ from dobrushin._shared.running import RunOptions, kept_seed, read_options, read_
 from dobrushin._shared.state_file import fingerprint
 from dobrushin._shared.text import card
 from dobrushin.errors import ArgumentError
-from dobrushin.typing import EstimateMethod
+from dobrushin.typing import EstimateMethod, Seed
 
 if TYPE_CHECKING:
     import pandas
@@ -164,7 +164,7 @@ def estimate_many(
     *,
     tolerance: float = 0.01,
     confidence: float = 0.99,
-    seed: int | np.random.SeedSequence | None = None,
+    seed: Seed = None,
     method: EstimateMethod = "auto",
     budget: float | None = None,
     time_limit: float | None = None,
@@ -182,7 +182,7 @@ def estimate_many(
         Targets and evidence as for `estimate`; the evidence may be None.
     tolerance, confidence, method, budget
         Settings of each query, as for `estimate`.
-    seed : int, SeedSequence or None
+    seed : int, SeedSequence, Generator or None
         The draws of a query depend only on the seed and on the number of the query, not on the executor.
     finished : Estimates, optional
         Result of an earlier call with the same arguments, to resume from: its answers are kept, and queries that

@@ -85,7 +85,7 @@ def fit(
         run all iterations; 1e-6 for exact gradients.
     callback : function, optional
         Called after each iteration with its number and the parameters.
-    seed : int, SeedSequence or None
+    seed : int, SeedSequence, Generator or None
     time_limit : number, optional
         Seconds after which to return the fit as it was after the last iteration that finished.
     progress : bool, optional

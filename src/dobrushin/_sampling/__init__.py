@@ -3,11 +3,11 @@
 from dobrushin._sampling.bits import BitsKernel, CountsKernel, TableKernel
 from dobrushin._sampling.kernel import register
 from dobrushin._sampling.labels import ConditionalKernel, FactorsKernel, PottsKernel
-from dobrushin._sampling.sampler import Record, sample, self_check
+from dobrushin._sampling.sampler import Record, sample
 from dobrushin._sampling.samples import Samples
 from dobrushin._sampling.spins import DenseKernel, LocalFieldKernel
 
-__all__ = ["Record", "Samples", "sample", "self_check"]
+__all__ = ["Record", "Samples", "sample"]
 
 # Kernels in the order in which they are asked whether they are worth it.
 for _kernel in (

@@ -106,15 +106,30 @@ class Stopped(TimeUp):
 def run_batch(shared: Any, chains: range, progress: Progress | None, control: Control | None, index: int) -> Progress:
     """Take some chains through the scan; `shared` is the job as it was sent."""
     job: Job = receive(shared)
+    runner, scan = job.runner, job.scan
     now = progress or _begin(job, chains)
-    chunk = job.runner.look(len(chains)) or _chunk(job, len(chains))
+    chunk = runner.look(len(chains))
+    if chunk is None:
+        # The variables of random steps are drawn a chunk at a time; long cycles are fastest when many are run at once.
+        periods = () if scan.is_random else (segment.period for segment in scan._segments)
+        updates = CHUNK // 10 if scan.is_random else max(CHUNK, SWEEPS * max(periods))
+        chunk = min(max(1, updates // len(chains)), runner.steps_in(LOOK_SECONDS, scan, len(chains)))
     while now.kept < len(job.stops):
         target = min(int(job.stops[now.kept]), now.step + chunk)
-        _advance(job, now.x, chains, now.step, target)
+        before = 0
+        for segment in scan._segments:
+            lo, hi = max(now.step - before, 0), min(target - before, segment.steps)
+            if lo < hi:
+                runner.run(now.x, Work(job.master, chains, segment, lo, hi, before + lo))
+            before += segment.steps
         done = (target - now.step) * len(chains)
         now.step = target
-        if now.step == job.stops[now.kept]:
-            _keep(job, now, len(chains))
+        if target == job.stops[now.kept]:
+            if now.states is not None:
+                now.states[now.kept] = runner.read(now.x, job.rows, len(chains))
+            if now.counts is not None:
+                runner.count(now.x, job.rows, len(chains), now.counts)
+            now.kept += 1
         if control:
             control.report(index, now, done)
     now.x = None
@@ -133,106 +148,65 @@ def _begin(job: Job, chains: range) -> Progress:
     return Progress(x=x, states=states, counts=counts)
 
 
-def _chunk(job: Job, chains: int) -> int:
-    """Return the steps of some chains between looks at whether to stop."""
-    quick = job.runner.steps_in(LOOK_SECONDS, job.scan, chains)
-    if job.scan.is_random:
-        return min(max(1, CHUNK // 10 // chains), quick)  # their variables are drawn a chunk at a time
-    # Long cycles are fastest when many are run at once.
-    many = max(CHUNK, SWEEPS * max(segment.period for segment in job.scan._segments))
-    return min(max(1, many // chains), quick)
+class Outcome:
+    """Results of a run: the batches that finished, by number.
 
-
-def _advance(job: Job, x: Any, chains: range, lo: int, hi: int) -> None:
-    before = 0
-    for segment in job.scan._segments:
-        a, b = max(lo - before, 0), min(hi - before, segment.steps)
-        if a < b:
-            job.runner.run(x, Work(job.master, chains, segment, a, b, before + a))
-        before += segment.steps
-
-
-def _keep(job: Job, now: Progress, chains: int) -> None:
-    if now.states is not None:
-        now.states[now.kept] = job.runner.read(now.x, job.rows, chains)
-    if now.counts is not None:
-        job.runner.count(now.x, job.rows, chains, now.counts)
-    now.kept += 1
-
-
-class FinishedBatches:
-    """The batches that came to an end, by number.
-
-    Where only counts are kept, those from the first on without a gap are added up: memory does not grow with them.
+    Of a run that ended early these are the chains with the first numbers, up to the first one that is missing. Later
+    ones that happened to finish are left out: how long a chain takes may depend on where it goes. Where only counts are
+    kept, those of the first batches are added up: memory does not grow with them.
 
     Attributes
     ----------
     first : int
         Number of batches from the first on that have finished, without a gap.
-    chains : int
+    all_chains : int
         Chains of all finished batches.
-    counts : array or None
-        Of the first ones, where they are added up.
+    added : array or None
+        Counts of the first batches, where they are added up.
     parts : dict
         The others, by number.
+    trouble : KeyboardInterrupt, Lost, TimeUp or None
+        What ended the run early.
     """
 
     def __init__(self, batches: Batches, adds_up: bool) -> None:
         self.batches, self._adds_up = batches, adds_up
-        self.first = self.chains = 0
-        self.counts: NDArray[np.int64] | None = None
+        self.first = self.all_chains = 0
+        self.added: NDArray[np.int64] | None = None
         self.parts: dict[int, Progress] = {}
+        self.trouble: Trouble | None = None
 
     def __contains__(self, k: int) -> bool:
         return k < self.first or k in self.parts
 
     def __setitem__(self, k: int, part: Progress) -> None:
         self.parts[k] = part
-        self.chains += len(self.batches[k])
+        self.all_chains += len(self.batches[k])
         while self.first in self.parts:
             if self._adds_up:
                 counts = cast(NDArray[np.int64], self.parts.pop(self.first).counts)
-                self.counts = counts if self.counts is None else self.counts + counts
+                self.added = counts if self.added is None else self.added + counts
             self.first += 1
-
-    def go_on_from(self, first: int, counts: NDArray[np.int64]) -> None:
-        """Take over the counts of the first batches of an earlier run."""
-        self.first, self.counts = first, counts
-        self.chains += self.batches[first - 1].stop - self.batches.numbers.start
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Results of a run.
-
-    Of a run that ended early these are the chains with the first numbers, up to the first one that is
-    missing. Later ones that happened to finish are left out: how long a chain takes may depend on where it goes.
-    """
-
-    finished: FinishedBatches
-    trouble: Trouble | None
 
     @property
     def chains(self) -> int:
         """Number of the first chains that finished."""
-        first = self.finished.first
-        return self.finished.batches[first - 1].stop - self.finished.batches.numbers.start if first else 0
+        return self.batches[self.first - 1].stop - self.batches.numbers.start if self.first else 0
 
     def states(self, job: Job) -> NDArray[Any]:
-        """Return their kept states: (kept steps, variables, chains)."""
-        parts = self.finished.parts
-        pieces = [states for k in range(self.finished.first) if (states := parts[k].states) is not None]
+        """Return the kept states of the first chains: (kept steps, variables, chains)."""
+        pieces = [states for k in range(self.first) if (states := self.parts[k].states) is not None]
         if not pieces:
             return np.empty((len(job.stops), len(job.rows), 0), dtype=job.runner.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=2)
 
     def counts(self, job: Job) -> NDArray[np.int64]:
         """Return how often each kept variable was in each state."""
-        if self.finished.counts is not None:
-            return self.finished.counts
+        if self.added is not None:
+            return self.added
         total = np.zeros((len(job.rows), job.largest), dtype=np.int64)
-        for k in range(self.finished.first) if self.finished.parts else ():
-            total += cast(NDArray[np.int64], self.finished.parts[k].counts)
+        for k in range(self.first) if self.parts else ():
+            total += cast(NDArray[np.int64], self.parts[k].counts)
         return total
 
 
@@ -244,31 +218,34 @@ def run_batches(job: Job, numbers: range, call_seed: np.random.SeedSequence, run
         "%s: kernel %s, region of %d variables (%d updated), %d chains of %d steps in %d batches",
         what, job.runner.name, region.size, len(region.updated), len(numbers), len(job.scan), len(batches),
     )  # fmt: skip
-    finished = FinishedBatches(batches, adds_up=not job.states)
+    outcome = Outcome(batches, adds_up=not job.states)
     total = len(job.scan) * len(numbers)
-    saved = None
+    saved, done = None, 0
     if running.checkpoint is not None:
-        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), finished)
+        saved = Checkpoint(running.checkpoint, call_seed, (job, numbers, len(batches)), outcome)
+        under_way = sum(progress.step * len(batches[k]) for k, progress in saved.under_way.items())
+        if done := outcome.all_chains * len(job.scan) + under_way:
+            log.info("resuming from %s at %d %%", running.checkpoint, 100 * done // total)
     with closing(saved) if saved else nullcontext(), bar(total, what, deadline=running.deadline) as report:
-        trouble = _run_all(job, finished, running, saved, report)
+        outcome.trouble = trouble = _run_all(job, outcome, running, saved, done, report)
     if trouble is not None:
-        log.info(
-            "%s ended early (%s) with %d of %d chains", what, type(trouble).__name__, finished.chains, len(numbers)
-        )
-    return Outcome(finished, trouble)
+        ended = type(trouble).__name__
+        log.info("%s ended early (%s) with %d of %d chains", what, ended, outcome.all_chains, len(numbers))
+    return outcome
 
 
 def _run_all(
     job: Job,
-    finished: FinishedBatches,
+    finished: Outcome,
     running: Running,
     checkpoint: Checkpoint | None,
+    done: int,
     report: Callable[[int], None] | None,
 ) -> Trouble | None:
-    """Run the batches that have not finished; return what ended the run early, or None."""
+    """Run the batches that have not finished, after `done` updates; return what ended the run early, or None."""
     batches = finished.batches
     partial = {k: p.snapshot() for k, p in checkpoint.under_way.items()} if checkpoint else {}
-    control = Control(running.deadline, snapshots=checkpoint is not None)
+    control = Control(running.deadline, updates=done, snapshots=checkpoint is not None)
     control.under_way |= checkpoint.under_way if checkpoint else {}
     executor = running.executor or own_executor()
     own = executor is None
@@ -283,13 +260,13 @@ def _run_all(
             with control.lock:
                 control.under_way = {k: p for k, p in control.under_way.items() if k not in finished}
                 under_way = dict(control.under_way)
-            checkpoint.write(finished, under_way)  # batches run meanwhile
+            checkpoint.save(_arrays(finished, under_way))  # batches run meanwhile
 
     def look() -> None:
         for k in [k for k in futures if k in finished]:
             del futures[k]
         if report:
-            report(control.updates if told else finished.chains * len(job.scan))
+            report(control.updates if told else finished.all_chains * len(job.scan))
         if checkpoint and checkpoint.is_due():
             save()
         if running.deadline.is_over:
@@ -323,7 +300,11 @@ def _raise_first(
 
     Batches before one that failed may not have begun. The starts of those that are not known to be sound are made here.
     """
-    errors = {k: error for k, future in futures.items() if (error := _error_of(future)) is not None}
+    errors: dict[int, BaseException] = {}
+    for k, future in futures.items():
+        error = future.exception() if future.done() and not future.cancelled() else None
+        if error is not None and not isinstance(error, Stopped | PicklingError | BrokenExecutor):
+            errors[k] = error
     for k in range(min(errors, default=0)):
         if not is_sound(k):
             _begin(job, batches[k])
@@ -331,52 +312,33 @@ def _raise_first(
         raise errors[min(errors)]
 
 
-def _error_of(future: Future[Progress]) -> BaseException | None:
-    """Return the error of a batch; None if it did not fail by itself."""
-    error = future.exception() if future.done() and not future.cancelled() else None
-    return None if isinstance(error, Stopped | PicklingError | BrokenExecutor) else error
+class Checkpoint(StateFile):
+    """The batches of a run by number, in a file; read into its outcome when it is made, if the file exists."""
 
-
-class Checkpoint:
-    """The batches of a run by number, in a file; read into `finished` when it is made, if the file exists."""
-
-    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, finished: FinishedBatches) -> None:
-        self._file = StateFile(path, _FORMAT, "run", seed, parts, _SAME)
+    def __init__(self, path: Path, seed: np.random.SeedSequence, parts: Any, outcome: Outcome) -> None:
+        super().__init__(path, _FORMAT, "run", seed, parts, _SAME)
         self.under_way: dict[int, Progress] = {}
         try:
-            self._resume(self._file.read() or {}, finished)
-            self._file.begin(_arrays(finished, self.under_way))
+            stored = self.read() or {}
+            if "first.counts" in stored:
+                outcome.first, outcome.added = int(stored["first.at"]), stored["first.counts"]
+                outcome.all_chains = outcome.chains
+            for name in [name for name in stored if name.endswith(".at") and name != "first.at"]:
+                kind, k, _ = name.split(".")
+                step, kept = (int(v) for v in stored[name])
+                arrays = [stored.get(f"{kind}.{k}.{part}") for part in _PARTS]
+                known: Any = outcome if kind == "finished" else self.under_way
+                known[int(k)] = Progress(step, kept, *arrays)
+            self.begin(_arrays(outcome, self.under_way))
         except BaseException:  # also Ctrl-C: the same process may go on from the file
-            self._file.close()
+            self.close()
             raise
 
-    def _resume(self, stored: dict[str, Any], finished: FinishedBatches) -> None:
-        if "first.counts" in stored:
-            finished.go_on_from(int(stored["first.at"]), stored["first.counts"])
-        for name in [name for name in stored if name.endswith(".at") and name != "first.at"]:
-            kind, k, _ = name.split(".")
-            step, kept = (int(v) for v in stored[name])
-            arrays = [stored.get(f"{kind}.{k}.{part}") for part in _PARTS]
-            known: Any = finished if kind == "finished" else self.under_way
-            known[int(k)] = Progress(step, kept, *arrays)
 
-    def is_due(self) -> bool:
-        """Whether the last writing is long ago."""
-        return self._file.is_due()
-
-    def write(self, finished: FinishedBatches, under_way: dict[int, Progress]) -> None:
-        """Replace the file."""
-        self._file.save(_arrays(finished, under_way))
-
-    def close(self) -> None:
-        """Let other runs have the file."""
-        self._file.close()
-
-
-def _arrays(finished: FinishedBatches, under_way: dict[int, Progress]) -> dict[str, Any]:
+def _arrays(finished: Outcome, under_way: dict[int, Progress]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    if finished.counts is not None:
-        arrays |= {"first.at": np.array(finished.first), "first.counts": finished.counts}
+    if finished.added is not None:
+        arrays |= {"first.at": np.array(finished.first), "first.counts": finished.added}
     for kind, parts in (("finished", finished.parts), ("under_way", under_way)):
         for k, progress in parts.items():
             name = f"{kind}.{k}"

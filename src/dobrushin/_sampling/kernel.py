@@ -93,7 +93,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class FixedStart:
-    """The one state of the whole model in which a runner lets all chains start, and how `Samples.start` calls it."""
+    """The one state of the whole model in which a runner lets all chains start, and how samples call it."""
 
     point: NDArray[np.float64]
     words: str

@@ -1,4 +1,4 @@
-"""Results of a run."""
+"""Samples: the states that a run kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dobrushin.errors import ArgumentError
 if TYPE_CHECKING:
     import pandas
 
-FORMAT = "dobrushin samples 1"
+FORMAT = "dobrushin samples 2"
 # Variables whose shares a notebook shows.
 _SHOWN = 10
 
@@ -55,13 +55,8 @@ class Samples:
     update_error : array
         For each variable of the model, a bound on the total-variation error of one of its updates as it was drawn (0
         for variables that were not updated). A single number, the largest, for a lazy model.
-    start : str
-        Where the chains began: "uniform"; "uniform where allowed", if the model forbids some states, so that chains
-        with a forbidden uniform state began in an allowed one that was searched for; or "given".
     state_names : StateNames or None
         What the states are called, in the order of `variables`. The arrays have numbers.
-    point : array or None
-        Of fields, whose states are real numbers: where all chains began. Their `update_error` is a distance.
     """
 
     states: NDArray[Any] | None
@@ -72,11 +67,13 @@ class Samples:
     seed: int | np.random.SeedSequence
     kernel: str
     update_error: NDArray[np.float64]
-    spins: bool
-    cardinality: int
-    start: str = "uniform"
-    state_names: StateNames | None = None
-    point: NDArray[np.float64] | None = None
+    state_names: StateNames | None
+    _spins: bool
+    _cardinality: int
+    # "uniform"; "uniform where allowed", if chains with a forbidden state began in an allowed one instead; or "given".
+    _start: str
+    # Of fields, whose states are real numbers and whose `update_error` is a distance: where all chains began.
+    _point: NDArray[np.float64] | None
 
     @property
     def steps(self) -> int:
@@ -96,13 +93,13 @@ class Samples:
         array([[0.12, 0.88],
                [0.39, 0.61]])
         """
-        if self.point is not None:
+        if self._point is not None:
             raise ArgumentError("samples", "of discrete variables", got="states of a field")
         counts = self.counts
         if counts is None:
             states = self._need_states().reshape(-1, len(self.variables)).astype(np.int64)
-            digits = (states + 1) // 2 if self.spins else states
-            counts = np.stack([np.bincount(column, minlength=self.cardinality) for column in digits.T])
+            digits = (states + 1) // 2 if self._spins else states
+            counts = np.stack([np.bincount(column, minlength=self._cardinality) for column in digits.T])
         return counts / counts.sum(axis=1, keepdims=True)
 
     @public()
@@ -134,8 +131,8 @@ class Samples:
         >>> run.variation(model, targets=[0]).value < 1e-6
         True
         """
-        if self.point is not None:  # the errors of draws are known to the field
-            return variation(model, self.scan, targets, weights, initial=self.point)
+        if self._point is not None:  # the errors of draws are known to the field
+            return variation(model, self.scan, targets, weights, initial=self._point)
         return variation(model, self.scan, targets, weights, update_error=self.update_error)
 
     def to_arviz(self, certificate: Variation | None = None) -> Any:
@@ -147,7 +144,7 @@ class Samples:
             Its text is kept among the attributes, with the scan, the seed and the kernel.
         """
         attributes = {"scan": repr(self.scan), "seed": str(self.seed), "kernel": self.kernel,
-                      "start": self.start, "update_error": float(self.update_error.max(initial=0.0)),
+                      "start": self._start, "update_error": float(self.update_error.max(initial=0.0)),
                       "library": "dobrushin"}  # fmt: skip
         if certificate is not None:
             attributes["certificate"] = repr(certificate)
@@ -165,22 +162,14 @@ class Samples:
         frame = frames.DataFrame(draws.reshape(-1, size), index=index, columns=list(self.variables))
         for k, label in enumerate(self.variables):
             if self.state_names is not None and self.state_names.at(k) is not None:
-                frame[label] = self.called(k)
+                frame[label] = self._called(k)
         return frame
 
-    def called(self, k: int) -> NDArray[Any]:
-        """Return the kept states of the variable number `k`, chain by chain, by name where they have names.
-
-        Examples
-        --------
-        >>> import dobrushin as db
-        >>> model = db.Ising({("sun", "rain"): -0.4}, state_names=("no", "yes"))
-        >>> db.sample(model, db.Scan.systematic(2, 40), chains=4, seed=1).called(1)
-        array(['no', 'no', 'no', 'yes'], dtype=object)
-        """
+    def _called(self, k: int) -> NDArray[Any]:
+        """Return the kept states of the variable number `k`, chain by chain, by name where they have names."""
         states = self._draws()[..., k].ravel()
         names = None if self.state_names is None else self.state_names.at(k)
-        return call_states(states, names, self.spins)
+        return call_states(states, names, self._spins)
 
     @public()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -192,14 +181,15 @@ class Samples:
             "range": len(labels),
             "chains": self.chains,
             "seed": [sequence.entropy, list(sequence.spawn_key)],
-            "cardinality": self.cardinality,
+            "cardinality": self._cardinality,
             "kernel": self.kernel,
-            "spins": self.spins,
-            "start": self.start,
-            "state_names": self._written_names(),
+            "spins": self._spins,
+            "start": self._start,
+            "state_names": None if self.state_names is None else [_written(part) for part in self.state_names],
         }
         arrays: dict[str, Any] = {"format": np.array(FORMAT), "about": np.array(json.dumps(about))}
-        arrays |= {name: value for name in ("states", "counts", "point") if (value := getattr(self, name)) is not None}
+        kept = {"states": self.states, "counts": self.counts, "point": self._point}
+        arrays |= {name: value for name, value in kept.items() if value is not None}
         arrays["update_error"] = self.update_error
         arrays |= {f"scan.{name}": value for name, value in self.scan._to_arrays().items()}
         with open(path, "wb") as file:
@@ -228,22 +218,14 @@ class Samples:
                 seed=seed,
                 kernel=about["kernel"],
                 update_error=arrays["update_error"],
-                spins=about["spins"],
-                cardinality=about["cardinality"],
-                start=about.get("start", "uniform"),
-                state_names=_read_names(about.get("state_names")),
-                point=arrays.get("point"),
+                _spins=about["spins"],
+                _cardinality=about["cardinality"],
+                _start=about["start"],
+                state_names=None if (names := about["state_names"]) is None else StateNames(*map(_read, names)),
+                _point=arrays.get("point"),
             )
         except UNREADABLE:
             raise ArgumentError("path", "a file that Samples.save wrote", os.fspath(path)) from None
-
-    def _written_names(self) -> Any:
-        if self.state_names is None:
-            return None
-        common, own = self.state_names.common, self.state_names.own
-        if common is not None:
-            return {"all": [_written(name) for name in common]}
-        return {"each": [None if names is None else [_written(name) for name in names] for names in own]}
 
     def _need_states(self) -> NDArray[Any]:
         if self.states is None:
@@ -260,31 +242,25 @@ class Samples:
     def _repr_html_(self) -> str:
         """Return HTML for notebooks."""
         facts = [("chains", f"{self.chains:,}"), ("steps", f"{self.steps:,}"), ("kernel", self.kernel)]
-        facts += [("seed", str(self.seed)), ("start", self.start)]
-        texts = [] if not self.chains else self._shares() if self.point is None else self._moments()
+        facts += [("seed", str(self.seed)), ("start", self._start)]
+        size, texts = min(_SHOWN, len(self.variables)), []
+        if self._point is not None and self.chains:
+            columns = self._draws()[..., :size].reshape(-1, size).T
+            texts = [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
+        elif self.chains:
+            for k, row in enumerate(self.marginals()[:size]):
+                names = None if self.state_names is None else self.state_names.at(k)
+                shares = zip(names or ((-1, 1) if self._spins else range(len(row))), row, strict=False)
+                texts.append(", ".join(f"{printable(name)}: {share:.4g}" for name, share in shares))
         rows = [(printable(label), text) for label, text in zip(self.variables, texts, strict=False)]
-        what = "Shares of the states" if self.point is None else "Means and deviations"
+        what = "Shares of the states" if self._point is None else "Means and deviations"
         note = f"{what}, without any bound on their error: see estimate."
         note += f" {len(self.variables) - len(rows):,} more variables." if len(rows) < len(self.variables) else ""
-        column = "shares" if self.point is None else "mean (deviation)"
+        column = "shares" if self._point is None else "mean (deviation)"
         return card(f"Samples of {counted(len(self.variables), 'variable')}", facts, ("variable", column), rows, note)
 
-    def _shares(self) -> list[str]:
-        """Return the shares of the states of the first variables as text."""
-        texts = []
-        for k, row in enumerate(self.marginals()[:_SHOWN]):
-            names = None if self.state_names is None else self.state_names.at(k)
-            called = names or ((-1, 1) if self.spins else range(len(row)))
-            texts.append(", ".join(f"{printable(name)}: {share:.4g}" for name, share in zip(called, row, strict=False)))
-        return texts
-
-    def _moments(self) -> list[str]:
-        """Return means and deviations of the first variables of a field as text."""
-        columns = self._draws()[..., :_SHOWN].reshape(-1, min(_SHOWN, len(self.variables))).T
-        return [f"{column.mean():.4g} ({column.std():.3g})" for column in columns]
-
     def __repr__(self) -> str:
-        start = f", start={self.start!r}" if self.start == "uniform where allowed" else ""
+        start = f", start={self._start!r}" if self._start == "uniform where allowed" else ""
         return (
             f"Samples(chains={self.chains}, variables={len(self.variables)}, steps={self.steps}, "
             f"kernel={self.kernel!r}, seed={self.seed}{start})"
@@ -302,21 +278,13 @@ def arviz_data(groups: dict[str, dict[str, Any]], coords: dict[str, Any], dims: 
         return arviz.from_dict(groups, coords=coords, dims=dims)
 
 
-def _written(label: Hashable) -> Any:
+def _written(label: Any) -> Any:
     if isinstance(label, tuple):
         return [_written(part) for part in label]
-    if isinstance(label, int | float | str):
+    if label is None or isinstance(label, int | float | str):
         return label
     raise ArgumentError("variables", "numbers, strings or tuples of them, to be written", label)
 
 
-def _read(label: Any) -> Hashable:
+def _read(label: Any) -> Any:
     return tuple(map(_read, label)) if isinstance(label, list) else label
-
-
-def _read_names(names: Any) -> StateNames | None:
-    if names is None:
-        return None
-    if "all" in names:
-        return StateNames(common=tuple(map(_read, names["all"])))
-    return StateNames(own=tuple(None if own is None else tuple(map(_read, own)) for own in names["each"]))

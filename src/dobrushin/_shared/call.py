@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
@@ -35,6 +37,7 @@ _SECONDS_MIN_PLANNING = 1.0
 _CLOCK_SHARE, _WORK_SHARE = 0.85, 0.5
 # Items of a loop between looks at the limit.
 _ITEMS_PER_LOOK = 1024
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LESS_WORK = "Ask for fewer targets or a larger tolerance, or for one method by name."
 _LESS_MEMORY = "Ask for less at a time, or give the process more memory."
 
@@ -122,8 +125,11 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
                     return guarded(function, *args, **kwargs)
                 with watch(_read_progress(kwargs), what), np.errstate(under="ignore"):
                     return guarded(function, *args, **kwargs)
-            except ArgumentError as error:
-                error.name_function(called_name)
+            except BaseException as error:
+                if isinstance(error, ArgumentError):
+                    error.name_function(called_name)
+                # A bare `raise` adds no frame: tracebacks go from the user's line to the function itself.
+                error.__traceback__ = _without_wrappers(error.__traceback__)
                 raise
             finally:
                 leave(token)
@@ -141,6 +147,23 @@ def _read_progress(arguments: dict[str, Any]) -> bool | None:
     from dobrushin._shared.running import read_options
 
     return read_options(arguments["run"]).progress
+
+
+def _without_wrappers(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn about the line that called the package, from however deep inside."""
+    frame, level, outermost = sys._getframe(1), 2, 2
+    while frame.f_back is not None:
+        level += 1
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            outermost = level
+        frame = frame.f_back
+    warnings.warn(message, category, stacklevel=outermost)
 
 
 def guarded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import time
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +27,7 @@ from numba.core import types as numba_types
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
-from dobrushin._shared.call import bar, current_deadline
+from dobrushin._shared.call import bar, current_deadline, warn
 from dobrushin._shared.clock import COMPILATION, PAUSES, noted_interrupts
 from dobrushin._shared.environment import log
 from dobrushin.errors import CacheWarning
@@ -192,7 +191,7 @@ def _temporary_folder() -> str | None:
         "compilation happens once."
     )
     log.warning(message)
-    warnings.warn(message, CacheWarning, stacklevel=3)
+    warn(message, CacheWarning)
     return folder
 
 

@@ -1,6 +1,8 @@
 """How the work of a call is run: `RunOptions`, which users give, and `Running`, which is made of them; seeds.
 
-A seed is an int, a SeedSequence or None; global state is never touched.
+A seed is an int, a SeedSequence, a Generator or None; global state is never touched. A call takes 128 bits from a
+Generator and keeps them as an int, so that its draws depend on the state of the generator alone, the next call with the
+same generator draws anew, and the result can be repeated from its own `seed`.
 """
 
 from __future__ import annotations
@@ -135,12 +137,14 @@ def refuse_long(what: str, seconds: float, deadline: Deadline, remedy: str) -> N
 
 
 def seed_sequence(seed: object) -> np.random.SeedSequence:
-    """The seed as a SeedSequence; with None, fresh entropy, which the result keeps."""
+    """Return the seed as a SeedSequence; None gives fresh entropy, a Generator 128 bits of its stream."""
     if isinstance(seed, np.random.SeedSequence):
         return seed
+    if isinstance(seed, np.random.Generator):
+        return np.random.SeedSequence(int.from_bytes(seed.bytes(16), "little"))
     if seed is None or (check.is_whole(seed) and int(seed) >= 0):
         return np.random.SeedSequence(None if seed is None else int(seed))
-    raise ArgumentError("seed", "a non-negative whole number, a SeedSequence or None", seed)
+    raise ArgumentError("seed", "a non-negative whole number, a SeedSequence, a Generator or None", seed)
 
 
 def master_key(seed: np.random.SeedSequence) -> NDArray[np.uint64]:

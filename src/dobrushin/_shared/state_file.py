@@ -11,7 +11,6 @@ import math
 import os
 import time
 import types
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Set
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dobrushin._shared import validate as check
+from dobrushin._shared.call import warn
 from dobrushin._shared.clock import noted_interrupts
 from dobrushin._shared.environment import log
 from dobrushin.errors import ArgumentError, CheckpointWarning
@@ -247,7 +247,7 @@ class StateFile:
             reason = error.strerror or error
             message = f"The checkpoint {os.fspath(self.path)!r} can no longer be written ({reason}). The run goes on."
             log.warning(message)
-            warnings.warn(message, CheckpointWarning, stacklevel=2)
+            warn(message, CheckpointWarning)
 
     def _write(self, arrays: dict[str, Any]) -> None:
         arrays = {name: np.asarray(value) for name, value in arrays.items()}

@@ -147,7 +147,7 @@ def to_sampleset(samples: Samples, bqm: dimod.BinaryQuadraticModel) -> dimod.Sam
     check.instance(samples, Samples, "samples", "Samples")
     check_bqm(bqm)
     states = samples._draws()
-    if set(samples.variables) != set(bqm.variables) or not samples.spins:
+    if set(samples.variables) != set(bqm.variables) or not samples._spins:
         requirement = "of an Ising model with the variables of 'bqm'"
         raise ArgumentError("samples", requirement, got=f"{len(samples.variables)} variables")
     rows = states.reshape(-1, states.shape[-1]).astype(np.int8)

@@ -18,6 +18,7 @@ from dobrushin._shared.running import seed_sequence
 from dobrushin._variation import evaluate, read_objective
 from dobrushin.adapters.dimod import check_bqm, from_dimod, plain_seed
 from dobrushin.errors import ArgumentError
+from dobrushin.typing import Seed
 
 if TYPE_CHECKING:
     import dimod
@@ -68,7 +69,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
         num_reads: int | None = None,
         beta: float = 1.0,
         num_sweeps: int = 1000,
-        seed: int | np.random.SeedSequence | None = None,
+        seed: Seed = None,
         initial_states: Any = None,
         **unknown: Any,
     ) -> dimod.SampleSet:
@@ -84,7 +85,7 @@ class DobrushinSampler(dimod.Sampler, dimod.Initialized):
             Inverse temperature.
         num_sweeps : int
             How often each chain goes through all variables.
-        seed : int, SeedSequence or None
+        seed : int, SeedSequence, Generator or None
             As for `dobrushin.sample`.
         initial_states : samples-like, optional
             Where chains start, in any form that ``dimod.as_samples`` reads; used again and again when there are fewer

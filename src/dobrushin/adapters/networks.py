@@ -18,7 +18,7 @@ from dobrushin._shared.call import public
 from dobrushin._shared.environment import require
 from dobrushin.errors import ArgumentError
 from dobrushin.io.networks import graph_of_tables, normalise
-from dobrushin.typing import EstimateMethod
+from dobrushin.typing import EstimateMethod, Seed
 
 # Each kind of network under its names in the versions of pgmpy.
 _BAYESIAN = ("DiscreteBayesianNetwork", "BayesianNetwork")
@@ -191,7 +191,7 @@ class CertifiedInference:
         joint: bool = True,
         tolerance: float = 0.01,
         confidence: float = 0.99,
-        seed: int | np.random.SeedSequence | None = None,
+        seed: Seed = None,
         method: EstimateMethod = "auto",
         budget: float | None = None,
         show_progress: bool = False,

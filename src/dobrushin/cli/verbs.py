@@ -145,7 +145,7 @@ def _write_states(run: db.Samples, output: Path) -> None:
     if output.suffix.lower() == ".npz":
         run.save(output)
         return
-    columns = [run.called(k) for k in range(len(run.variables))]
+    columns = [run._called(k) for k in range(len(run.variables))]
     rows = ((chain, 0, *states) for chain, states in enumerate(zip(*columns, strict=True)))
     write_table(output, ("chain", "draw", *run.variables), rows)
 

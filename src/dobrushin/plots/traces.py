@@ -83,7 +83,7 @@ def trace(samples: Samples, variables: Any = None, *, show: Trace = "means", ax:
     across = 1 if count == 1 else 2
     size = (6.4, 3.6) if count == 1 else (8.0, 0.4 + 2.2 * -(-count // across))
     axes = panels(ax, count, size, across)
-    values = range(-1, 2, 2) if samples.spins else range(samples.cardinality)
+    values = range(-1, 2, 2) if samples._spins else range(samples._cardinality)
     image = None
     for panel, column in zip(axes, columns.tolist(), strict=True):
         colours = look(panel)

@@ -18,6 +18,7 @@ from dobrushin._shared import validate as check
 from dobrushin._shared.arrays import frozen
 from dobrushin._shared.call import public
 from dobrushin._shared.running import kept_seed, seed_sequence
+from dobrushin.typing import Seed
 from dobrushin.vision.images import hamming_error
 from dobrushin.vision.patches import TARGET, PatchGrid
 
@@ -252,7 +253,7 @@ class Segmentation(Posed):
         scan: ScanChoice = "shortest",
         tolerance: float = 0.05,
         chains: int = CHAINS,
-        seed: int | np.random.SeedSequence | None = None,
+        seed: Seed = None,
         executor: Executor | None = None,
     ) -> Segmentation:
         """Draw the same image again, with another scan or seed; arguments as for `Segmenter.segment`."""

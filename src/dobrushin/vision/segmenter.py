@@ -23,6 +23,7 @@ from dobrushin._shared.executors import (
     workers_of,
 )
 from dobrushin._shared.running import seed_sequence
+from dobrushin.typing import Seed
 from dobrushin.vision.images import Image
 from dobrushin.vision.patches import PATCH, STEP, TARGET, Described, Vocabulary, describe, one_thread
 from dobrushin.vision.plsa import Aspects, fit_aspects
@@ -167,7 +168,7 @@ class Segmenter:
         scan: ScanChoice = "shortest",
         tolerance: float = 0.05,
         chains: int = CHAINS,
-        seed: int | np.random.SeedSequence | None = None,
+        seed: Seed = None,
         executor: Executor | None = None,
     ) -> Segmentation:
         """Label an image; its keywords are not looked at.
@@ -184,7 +185,7 @@ class Segmenter:
             For scan="certified".
         chains : int
             Draws, from which the majority is taken.
-        seed : int, SeedSequence or None
+        seed : int, SeedSequence, Generator or None
         executor : concurrent.futures.Executor, optional
             Runs the chains.
 
@@ -215,7 +216,7 @@ class Segmenter:
         scan: ScanChoice = "shortest",
         tolerance: float = 0.05,
         chains: int = CHAINS,
-        seed: int | np.random.SeedSequence | None = None,
+        seed: Seed = None,
         executor: Executor | None = None,
         finished: Mapping[int, Segmentation] | None = None,
     ) -> list[Segmentation]:
@@ -229,7 +230,7 @@ class Segmenter:
         images : sequence of Image or Described
         scan, tolerance, chains
             As for `segment`.
-        seed : int, SeedSequence or None
+        seed : int, SeedSequence, Generator or None
         executor : concurrent.futures.Executor, optional
             Threads, processes, Dask; default none.
         finished : dict from int to Segmentation, optional

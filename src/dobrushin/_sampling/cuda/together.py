@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dobrushin._sampling.batches import FinishedBatches, Job, Outcome, Progress
+from dobrushin._sampling.batches import Job, Outcome, Progress
 from dobrushin._sampling.cuda.device_kernel import MOST_ROWS, MOST_STEPS, SHARE, CountingKernel, DeviceKernel
 from dobrushin._sampling.kernel import Batches, Work
 from dobrushin._shared.device import cupy, free_memory, one_launch
@@ -116,9 +116,9 @@ def _read(flight: _Flight, x: Any) -> Any:
 def _outcome(flight: _Flight, found: NDArray[Any]) -> Outcome:
     """Return the outcome that the run would have by itself."""
     job, chains = flight.job, len(flight.numbers)
-    finished = FinishedBatches(Batches(flight.numbers, chains), adds_up=job.counts)
+    outcome = Outcome(Batches(flight.numbers, chains), adds_up=job.counts)
     counts = np.zeros((len(job.rows), job.largest), dtype=np.int64) if job.counts else None
     if counts is not None:
         flight.runner._add(found.astype(np.int64), chains, counts)
-    finished[0] = Progress(len(job.scan), 1, states=None if job.counts else found[None], counts=counts)
-    return Outcome(finished, None)
+    outcome[0] = Progress(len(job.scan), 1, states=None if job.counts else found[None], counts=counts)
+    return outcome
