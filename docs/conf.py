@@ -46,9 +46,10 @@ autosummary_generate = True
 # Not all file systems tell influence from Influence: where a class has the name of a function, the function's page is
 # called influence_function.
 autosummary_filename_map = {
-    f"dobrushin.{name}": f"dobrushin.{name}_function"
-    for name in dobrushin.__all__
-    if name.islower() and name.capitalize() in dobrushin.__all__
+    f"{home.__name__}.{name}": f"{home.__name__}.{name}_function"
+    for home in (dobrushin, dobrushin.exact)
+    for name in home.__all__
+    if name.islower() and name.capitalize() in home.__all__
 }
 autodoc_typehints = "none"  # docstrings say it in words
 autodoc_member_order = "bysource"

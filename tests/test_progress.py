@@ -166,7 +166,7 @@ def test_every_long_public_call_is_watched(monkeypatch):
     db.fit(MODEL, db.sample(MODEL, scan, chains=20, progress=False).states, method="exact", iterations=2)
     names = (
         "estimate plan estimate_many sample coalescence exact_sample influence variation shortest_scan greedy_scan "
-        "optimize diagnose exact.marginals exact.log_partition exact.most_likely fit"
+        "optimize_scan diagnose exact.marginals exact.log_partition exact.most_likely fit"
     )
     assert [name for name, _ in seen if name != "dobrushin"] == names.split()  # parts are loaded on first use
     assert all(is_done for _, is_done in seen)

@@ -92,7 +92,7 @@ def test_draws_are_doubles_and_thresholds_are_bracketed():
     space = space_of(field)
     errors = space.errors(space.anchor)
     x = db.sample(field, db.Scan([0]), chains=50, seed=1).states[:, 0]
-    event = space.reader(field, {}).read_interval(db.Exceeds(0, float(x[7])))
+    event = space.reader(field, {}).read(db.Exceeds(0, float(x[7])))
     above = int((x > x[7]).sum())
     assert event.count_inside(x, errors) == (above, above + 1)
     assert event.count_inside(x + 0.5 * errors.place[0], errors) == (above, above + 1)
@@ -155,7 +155,7 @@ def test_quantiles_are_widened_by_the_bias():
     """The law of the chains may have the quantile at any level that is off by the bias."""
     field = db.GaussianField([[1.0]])
     space = space_of(field)
-    question = space.reader(field, {}).read_quantile(db.Quantile(0, 0.5))
+    question = space.reader(field, {}).read(db.Quantile(0, 0.5))
     x = np.sort(np.random.default_rng(1).normal(size=1000))
     widths = []
     for bias in (0.0, 0.1):
