@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -161,7 +160,7 @@ class Diagnosis:
     __repr__ = __str__
 
 
-@public("looking at the model")
+@public("looking at the model", read=read_source)
 def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
     """Summarise in ten lines what can be certified about a model, at what cost, and what to try.
 
@@ -193,12 +192,6 @@ def diagnose(model: Model, *, progress: bool | None = None) -> Diagnosis:
       try          method="coalescence": all variables coalesce within 100 sweeps
       try          method="auto": variable 21 within 0.01 by local, at once
     """
-    return diagnose_model(read_source(model))
-
-
-@singledispatch
-def diagnose_model(model: Model) -> Diagnosis:
-    """Diagnose a model; a family with bounds of its own registers another version."""
     model = as_model(model)
     space = workspace(model)
     bound, n = space.influence, model.n_variables

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -300,7 +299,7 @@ class Variation:
         return f"{rounded_up(self.value, 6)}: bound on the {kind} of {about} after {self.steps} steps{verdict}"
 
 
-@public(_WHAT)
+@public(_WHAT, read=read_source)
 def variation(
     model: Model | Influence,
     scan: Any,
@@ -357,21 +356,6 @@ def variation(
     >>> bound.per_variable.shape
     (1600,)
     """
-    return certify_scan(read_source(model), scan, targets, weights, initial_disagreement, update_error, initial=initial)
-
-
-@singledispatch
-def certify_scan(
-    model: Model | Influence,
-    scan: Any,
-    targets: Any,
-    weights: Any,
-    initial_disagreement: ArrayLike | None,
-    update_error: ArrayLike,
-    *,
-    initial: ArrayLike | None,
-) -> Variation:
-    """See `variation`; a family with bounds of its own registers another version."""
     if initial is not None:
         raise ArgumentError("initial", "None but for a field: other bounds hold for every start", initial)
     source = row_source(model)

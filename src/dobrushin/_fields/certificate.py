@@ -26,16 +26,17 @@ from dobrushin._kernels.field_draws import spread
 from dobrushin._models.near import Numbering
 from dobrushin._scan import Scan, as_scan
 from dobrushin._shared.arrays import frozen
+from dobrushin._shared.call import version_for
 from dobrushin._shared.compile import in_pieces
 from dobrushin._variation import (
     Objective,
     Problem,
     Variation,
-    certify_scan,
     evaluate,
     inflation,
     read_objective,
     touched_by,
+    variation,
     warn_vacuous,
     weighted_sum,
 )
@@ -140,19 +141,19 @@ class FieldVariation(Variation):
         write_field_variation(self, path)
 
 
-@certify_scan.register
+@version_for(variation, GaussianField)
 def _(
-    influence: GaussianField, scan: Any, targets: Any, weights: Any, initial_disagreement: ArrayLike | None,
-    update_error: ArrayLike, *, initial: ArrayLike | None,
+    model: GaussianField, scan: Any, targets: Any = None, weights: Any = None,
+    initial_disagreement: ArrayLike | None = None, update_error: ArrayLike = 0.0, *, initial: ArrayLike | None = None,
 ) -> FieldVariation:  # fmt: skip
     if initial_disagreement is not None:
         requirement = "None for a field (see 'initial')"
         raise ArgumentError("initial_disagreement", requirement, initial_disagreement)
     if np.ndim(update_error) or update_error != 0.0:
         raise ArgumentError("update_error", "0 for a field, which knows its own", update_error)
-    space, scan = space_of(influence), as_scan(scan)
+    space, scan = space_of(model), as_scan(scan)
     objective = read_objective(space.known, targets, weights)
-    result = certify(space, scan, objective, read_start(influence, initial))
+    result = certify(space, scan, objective, read_start(model, initial))
     if result.is_vacuous:
         warn_vacuous(result)
     return result

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dobrushin._diagnose import diagnose_model
+from dobrushin._diagnose import diagnose
 from dobrushin._estimate.method import Choice, Method
 from dobrushin._estimate.query import Query, Space, make_space
 from dobrushin._estimate.targets import Statistic, Target, TargetReader
@@ -19,7 +19,7 @@ from dobrushin._fields.terms import UNIT, FieldTerms
 from dobrushin._models.model import Model
 from dobrushin._models.near import Numbering
 from dobrushin._shared import validate as check
-from dobrushin._shared.call import public
+from dobrushin._shared.call import public, version_for
 from dobrushin.errors import ArgumentError
 
 
@@ -162,7 +162,7 @@ def _(model: LazyGrid) -> LazySpace:
     return LazySpace(model)
 
 
-@diagnose_model.register
+@version_for(diagnose, LazyGrid)
 def _(model: LazyGrid) -> Any:
     return model._form
 

@@ -12,23 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from dobrushin._diagnose import Diagnosis, diagnose_model
+from dobrushin._diagnose import Diagnosis, diagnose
 from dobrushin._fields.anchor import Anchor, FieldSpace, ScaledRows, space_of
 from dobrushin._fields.certificate import certify
 from dobrushin._fields.model import GaussianField
 from dobrushin._fields.terms import UNIT
-from dobrushin._influence.known import bound_influence
+from dobrushin._influence.known import influence
 from dobrushin._influence.matrix import Influence
 from dobrushin._influence.rows import METHODS, influence_rows
 from dobrushin._optimize import ScanResult, greedy_scan, optimize_scan, shortest_scan
-from dobrushin._optimize.dogs import improve_scan
-from dobrushin._optimize.greedy import build_scan
-from dobrushin._optimize.shortest import find_shortest_scan
 from dobrushin._scan import Scan
 from dobrushin._shared import validate as check
-from dobrushin._variation import Objective, certify_scan, read_objective
+from dobrushin._shared.call import version_for
+from dobrushin._variation import Objective, read_objective, variation
 from dobrushin.errors import ArgumentError, CertificateError, ToleranceError
-from dobrushin.typing import Guide, InfluenceMethod, Iterations, Keep
+from dobrushin.typing import InfluenceMethod
 
 # Room for what the search does not know of: the errors of draws.
 _ROOM = 1e-6
@@ -43,8 +41,8 @@ class FieldInfluence(Influence):
     """
 
 
-@bound_influence.register
-def _(model: GaussianField, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> FieldInfluence:
+@version_for(influence, GaussianField)
+def _(model: GaussianField, method: InfluenceMethod = "best", rows: Iterable[Hashable] | None = None) -> FieldInfluence:
     check.choice(method, METHODS, "method")
     n = model.n_variables
     computed = None
@@ -61,8 +59,8 @@ def _refuse(influence: FieldInfluence, *args: Any, **options: Any) -> Any:
     raise ArgumentError("model", "the field itself, which knows its start", influence)
 
 
-for _function in (certify_scan, improve_scan, build_scan, find_shortest_scan):
-    _function.register(FieldInfluence)(_refuse)
+for _function in (variation, optimize_scan, greedy_scan, shortest_scan):
+    version_for(_function, FieldInfluence)(_refuse)
 
 
 class _Search:
@@ -86,24 +84,24 @@ class _Search:
         return ScanResult(result.scan, certify(self.space, result.scan, self.objective, self.anchor))
 
 
-@improve_scan.register
+@version_for(optimize_scan, GaussianField)
 def _(
-    model: GaussianField, scan: Any, targets: Any, weights: Any, tolerance: float | None, iterations: int | Iterations,
-    guide: Guide | None, *, keep: Keep,
-) -> ScanResult:  # fmt: skip
+    model: GaussianField, scan: Any, targets: Any = None, weights: Any = None, *more: Any, **options: Any
+) -> ScanResult:
     search = _Search(model, targets, weights)
-    found = optimize_scan(search.influence, scan, None, search.weights, tolerance, iterations, guide, keep=keep)
-    return search.certify(found)
+    return search.certify(optimize_scan(search.influence, scan, None, search.weights, *more, **options))
 
 
-@build_scan.register
-def _(model: GaussianField, targets: Any, weights: Any, **options: Any) -> ScanResult:
+@version_for(greedy_scan, GaussianField)
+def _(model: GaussianField, targets: Any = None, weights: Any = None, **options: Any) -> ScanResult:
     search = _Search(model, targets, weights)
     return search.certify(greedy_scan(search.influence, None, search.weights, **options))
 
 
-@find_shortest_scan.register
-def _(model: GaussianField, targets: Any, weights: Any, *, tolerance: float, **options: Any) -> ScanResult:
+@version_for(shortest_scan, GaussianField)
+def _(
+    model: GaussianField, targets: Any = None, weights: Any = None, *, tolerance: float, **options: Any
+) -> ScanResult:
     search = _Search(model, targets, weights)
     tolerance = check.positive(tolerance, "tolerance")
     try:
@@ -157,7 +155,7 @@ class FieldDiagnosis(Diagnosis):
         ]
 
 
-@diagnose_model.register
+@version_for(diagnose, GaussianField)
 def _(model: GaussianField) -> FieldDiagnosis:
     space, form = space_of(model), model._form
     bound = space.known.whole

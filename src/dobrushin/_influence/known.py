@@ -6,7 +6,7 @@ Rows live as long as their model.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cached_property, singledispatch
+from functools import cached_property
 from threading import RLock
 from typing import Any
 
@@ -135,7 +135,7 @@ def row_source(influence: Any) -> RowSource:
     return known_influence(as_model(influence, "model", "a model or an Influence"))
 
 
-@public("bounding the influence")
+@public("bounding the influence", read=read_source)
 def influence(
     model: Model,
     method: InfluenceMethod = "best",
@@ -179,12 +179,6 @@ def influence(
     >>> db.influence(torus)
     Influence(n_variables=1600, entries: 6400 by Theorem 5, exact)
     """
-    return bound_influence(read_source(model), method, rows)
-
-
-@singledispatch
-def bound_influence(model: Model, method: InfluenceMethod, rows: Iterable[Hashable] | None) -> Influence:
-    """See `influence`; a family with bounds of its own registers another version."""
     model = as_model(model)
     if not model._is_whole:
         raise ArgumentError("model", "a model that is in memory: only parts of a LocalModel are made", model)

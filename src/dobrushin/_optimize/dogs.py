@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ _MOST_ROUNDS = 1000
 _WHAT = "choosing a scan"
 
 
-@public(_WHAT)
+@public(_WHAT, read=read_source)
 def optimize_scan(
     model: Model | Influence,
     scan: Any,
@@ -87,22 +86,6 @@ def optimize_scan(
     >>> before.value / after.variation.value > 100
     True
     """
-    return improve_scan(read_source(model), scan, targets, weights, tolerance, iterations, guide, keep=keep)
-
-
-@singledispatch
-def improve_scan(
-    model: Model | Influence,
-    scan: Any,
-    targets: Any,
-    weights: Any,
-    tolerance: float | None,
-    iterations: int | Iterations,
-    guide: Guide | None,
-    *,
-    keep: Keep,
-) -> ScanResult:
-    """See `optimize_scan`; a family with bounds of its own registers another version."""
     source = whole(model)
     current = as_scan(scan)
     objective = read_objective(source, targets, weights)

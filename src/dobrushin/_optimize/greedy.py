@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from dobrushin.typing import Guide
 _AHEAD = 64
 
 
-@public("choosing a scan")
+@public("choosing a scan", read=read_source)
 def greedy_scan(
     model: Model | Influence,
     targets: Any = None,
@@ -76,12 +75,6 @@ def greedy_scan(
     >>> greedy.variation.value < db.optimize_scan(model, db.Scan.systematic(100, 1000), targets=[0]).variation.value
     True
     """
-    return build_scan(read_source(model), targets, weights, steps=steps, guide=guide)
-
-
-@singledispatch
-def build_scan(model: Model | Influence, targets: Any, weights: Any, *, steps: int, guide: Guide | None) -> ScanResult:
-    """See `greedy_scan`; a family with bounds of its own registers another version."""
     source = whole(model)
     objective = read_objective(source, targets, weights)
     steps = check.count(steps, "steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import singledispatch
 from typing import Any, get_args
 
 import numpy as np
@@ -30,7 +29,7 @@ MOST_STEPS = 10**8
 FIRST_LOOK = 1000
 
 
-@public("choosing a scan")
+@public("choosing a scan", read=read_source)
 def shortest_scan(
     model: Model | Influence,
     targets: Any = None,
@@ -90,31 +89,6 @@ def shortest_scan(
     >>> len(result.scan), round(result.variation.value, 4)
     (68, 0.0099)
     """
-    return find_shortest_scan(
-        read_source(model),
-        targets,
-        weights,
-        tolerance=tolerance,
-        criterion=criterion,
-        polish=polish,
-        max_steps=max_steps,
-        guide=guide,
-    )
-
-
-@singledispatch
-def find_shortest_scan(
-    model: Model | Influence,
-    targets: Any,
-    weights: Any,
-    *,
-    tolerance: float,
-    criterion: Criterion,
-    polish: int,
-    max_steps: int | None,
-    guide: Guide | None,
-) -> ScanResult:
-    """See `shortest_scan`; a family with bounds of its own registers another version."""
     if not isinstance(model, RowSource):
         model = as_model(model, "model", "a model or an Influence")
     if isinstance(model, Model) and not model._is_whole:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
-from functools import wraps
+from functools import singledispatch, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -91,7 +91,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: enter(current()._replace(shown=None)))
 
 
-def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function]:
+# The versions of public functions by the class of their first argument.
+_VERSIONS: dict[Callable[..., Any], Any] = {}
+
+
+def public(
+    what: str = "", *, name: str = "", read: Callable[[Any], Any] | None = None
+) -> Callable[[_Function], _Function]:
     """Make a function, method or constructor of the public interface the current call while it runs.
 
     `MemoryError` becomes `BudgetError`, and an `ArgumentError` without a function's name gets this one.
@@ -104,6 +110,9 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
         with it. Functions that end in a moment have none.
     name : str, optional
         How errors call the function; default: its own name, after that of its class.
+    read : function, optional
+        Reads the first argument. By the class of what it returns, another version of the function may run
+        (`version_for`).
     """
     import numpy as np  # not at the top: the command line shows progress before NumPy is loaded
 
@@ -112,6 +121,13 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
         of_class = not name and parameters[:1] in (["self"], ["cls"])
         method = "" if function.__name__ in ("__init__", "__post_init__", "__getitem__") else f".{function.__name__}"
         own_name = name or function.__name__
+        versions = None if read is None else singledispatch(function)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if read is None or versions is None or not (args or parameters[0] in kwargs):
+                return function(*args, **kwargs)
+            first = read(args[0] if args else kwargs.pop(parameters[0]))
+            return versions.dispatch(type(first))(first, *args[1:], **kwargs)
 
         @wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -122,9 +138,9 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
             token = enter(outer._replace(name=called_name, outermost=outer.outermost or called_name))
             try:
                 if not what:
-                    return guarded(function, *args, **kwargs)
+                    return guarded(run, *args, **kwargs)
                 with watch(_read_progress(kwargs), what), np.errstate(under="ignore"):
-                    return guarded(function, *args, **kwargs)
+                    return guarded(run, *args, **kwargs)
             except BaseException as error:
                 if isinstance(error, ArgumentError):
                     error.name_function(called_name)
@@ -134,9 +150,17 @@ def public(what: str = "", *, name: str = "") -> Callable[[_Function], _Function
             finally:
                 leave(token)
 
+        if versions is not None:
+            _VERSIONS[called] = versions
         return cast("_Function", called)
 
     return decorate
+
+
+def version_for(function: Callable[..., Any], kind: type) -> Callable[[_Function], _Function]:
+    """Make the decorated function the version of a public function for a first argument of this class."""
+    register: Callable[[_Function], _Function] = _VERSIONS[function].register(kind)
+    return register
 
 
 def _read_progress(arguments: dict[str, Any]) -> bool | None:
